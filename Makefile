@@ -1,0 +1,42 @@
+# Two commands: `make run` and `make test`. Everything they need they install themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format bench demo clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+run: $(VENV)/.core ## start Penstock: SQLite in ./penstock.db, API and dashboard on 127.0.0.1:8700
+	@exec $(BIN)/penstock serve
+
+test: $(VENV)/.dev ## the whole suite, with real servers
+	@scripts/test
+
+check: $(VENV)/.dev ## lint, types, layers and the fast tests
+	@scripts/check
+
+format: $(VENV)/.dev ## format and mend what ruff can
+	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
+
+bench: $(VENV)/.dev ## ours against the limits of this machine, as ratios
+	@$(BIN)/python -m bench
+
+demo: $(VENV)/.core ## serve with simulated traffic
+	@exec $(BIN)/python scripts/demo.py
+
+clean: ## remove what was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install -U 'pip>=25.1'
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@$(PIP) install -c constraints.txt -e '.[all]' --group dev
+	@touch $@

@@ -1,0 +1,133 @@
+"""CONTROL: look up, cancel, reschedule, release, redrive, pause: each with a definite answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.flow.observe import Observer
+from penstock.model.errors import AlreadyReleased, InvalidMessage, UnknownMessage, VersionConflict
+from penstock.model.message import Event, Message
+from penstock.model.outcome import Action, Amended, Amendment, Answer
+from penstock.model.query import Cursor, Filter, Page
+from penstock.model.state import State
+from penstock.ports.store import MessageStore
+
+BULK = 500
+"""Messages a bulk change touches in one store call."""
+
+
+class BulkResult(msgspec.Struct, frozen=True):
+    """How many matched the filter, and of how many it was done."""
+
+    matched: int
+    done: int
+
+
+class Control:
+    """What people and programs ask of messages already accepted."""
+
+    def __init__(self, store: MessageStore, observer: Observer) -> None:
+        self._store = store
+        self._observer = observer
+
+    async def get(self, message_id: str) -> tuple[Message, list[Event]]:
+        """The message and its timeline; UnknownMessage if there is none."""
+        (message,) = await self._store.find([message_id])
+        if message is None:
+            raise UnknownMessage(message_id)
+        return message, await self._store.timeline(message_id)
+
+    async def search(self, where: Filter, after: Cursor | None = None, limit: int = 100) -> Page:
+        return await self._store.search(where, after, limit)
+
+    async def cancel(self, message_id: str, version: int | None = None) -> Message:
+        """Cancelled, now or before; AlreadyReleased, UnknownMessage or VersionConflict if not."""
+        return await self._one(Amendment(action=Action.CANCEL, id=message_id, version=version))
+
+    async def reschedule(self, amendment: Amendment) -> Message:
+        """Change due, payload, headers, expires, priority or labels of a waiting message."""
+        if amendment.due is not None or amendment.expires is not None:
+            await self._check_expires(amendment)
+        return await self._one(amendment)
+
+    async def release(self, message_id: str, version: int | None = None) -> Message:
+        """Make it due now."""
+        return await self._one(Amendment(action=Action.RELEASE, id=message_id, version=version))
+
+    async def cancel_where(self, where: Filter, *, dry_run: bool = False) -> BulkResult:
+        """Cancel everything scheduled that matches."""
+        if where.state not in (None, State.SCHEDULED):
+            raise InvalidMessage("filter.state", "only scheduled messages can be cancelled")
+        return await self._bulk(
+            msgspec.structs.replace(where, state=State.SCHEDULED),
+            lambda message, _: Amendment(action=Action.CANCEL, id=message.id),
+            dry_run=dry_run,
+        )
+
+    async def redrive_where(
+        self, where: Filter, *, rate: float | None = None, dry_run: bool = False
+    ) -> BulkResult:
+        """Send the dead that match once more, `rate` of them a second (None: all at once)."""
+        if where.state not in (None, State.DEAD):
+            raise InvalidMessage("filter.state", "only dead messages can be redriven")
+        start = self._store.clock.now()
+        gap = 0.0 if rate is None else 1000 / rate
+
+        def redrive(message: Message, position: int) -> Amendment:
+            due = start + int(position * gap)
+            return Amendment(action=Action.REDRIVE, id=message.id, due=due)
+
+        return await self._bulk(
+            msgspec.structs.replace(where, state=State.DEAD), redrive, dry_run=dry_run
+        )
+
+    async def pause(self, route: str, paused: bool) -> None:
+        await self._store.pause(route, paused)
+
+    async def _check_expires(self, amendment: Amendment) -> None:
+        (held,) = await self._store.find([amendment.id])
+        if held is None or held.state is not State.SCHEDULED:
+            return  # the amendment itself gives the definite answer
+        due = held.due if amendment.due is None else amendment.due
+        expires = held.expires if amendment.expires is None else amendment.expires
+        if expires is not None and expires <= due:
+            raise InvalidMessage("expires", "must be after the moment the message is due")
+
+    async def _one(self, amendment: Amendment) -> Message:
+        (amended,) = await self._store.amend([amendment], self._store.clock.now())
+        message = definite(amendment.id, amended)
+        self._observer.count(amendment.action, message.route)
+        return message
+
+    async def _bulk(
+        self, where: Filter, amendment: Callable[[Message, int], Amendment], *, dry_run: bool
+    ) -> BulkResult:
+        matched = done = 0
+        cursor: Cursor | None = None
+        while True:
+            page = await self._store.search(where, cursor, BULK)
+            if page.items and not dry_run:
+                changes = [amendment(item, matched + i) for i, item in enumerate(page.items)]
+                answers = await self._store.amend(changes, self._store.clock.now())
+                done += sum(answer.answer is Answer.DONE for answer in answers)
+                for answer, change in zip(answers, changes, strict=True):
+                    if answer.answer is Answer.DONE and answer.message is not None:
+                        self._observer.count(change.action, answer.message.route)
+            matched += len(page.items)
+            cursor = page.next
+            if cursor is None:
+                return BulkResult(matched, done)
+
+
+def definite(message_id: str, amended: Amended) -> Message:
+    """The changed message, or the error that says why not."""
+    message = amended.message
+    if message is None or amended.answer is Answer.UNKNOWN:
+        raise UnknownMessage(message_id)
+    if amended.answer is Answer.RELEASED:
+        raise AlreadyReleased(message_id, message.state, cancel_pending=message.cancel_pending)
+    if amended.answer is Answer.CONFLICT:
+        raise VersionConflict(message_id, message.version)
+    return message

@@ -1,0 +1,105 @@
+"""DELIVER: send a batch to the route's sink and say of each message how its lease ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+from penstock.model.clock import Clock
+from penstock.model.message import Message
+from penstock.model.outcome import Dead, Delivered, Retry, SendOutcome, Settlement
+from penstock.model.route import Route
+from penstock.model.state import State
+from penstock.ports.sink import Sink
+
+log = logging.getLogger("penstock.deliver")
+
+MAX_ERROR = 1_000
+"""Characters of an error that are kept."""
+MAX_RETRY_AFTER = 86_400.0
+"""Seconds: a longer Retry-After is taken as this."""
+
+_INTERRUPTED = Retry("interrupted by shutdown", after=0.0, interrupted=True)
+
+
+class Deliver:
+    """One route's sends. Never raises for what the other side does."""
+
+    def __init__(self, route: Route, sink: Sink, clock: Clock, chance: random.Random) -> None:
+        self._route = route
+        self._sink = sink
+        self._clock = clock
+        self._chance = chance
+
+    def batches(self, messages: Sequence[Message]) -> list[Sequence[Message]]:
+        size = self._sink.max_batch
+        if len(messages) <= size:
+            return [messages] if messages else []
+        return [messages[i : i + size] for i in range(0, len(messages), size)]
+
+    async def send(
+        self,
+        batch: Sequence[Message],
+        token: int,
+        finish: Callable[[list[Settlement], Sequence[SendOutcome]], None],
+    ) -> None:
+        """Send, then `finish` exactly once, even when cancelled in the middle."""
+        outcomes: Sequence[SendOutcome]
+        try:
+            outcomes = await self._sink.send(batch)
+            if len(outcomes) != len(batch):
+                told = f"sink answered {len(outcomes)} outcomes for {len(batch)} messages"
+                outcomes = [Retry(told)] * len(batch)
+        except asyncio.CancelledError:
+            # The deadline of a shutdown: it may have arrived, so the attempt counts.
+            outcomes = [_INTERRUPTED] * len(batch)
+            finish(self._settlements(batch, token, outcomes), outcomes)
+            raise
+        except Exception as exc:
+            log.exception("sink %s failed", self._sink.name)
+            outcomes = [Retry(f"{type(exc).__name__}: {exc}")] * len(batch)
+        finish(self._settlements(batch, token, outcomes), outcomes)
+
+    def _settlements(
+        self, batch: Sequence[Message], token: int, outcomes: Sequence[SendOutcome]
+    ) -> list[Settlement]:
+        now = self._clock.now()
+        return [
+            Settlement(message=message, token=token, state=State.DELIVERED, event="delivered")
+            if type(outcome) is Delivered
+            else self._failed(message, token, outcome, now)
+            for message, outcome in zip(batch, outcomes, strict=True)
+        ]
+
+    def _failed(self, message: Message, token: int, outcome: SendOutcome, now: int) -> Settlement:
+        error = outcome.error[:MAX_ERROR] if isinstance(outcome, Retry | Dead) else ""
+        if not isinstance(outcome, Retry):
+            return Settlement(
+                message=message, token=token, state=State.DEAD, event="dead", error=error
+            )
+        failures = message.attempt - message.attempt_floor
+        if failures >= self._route.max_attempts and not outcome.interrupted:
+            error = f"{error} (attempt {failures} of {self._route.max_attempts})"
+            return Settlement(
+                message=message, token=token, state=State.DEAD, event="dead", error=error
+            )
+        due = now + self._wait(outcome, failures)
+        if message.expires is not None and due >= message.expires:
+            return Settlement(
+                message=message, token=token, state=State.EXPIRED, event="expired", error=error
+            )
+        return Settlement(
+            message=message,
+            token=token,
+            state=State.SCHEDULED,
+            due=due,
+            event="retry",
+            error=error,
+        )
+
+    def _wait(self, outcome: Retry, failures: int) -> int:
+        if outcome.after is None:
+            return self._route.backoff.wait(failures, self._chance)
+        return int(min(outcome.after, MAX_RETRY_AFTER) * 1000 + 0.999)

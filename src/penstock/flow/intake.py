@@ -1,0 +1,155 @@
+"""INTAKE: check, identify, put. When it has answered, the message is in the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from penstock.flow.observe import Observer
+from penstock.model.draft import Draft, check_draft
+from penstock.model.errors import InvalidMessage, PenstockError, StoreUnavailable, UnknownRoute
+from penstock.model.identity import IdMaker
+from penstock.model.message import MAX_PAYLOAD, NewMessage
+from penstock.model.outcome import Receipt
+from penstock.model.route import is_route_name
+from penstock.model.times import format_duration
+from penstock.ports.store import MessageStore
+
+Outcome: TypeAlias = Receipt | PenstockError
+Done: TypeAlias = Callable[[Outcome], None]
+
+GROUP = 500
+"""Single puts that share one store call at most."""
+GROUPS_IN_FLIGHT = 4
+"""Store calls for single puts under way at once; a store that is inline never has two."""
+
+
+class Intake:
+    """The one way in, whoever calls: HTTP, gRPC, SDK, CLI or a source."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        observer: Observer,
+        *,
+        routes: frozenset[str] | None = None,
+        max_payload: int = MAX_PAYLOAD,
+        min_delay: int | None = None,
+        max_delay: int | None = None,
+        ids: IdMaker | None = None,
+    ) -> None:
+        self._store = store
+        self._observer = observer
+        self._routes = routes
+        self._max_payload = max_payload
+        self._min_delay = min_delay
+        self._max_delay = max_delay
+        self._ids = ids if ids is not None else IdMaker()
+        self._group: list[tuple[Draft, Done]] = []
+        self._flush_due = False
+        self._flushing: set[asyncio.Task[None]] = set()
+
+    async def schedule(self, drafts: Sequence[Draft]) -> list[Outcome]:
+        """Put a batch: one outcome each, in order; the bad ones do not hold back the good.
+
+        Raises StoreUnavailable when nothing could be stored.
+        """
+        now = self._store.clock.now()
+        outcomes: list[Outcome | None] = []
+        good: list[NewMessage] = []
+        for draft in drafts:
+            try:
+                good.append(self._check(draft, now))
+                outcomes.append(None)
+            except PenstockError as exc:
+                outcomes.append(exc)
+        receipts = iter(await self._store.put(good, now) if good else ())
+        self._count(good, len(drafts) - len(good))
+        return [next(receipts) if outcome is None else outcome for outcome in outcomes]
+
+    async def schedule_one(self, draft: Draft) -> Receipt:
+        """Put one message; those of many callers at once share a transaction."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome) -> None:
+            if not future.done():  # the caller may have gone
+                future.set_result(outcome)
+
+        self.submit(draft, done)
+        outcome = await future
+        if isinstance(outcome, PenstockError):
+            raise outcome
+        return outcome
+
+    def submit(self, draft: Draft, done: Done) -> None:
+        """Put one message and call back once it is durable or refused: no task, no future."""
+        self._group.append((draft, done))
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due and len(self._flushing) < GROUPS_IN_FLIGHT:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        group, self._group = self._group[:GROUP], self._group[GROUP:]
+        if group:
+            task = asyncio.get_running_loop().create_task(self._put_group(group))
+            self._flushing.add(task)
+            task.add_done_callback(self._flushed)
+
+    def _flushed(self, task: asyncio.Task[None]) -> None:
+        self._flushing.discard(task)
+        if self._group:
+            self._flush_soon()
+
+    async def _put_group(self, group: list[tuple[Draft, Done]]) -> None:
+        outcomes: Sequence[Outcome]
+        try:
+            outcomes = await self.schedule([draft for draft, _ in group])
+        except PenstockError as exc:
+            outcomes = [exc] * len(group)
+        except BaseException:
+            # Whatever went wrong, nobody may wait for ever; the fault itself still surfaces.
+            failed = StoreUnavailable("the message could not be stored; see the server's log")
+            for _, done in group:
+                done(failed)
+            raise
+        for (_, done), outcome in zip(group, outcomes, strict=True):
+            done(outcome)
+
+    async def drain(self) -> None:
+        """Wait until every submitted message has been answered."""
+        while self._group or self._flushing:
+            await asyncio.gather(*self._flushing)
+            await asyncio.sleep(0)
+
+    def _check(self, draft: Draft, now: int) -> NewMessage:
+        routes = self._routes
+        if routes is None:
+            if not is_route_name(draft.route):
+                raise InvalidMessage("route", "must be 1-100 letters, digits, _ . or -")
+        elif draft.route not in routes:
+            raise UnknownRoute(draft.route, tuple(routes))
+        message = check_draft(draft, now, self._ids, max_payload=self._max_payload)
+        if self._min_delay is not None or self._max_delay is not None:
+            self._check_horizon(message.due - now, "at" if draft.delay is None else "delay")
+        return message
+
+    def _check_horizon(self, ahead: int, field: str) -> None:
+        if self._min_delay is not None and ahead < self._min_delay:
+            raise InvalidMessage(
+                field, f"must be at least {format_duration(self._min_delay)} ahead (min_delay)"
+            )
+        if self._max_delay is not None and ahead > self._max_delay:
+            raise InvalidMessage(
+                field, f"must be at most {format_duration(self._max_delay)} ahead (max_delay)"
+            )
+
+    def _count(self, good: list[NewMessage], rejected: int) -> None:
+        for route, number in Counter([message.route for message in good]).items():
+            self._observer.count("accepted", route, number)
+        self._observer.count("rejected", "", rejected)

@@ -1,0 +1,165 @@
+"""RELEASE: one lane a route. Claim what is due, only as much as can be sent now, and send it on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+from penstock.flow.breaker import Breaker
+from penstock.flow.decide import decide
+from penstock.flow.deliver import Deliver
+from penstock.flow.observe import Observer
+from penstock.flow.settle import SettledStates, Settler
+from penstock.model.clock import Alarm
+from penstock.model.errors import StoreUnavailable
+from penstock.model.outcome import Claim, SendOutcome, Settlement
+from penstock.model.route import Route
+from penstock.ports.sink import Sink
+from penstock.ports.store import MessageStore
+
+log = logging.getLogger("penstock.release")
+
+POLL_MS = 200
+"""The safety net: wake-ups and known due times do the real work."""
+GATHER_MS = 2
+"""With a backlog and few free slots, wait this long for more: one claim for many, not many."""
+STORE_AWAY_MS = 500
+
+
+class Lane:
+    """One route's gate: never holds more than its capacity, whatever is pending."""
+
+    def __init__(
+        self,
+        route: Route,
+        sink: Sink,
+        store: MessageStore,
+        settler: Settler,
+        observer: Observer,
+        chance: random.Random,
+        *,
+        batch_size: int,
+        lease: int,
+        poll: int = POLL_MS,
+    ) -> None:
+        self.route = route
+        self.sink = sink
+        self.capacity = route.semaphore_limit or sink.concurrency
+        self.in_flight = 0
+        self.tokens: Counter[int] = Counter()
+        """Leases held here, with how many of their messages are not settled yet."""
+        self.breaker = Breaker(chance)
+        self._store = store
+        self._clock = store.clock
+        self._settler = settler
+        self._observer = observer
+        self._deliver = Deliver(route, sink, store.clock, chance)
+        self._batch_size = batch_size
+        self._lease = lease
+        self._poll = poll
+        self._alarm = Alarm(store.clock)
+        self._sends: set[asyncio.Task[None]] = set()
+        self._backlog = False
+        self._stopping = False
+
+    def wake(self, due: int) -> None:
+        """Something on this route may be due at `due`."""
+        if self._alarm.set_for is None or due < self._alarm.set_for:
+            self._alarm.ring()
+
+    def stop(self) -> None:
+        """Claim no more; what is in flight goes on."""
+        self._stopping = True
+        self._alarm.ring()
+
+    async def run(self) -> None:
+        while not self._stopping:
+            await self._gather()
+            free = min(self._batch_size, self.capacity - self.in_flight)
+            wanted = self.breaker.allowance(free, self._clock.now())
+            if wanted <= 0:
+                await self._alarm.wait(self.breaker.look_again() if free > 0 else None)
+                continue
+            claim = await self._claim(wanted)
+            if claim is None:
+                await self._clock.sleep_until(self._clock.now() + STORE_AWAY_MS)
+                continue
+            self._backlog = len(claim.messages) == wanted
+            if claim.messages:
+                self._begin(claim)
+            if not self._backlog:
+                await self._alarm.wait(self._next_look(claim))
+
+    async def finish(self, deadline: int) -> None:
+        """Wait for sends under way, then interrupt those that are not done by the deadline."""
+        while self._sends and self._clock.now() < deadline:
+            await self._alarm.wait(deadline)
+        for task in self._sends:
+            task.cancel()
+        await asyncio.gather(*self._sends, return_exceptions=True)
+
+    async def _gather(self) -> None:
+        if self._backlog and self.in_flight > self.capacity * 3 // 4:
+            await self._clock.sleep_until(self._clock.now() + GATHER_MS)
+
+    async def _claim(self, wanted: int) -> Claim | None:
+        try:
+            now = self._clock.now()
+            return await self._store.claim(self.route.name, wanted, self._lease, now)
+        except StoreUnavailable as exc:
+            log.warning("store away, %s waits: %s", self.route.name, exc)
+            return None
+
+    def _next_look(self, claim: Claim) -> int:
+        look = self._clock.now() + self._poll
+        return look if claim.next_due is None else min(look, claim.next_due)
+
+    def _begin(self, claim: Claim) -> None:
+        now = self._clock.now()
+        name = self.route.name
+        self.in_flight += len(claim.messages)
+        self.tokens[claim.token] = len(claim.messages)
+        ready, refused = decide(claim, self.route, now)
+        self._settler.add(refused, self._settled)
+        self._observer.count("released", name, len(ready))
+        self._observer.late(name, [now - message.due for message in ready])
+        if ready:
+            self.breaker.began()
+        for batch in self._deliver.batches(ready):
+            task = asyncio.get_running_loop().create_task(
+                self._deliver.send(batch, claim.token, self._sent)
+            )
+            self._sends.add(task)
+            task.add_done_callback(self._send_ended)
+
+    def _send_ended(self, task: asyncio.Task[None]) -> None:
+        self._sends.discard(task)
+        if self._stopping and not self._sends:
+            self._alarm.ring()
+
+    def _sent(self, settlements: list[Settlement], outcomes: Sequence[SendOutcome]) -> None:
+        self.breaker.record(outcomes, self._clock.now())
+        self._settler.add(settlements, self._settled)
+
+    def _settled(self, settlements: Sequence[Settlement], states: SettledStates) -> None:
+        events = Counter(
+            "stale" if state is None else settlement.event
+            for settlement, state in zip(settlements, states, strict=True)
+        )
+        for event, number in events.items():
+            self._observer.count(event, self.route.name, number)
+        if events["stale"]:
+            log.warning(
+                "%d messages of %s were settled after their lease had ended: they may go out twice",
+                events["stale"],
+                self.route.name,
+            )
+        token = settlements[0].token
+        self.tokens[token] -= len(settlements)
+        if self.tokens[token] <= 0:
+            del self.tokens[token]
+        self.in_flight -= len(settlements)
+        self._alarm.ring()

@@ -1,0 +1,87 @@
+"""SETTLE: end leases in batches; what piles up while one call is under way is the next batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from penstock.model.clock import Alarm
+from penstock.model.errors import StoreUnavailable
+from penstock.model.outcome import Settlement
+from penstock.model.state import State
+from penstock.ports.store import MessageStore
+
+log = logging.getLogger("penstock.settle")
+
+SettledStates: TypeAlias = Sequence[State | None]
+Done: TypeAlias = Callable[[Sequence[Settlement], SettledStates], None]
+
+BATCH = 1_000
+RETRY_MS = (50, 100, 250, 500, 1_000)
+
+
+class Settler:
+    """Shared by all lanes of a worker. Bounded, because what is in flight is."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._alarm = Alarm(store.clock)
+        self._queue: list[tuple[list[Settlement], Done]] = []
+        self._lock = asyncio.Lock()
+        self._give_up_at: int | None = None
+
+    def add(self, settlements: list[Settlement], done: Done) -> None:
+        """Settle these soon and call back with the state of each (None: the lease was lost)."""
+        if settlements:
+            self._queue.append((settlements, done))
+            self._alarm.ring()
+
+    async def run(self) -> None:
+        while True:
+            await self._alarm.wait()
+            await self._settle_queued()
+
+    async def drain(self, deadline: int) -> None:
+        """Settle everything queued; past the deadline leave it to the leases to run out."""
+        self._give_up_at = deadline
+        await self._settle_queued()
+
+    async def _settle_queued(self) -> None:
+        async with self._lock:  # a drain must wait for the batch that run() has under way
+            while self._queue:
+                taken = self._take()
+                batch = [settlement for settlements, _ in taken for settlement in settlements]
+                states = await self._settle(batch)
+                start = 0
+                for settlements, done in taken:
+                    end = start + len(settlements)
+                    done(settlements, states[start:end])
+                    start = end
+
+    def _take(self) -> list[tuple[list[Settlement], Done]]:
+        number = size = 0
+        for settlements, _ in self._queue:
+            size += len(settlements)
+            number += 1
+            if size >= BATCH:
+                break
+        taken, self._queue = self._queue[:number], self._queue[number:]
+        return taken
+
+    async def _settle(self, batch: list[Settlement]) -> SettledStates:
+        """Until the store takes it: a lease lost meanwhile is for the store to tell."""
+        tries = 0
+        clock = self._store.clock
+        while True:
+            try:
+                return await self._store.settle(batch, clock.now())
+            except StoreUnavailable as exc:
+                wait = RETRY_MS[min(tries, len(RETRY_MS) - 1)]
+                if tries == 0:
+                    log.warning("store away while settling: %s", exc)
+                tries += 1
+                if self._give_up_at is not None and clock.now() >= self._give_up_at:
+                    return [None] * len(batch)
+                await clock.sleep_until(clock.now() + wait)

@@ -1,0 +1,84 @@
+"""Time, as something that is given and never just taken.
+
+Everything in `flow/` and `rooms/` asks a Clock and waits through it, so that a whole fleet can
+run in virtual time, and so that "never early" is measured on the store's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Epoch milliseconds of whoever is the authority on time (the store)."""
+
+    def now(self) -> int: ...
+
+    def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
+        """Call back at `when`, perhaps a little early or late: callers look again at now()."""
+        ...
+
+    async def sleep_until(self, when: int) -> None:
+        """Return when now() has reached `when`, never before."""
+        ...
+
+
+class SystemClock:
+    """The machine's wall clock, plus an offset measured to the store's own."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        """Milliseconds to add to this machine's clock to get the store's."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000 + self.offset
+
+    def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
+        # Aim at the middle of the millisecond: timers of whole milliseconds round down.
+        wait = max(0.0, when - self.now() + 0.5) / 1000
+        return asyncio.get_running_loop().call_later(wait, callback)
+
+    async def sleep_until(self, when: int) -> None:
+        while (wait := when - self.now()) > 0:  # noqa: ASYNC110 - time is what is awaited
+            # A wall clock that jumps forward must not leave us asleep: look again now and then.
+            await asyncio.sleep(min(wait, 1000) / 1000)
+
+
+class Alarm:
+    """Something to wait on that others can ring, and that the clock rings at a moment."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
+        self.set_for: int | None = None
+        """While waiting: the moment it will ring by itself."""
+
+    def ring(self) -> None:
+        self._rung = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, until: int | None = None) -> None:
+        """Return once rung, or about `until`; a ring before the wait counts."""
+        if self._rung:
+            self._rung = False
+            return
+        self._waiter = asyncio.get_running_loop().create_future()
+        self.set_for = until
+        timer = None if until is None else self._clock.call_at(until, self.ring)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            self.set_for = None
+            self._rung = False
+            if timer is not None:
+                timer.cancel()

@@ -1,0 +1,203 @@
+"""What a caller asks for, as it comes over the wire: the JSON of `POST /v1/messages`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from functools import lru_cache
+from zoneinfo import available_timezones
+
+import msgspec
+
+from penstock.model.errors import InvalidMessage, Malformed, TooLarge
+from penstock.model.identity import IdMaker, is_id, is_key
+from penstock.model.message import (
+    DEFAULT_PRIORITY,
+    DEFAULT_ROUTE,
+    JSON,
+    MAX_PAYLOAD,
+    Labels,
+    NewMessage,
+    OnConflict,
+)
+from penstock.model.times import MAX_TIME, parse_duration, parse_moment
+
+MAX_HEADERS = 64
+MAX_HEADER_NAME = 128
+MAX_HEADER_VALUE = 4096
+MAX_LABEL = 200
+MAX_TAGS = 32
+RESERVED_HEADERS = ("penstock-", "webhook-")
+_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_NULL = b"null"
+
+
+class Draft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A message before it is checked. `payload` keeps the caller's own bytes."""
+
+    id: str | None = None
+    route: str = DEFAULT_ROUTE
+    key: str | None = None
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    payload_base64: str | None = None
+    content_type: str | None = None
+    headers: dict[str, str] | None = None
+    at: str | None = None
+    delay: float | str | None = None
+    expires: str | None = None
+    priority: int = DEFAULT_PRIORITY
+    labels: Labels | None = None
+    topic: str | None = None
+    on_conflict: OnConflict = OnConflict.KEEP
+
+
+_decoder = msgspec.json.Decoder(Draft)
+
+
+def decode_draft(body: bytes | memoryview) -> Draft:
+    """JSON → Draft, or an error that names the field."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
+        raise wire_error(exc) from exc
+
+
+def wire_error(exc: Exception) -> InvalidMessage | Malformed:
+    """msgspec's words → ours: unreadable input is Malformed, a wrong type names its field."""
+    text = str(exc)
+    if isinstance(exc, RecursionError):
+        return Malformed("the JSON is nested too deeply")
+    if not isinstance(exc, msgspec.ValidationError):
+        return Malformed(f"not valid JSON: {text}")
+    reason, _, path = text.partition(" - at `$")
+    field = path.rstrip("`").lstrip(".") or ""
+    if not field and "field `" in reason:  # unknown or missing field at the top
+        field = reason.split("field `", 1)[1].split("`", 1)[0]
+    return InvalidMessage(field or "body", reason[:1].lower() + reason[1:])
+
+
+def check_draft(
+    draft: Draft, now: int, ids: IdMaker, *, max_payload: int = MAX_PAYLOAD
+) -> NewMessage:
+    """A Draft → a message that may be stored, or InvalidMessage / TooLarge naming the field.
+
+    `now` is the store's: a delay counts from it, and a moment that is past becomes it.
+    """
+    message_id = draft.id
+    if message_id is None:
+        message_id = ids.make(now)
+    elif not is_id(message_id):
+        raise InvalidMessage("id", "must be 1-200 printable ASCII characters")
+    key = draft.key
+    if key is None:
+        key = message_id
+    elif not is_key(key):
+        raise InvalidMessage("key", "must be 1-512 printable characters")
+    payload, content_type = _body(draft)
+    if len(payload) > max_payload:
+        raise TooLarge(
+            f"payload: {len(payload):,} bytes, the limit is {max_payload:,}", field="payload"
+        )
+    due = due_from(draft.at, draft.delay, now)
+    expires = None if draft.expires is None else parse_moment(draft.expires, "expires")
+    if expires is not None and expires <= due:
+        raise InvalidMessage("expires", "must be after the moment the message is due")
+    if not 0 <= draft.priority <= 9:
+        raise InvalidMessage("priority", "must be 0-9 (9 leaves first)")
+    if draft.headers:
+        check_headers(draft.headers)
+    if draft.labels is not None:
+        check_labels(draft.labels)
+    if draft.topic is not None and not is_key(draft.topic):
+        raise InvalidMessage("topic", "must be 1-512 printable characters")
+    return NewMessage(
+        id=message_id,
+        route=draft.route,
+        key=key,
+        payload=payload,
+        due=due,
+        content_type=content_type,
+        headers=draft.headers or None,
+        expires=expires,
+        priority=draft.priority,
+        labels=draft.labels,
+        topic=draft.topic,
+        on_conflict=draft.on_conflict,
+    )
+
+
+def due_from(at: str | None, delay: float | str | None, now: int) -> int:
+    """`at` or `delay` → epoch ms; neither means now, and so does the past."""
+    if delay is not None:
+        if at is not None:
+            raise InvalidMessage("delay", "give either at or delay, not both")
+        due = now + parse_duration(delay)
+        if due > MAX_TIME:
+            raise InvalidMessage("delay", "is outside 1970-01-01 … 9999-12-31")
+        return due
+    return now if at is None else max(now, parse_moment(at))
+
+
+def payload_bytes(
+    payload: msgspec.Raw | msgspec.UnsetType, payload_base64: str | None, content_type: str | None
+) -> tuple[bytes, str] | None:
+    """The body and its type, or None when neither form of payload was given."""
+    if content_type is not None and not (
+        1 <= len(content_type) <= 200 and content_type.isascii() and content_type.isprintable()
+    ):
+        raise InvalidMessage("content_type", "must be 1-200 printable ASCII characters")
+    if payload_base64 is not None:
+        if payload is not msgspec.UNSET:
+            raise InvalidMessage("payload_base64", "give either payload or payload_base64")
+        try:
+            raw = base64.b64decode(payload_base64, validate=True)
+        except (binascii.Error, ValueError) as exc:
+            raise InvalidMessage("payload_base64", f"is not base64 ({exc})") from exc
+        return raw, content_type or "application/octet-stream"
+    if payload is msgspec.UNSET:
+        return None
+    return bytes(payload), content_type or JSON
+
+
+def _body(draft: Draft) -> tuple[bytes, str]:
+    body = payload_bytes(draft.payload, draft.payload_base64, draft.content_type)
+    return (_NULL, draft.content_type or JSON) if body is None else body
+
+
+def check_headers(headers: dict[str, str]) -> None:
+    if len(headers) > MAX_HEADERS:
+        raise InvalidMessage("headers", f"has {len(headers)} entries, the limit is {MAX_HEADERS}")
+    for name, value in headers.items():
+        if not 1 <= len(name) <= MAX_HEADER_NAME or not _TOKEN.issuperset(name):
+            raise InvalidMessage(
+                "headers", f"the name {name[:50]!r} must be 1-{MAX_HEADER_NAME} token characters"
+            )
+        if name.lower().startswith(RESERVED_HEADERS):
+            raise InvalidMessage("headers", f"the name {name!r} is reserved")
+        if len(value) > MAX_HEADER_VALUE:
+            raise InvalidMessage(f"headers.{name}", f"is longer than {MAX_HEADER_VALUE} characters")
+        if not value.isprintable():
+            raise InvalidMessage(f"headers.{name}", "must not contain control characters")
+
+
+def check_labels(labels: Labels) -> None:
+    named = (("channel", labels.channel), ("campaign", labels.campaign), ("class", labels.class_))
+    for name, value in named:
+        if value is not None:
+            _check_label(f"labels.{name}", value)
+    if len(labels.tags) > MAX_TAGS:
+        raise InvalidMessage("labels.tags", f"has more than {MAX_TAGS} entries")
+    for tag in labels.tags:
+        _check_label("labels.tags", tag)
+    if labels.tz is not None and labels.tz not in _zones():
+        raise InvalidMessage("labels.tz", f"{labels.tz[:50]!r} is not an IANA time zone")
+
+
+def _check_label(field: str, value: str) -> None:
+    if not 1 <= len(value) <= MAX_LABEL or not value.isprintable():
+        raise InvalidMessage(field, f"must be 1-{MAX_LABEL} printable characters")
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())

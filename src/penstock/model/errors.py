@@ -1,0 +1,152 @@
+"""Every error Penstock raises on purpose, in one tree.
+
+PenstockError
+├── InvalidMessage        422  a field of a message is wrong
+│   └── UnknownRoute      422  no such route here
+├── Malformed             400  not even readable (JSON, NDJSON line, cursor …)
+├── TooLarge              413  payload or body past the limit
+├── UnknownMessage        404  no message of that id
+├── UnknownThing          404  no such route, path …
+├── AlreadyReleased       409  too late to change it
+├── VersionConflict       412  If-Match named another version
+├── Unauthorized          401  no token, or a wrong one
+├── Forbidden             403  a token without the scope, or another origin
+├── Overloaded            429  too much at once; try again
+├── StoreUnavailable      503  the store is away; nothing was accepted
+├── StoreCorrupt          500  the store answered nonsense
+└── ConfigError           exit 2  settings that cannot work
+
+Each carries a stable `code`, a message for people and, where it fits, the `field`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """The root: catch this to catch everything Penstock raises on purpose."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class InvalidMessage(PenstockError):
+    """A field cannot be accepted; `field` names it and the message says what would be."""
+
+    code = "invalid"
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}", field=field)
+        self.reason = reason
+
+
+class UnknownRoute(InvalidMessage):
+    """The route is not configured here."""
+
+    code = "unknown_route"
+
+    def __init__(self, route: str, known: tuple[str, ...] = ()) -> None:
+        listed = ", ".join(sorted(known)[:10])
+        hint = f"; this server knows: {listed}" if listed else ""
+        super().__init__("route", f"no route named {route[:100]!r}{hint}")
+
+
+class Malformed(PenstockError):
+    """The input could not be read at all."""
+
+    code = "malformed"
+
+
+class TooLarge(PenstockError):
+    """A payload or body is past its limit."""
+
+    code = "too_large"
+
+
+class UnknownMessage(PenstockError):
+    """No message of that id is known (never accepted, or purged after the retention time)."""
+
+    code = "not_found"
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(f"no message with id {message_id!r}", field="id")
+        self.message_id = message_id
+
+
+class UnknownThing(PenstockError):
+    """What was named does not exist here."""
+
+    code = "not_found"
+
+
+class AlreadyReleased(PenstockError):
+    """Too late: the message has left, or is leaving right now."""
+
+    code = "already_released"
+
+    def __init__(self, message_id: str, state: str, *, cancel_pending: bool = False) -> None:
+        how = "is being released right now" if state == "leased" else f"is already {state}"
+        super().__init__(f"message {message_id!r} {how}", field="id")
+        self.message_id = message_id
+        self.state = state
+        self.cancel_pending = cancel_pending
+
+
+class VersionConflict(PenstockError):
+    """The message has another version than the caller expected."""
+
+    code = "version_conflict"
+
+    def __init__(self, message_id: str, version: int) -> None:
+        super().__init__(f"message {message_id!r} is at version {version}", field="version")
+        self.message_id = message_id
+        self.version = version
+
+
+class Unauthorized(PenstockError):
+    """No credentials, or wrong ones."""
+
+    code = "unauthorized"
+
+
+class Forbidden(PenstockError):
+    """The credentials do not cover this."""
+
+    code = "forbidden"
+
+
+class Overloaded(PenstockError):
+    """Too much at once; `retry_after` is in seconds."""
+
+    code = "overloaded"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class StoreUnavailable(PenstockError):
+    """The store cannot take or answer this now; nothing of the call was accepted."""
+
+    code = "store_unavailable"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class StoreCorrupt(PenstockError):
+    """The store's content is not what Penstock wrote."""
+
+    code = "store_corrupt"
+
+
+class ConfigError(PenstockError):
+    """Settings that cannot work; the message says which and what to do."""
+
+    code = "config"

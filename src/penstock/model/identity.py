@@ -1,0 +1,61 @@
+"""Who a message is, and which partition it lives in."""
+
+from __future__ import annotations
+
+import os
+import random
+from zlib import crc32
+
+MAX_ID = 200
+MAX_KEY = 512
+
+
+def is_id(text: str) -> bool:
+    """1–200 printable ASCII characters."""
+    return 1 <= len(text) <= MAX_ID and text.isascii() and text.isprintable()
+
+
+def is_key(text: str) -> bool:
+    """1–512 printable characters of any script."""
+    return 1 <= len(text) <= MAX_KEY and text.isprintable()
+
+
+def partition_of(text: str, total: int) -> int:
+    """The partition of an id or key; the same in every process and every year."""
+    return crc32(text.encode()) % total
+
+
+class IdMaker:
+    """Makes UUIDv7 texts that only ever grow within one process.
+
+    Growing ids keep a store's index append-only, which is several times faster than random
+    ones. `chance` is injected so that a simulation repeats exactly.
+    """
+
+    def __init__(self, chance: random.Random | None = None) -> None:
+        self._chance = chance if chance is not None else _fresh_chance()
+        self._millis = 0
+        self._counter = 0
+
+    def make(self, now: int) -> str:
+        if now > self._millis:
+            self._millis = now
+            self._counter = self._chance.getrandbits(10)  # room to grow below 12 bits
+        else:
+            self._counter += 1
+            if self._counter > 0xFFF:
+                self._millis += 1
+                self._counter = 0
+        text = "%012x7%03x%016x" % (  # noqa: UP031 - twice as fast as an f-string here
+            self._millis,
+            self._counter,
+            0x8000000000000000 | self._chance.getrandbits(62),
+        )
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _fresh_chance() -> random.Random:
+    chance = random.Random(os.urandom(16))
+    if hasattr(os, "register_at_fork"):  # a forked child must not repeat its parent's ids
+        os.register_at_fork(after_in_child=lambda: chance.seed(os.urandom(16)))
+    return chance

@@ -1,0 +1,90 @@
+"""A message: what is asked for (NewMessage) and what is held (Message)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from penstock.model.state import State
+
+JSON = "application/json"
+DEFAULT_ROUTE = "default"
+DEFAULT_PRIORITY = 5
+MAX_PAYLOAD = 256 * 1024
+
+
+class OnConflict(StrEnum):
+    """What a put with a known id does while the first is still scheduled."""
+
+    KEEP = "keep"  # the first stays as it is
+    REPLACE = "replace"  # the new one takes its place
+    EARLIEST = "earliest"  # whichever is due first stays
+
+
+class Labels(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What policies look at, frozen when the message is accepted."""
+
+    channel: str | None = None
+    campaign: str | None = None
+    class_: str | None = msgspec.field(name="class", default=None)
+    tags: tuple[str, ...] = ()
+    tz: str | None = None
+
+
+class NewMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A validated message on its way into the store."""
+
+    id: str
+    route: str
+    key: str
+    payload: bytes
+    due: int
+    content_type: str = JSON
+    headers: dict[str, str] | None = None
+    expires: int | None = None
+    priority: int = DEFAULT_PRIORITY
+    labels: Labels | None = None
+    topic: str | None = None
+    on_conflict: OnConflict = OnConflict.KEEP
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message as the store holds it. Settled ones may have lost their payload."""
+
+    id: str
+    route: str
+    key: str
+    payload: bytes
+    due: int
+    content_type: str = JSON
+    headers: dict[str, str] | None = None
+    expires: int | None = None
+    priority: int = DEFAULT_PRIORITY
+    labels: Labels | None = None
+    topic: str | None = None
+    state: State = State.SCHEDULED
+    version: int = 1
+    """Counts the edits callers made: put, replace, reschedule, cancel, redrive."""
+    attempt: int = 0
+    """Counts the times it was leased to be sent; never goes back once a send began."""
+    attempt_floor: int = 0
+    """The attempt it was redriven at: max_attempts counts from here."""
+    created: int = 0
+    claimed: int | None = None
+    settled: int | None = None
+    last_error: str | None = None
+    cancel_pending: bool = False
+    ref: int = 0
+    """The store's own handle on the row; means nothing outside it."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a message's timeline."""
+
+    at: int
+    event: str
+    detail: str | None = None
+    attempt: int | None = None

@@ -1,0 +1,116 @@
+"""What came of it: expected results are values, not exceptions."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.model.message import Labels, Message
+from penstock.model.state import State
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a put: durable when this exists."""
+
+    id: str
+    state: State
+    due: int
+    duplicate: bool = False
+    """The id was known before; `state` and `due` are those of the message now held."""
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """Messages leased together under one fencing token."""
+
+    token: int
+    messages: tuple[Message, ...] = ()
+    next_due: int | None = None
+    """When fewer than asked were due: the earliest due of what is left on the route."""
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How one lease ends. Applied only while `token` is still the message's."""
+
+    message: Message
+    token: int
+    state: State
+    """A state LEASED may become; SCHEDULED puts it back until `due`."""
+    due: int | None = None
+    error: str | None = None
+    event: str
+    """The word in the timeline: delivered, retry, deferred, returned, dead, blocked, expired …"""
+    refund: bool = False
+    """No send was begun: the attempt that the claim counted is taken back."""
+
+
+class Reaped(msgspec.Struct, frozen=True, gc=False):
+    """A message whose lease ran out, and what became of it (scheduled or cancelled)."""
+
+    id: str
+    route: str
+    state: State
+    attempt: int
+
+
+class Action(StrEnum):
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"  # any of due, payload, headers, expires, priority, labels
+    RELEASE = "release"  # due now
+    REDRIVE = "redrive"  # dead → scheduled at `due`
+
+
+class Amendment(msgspec.Struct, frozen=True, kw_only=True):
+    """A change somebody asks for; None leaves a field as it is."""
+
+    action: Action
+    id: str
+    version: int | None = None
+    due: int | None = None
+    payload: bytes | None = None
+    content_type: str | None = None
+    headers: dict[str, str] | None = None
+    expires: int | None = None
+    priority: int | None = None
+    labels: Labels | None = None
+
+
+class Answer(StrEnum):
+    DONE = "done"
+    UNKNOWN = "unknown"
+    RELEASED = "released"  # too late: see the message's state (leased: being sent right now)
+    CONFLICT = "conflict"  # another version
+
+
+class Amended(msgspec.Struct, frozen=True):
+    """The definite answer to an Amendment, with the message as it is now."""
+
+    answer: Answer
+    message: Message | None = None
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """The sink has it for sure."""
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """It did not arrive, or may not have; try again."""
+
+    error: str
+    after: float | None = None
+    """Seconds the other side asked us to wait (Retry-After)."""
+    unreachable: bool = False
+    """Nobody answered at all: the circuit breaker counts these."""
+    interrupted: bool = False
+    """We broke it off ourselves (shutdown): never the message's last attempt."""
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """Refused for good: trying again cannot help."""
+
+    error: str
+
+
+SendOutcome: TypeAlias = Delivered | Retry | Dead
+DELIVERED = Delivered()

@@ -1,0 +1,87 @@
+"""Moments and durations as people write them, as epoch milliseconds.
+
+Everything is rounded *up* to the millisecond: rounding down would be early.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import lru_cache
+
+from penstock.model.errors import InvalidMessage
+
+MAX_TIME = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z: the last moment the calendar of Python, SQL and RFC 3339 share."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_RFC3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1000}
+
+
+def parse_moment(text: str, field: str = "at") -> int:
+    """RFC 3339 with an offset → epoch ms, rounded up."""
+    match = _RFC3339.fullmatch(text) if len(text) <= 64 else None
+    if match is None:
+        raise InvalidMessage(
+            field, "must be RFC 3339 with an offset, such as 2030-01-31T09:00:00Z or …+02:00"
+        )
+    try:
+        moment = datetime.fromisoformat(text.upper())
+        micros = (moment - _EPOCH) // _MICROSECOND
+    except (ValueError, OverflowError) as exc:
+        raise InvalidMessage(field, f"is not a moment of the calendar ({exc})") from exc
+    digits = match[1]
+    if digits is not None and len(digits) > 6 and digits[6:].strip("0"):
+        micros += 1  # fromisoformat cuts below the microsecond: round up instead
+    return check_range(-(-micros // 1000), field)
+
+
+def parse_duration(value: str | float, field: str = "delay") -> int:
+    """Seconds, or "1500ms" "90s" "15m" "2h" "3d" → ms, rounded up."""
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip()) if len(value) <= 40 else None
+        if match is None:
+            raise InvalidMessage(
+                field, 'must be seconds or a text such as "1500ms", "90s", "15m", "2h", "3d"'
+            )
+        millis = math.ceil(Fraction(match[1]) * _UNIT_MS[match[2]])
+    else:
+        if not math.isfinite(value) or value < 0:
+            raise InvalidMessage(field, "must be a finite number of seconds, not negative")
+        # str() gives the digits the caller wrote, so that 0.1 is 100 ms and not 101
+        millis = math.ceil(Fraction(str(value)) * 1000)
+    if millis > MAX_TIME:
+        raise InvalidMessage(field, "is longer than the calendar")
+    return millis
+
+
+def check_range(millis: int, field: str) -> int:
+    if not 0 <= millis <= MAX_TIME:
+        raise InvalidMessage(field, "is outside 1970-01-01 … 9999-12-31")
+    return millis
+
+
+def format_moment(millis: int) -> str:
+    """Epoch ms → RFC 3339 in UTC with milliseconds."""
+    seconds, ms = divmod(millis, 1000)
+    return f"{_format_second(seconds)}.{ms:03d}Z"
+
+
+@lru_cache(maxsize=64)  # the answers of a batch mostly share their seconds
+def _format_second(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
+
+
+def format_duration(millis: int) -> str:
+    """Milliseconds → the shortest exact text that parse_duration reads back."""
+    for unit in ("d", "h", "m", "s"):
+        if millis and millis % _UNIT_MS[unit] == 0:
+            return f"{millis // _UNIT_MS[unit]}{unit}"
+    return f"{millis}ms"

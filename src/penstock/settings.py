@@ -1,0 +1,229 @@
+"""Settings: one frozen tree, read once from TOML, the environment (PENSTOCK_*) and .env.
+
+Precedence, strongest first: arguments, environment, .env, TOML file, defaults. Nested names are
+joined by two underscores: PENSTOCK_API__HTTP=127.0.0.1:9000.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import ValidationError as PydanticError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from penstock.model.errors import ConfigError, PenstockError
+from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
+from penstock.model.route import Backoff, Route, is_route_name, parse_backoff
+from penstock.model.times import parse_duration
+
+DEFAULT_FILE = Path("penstock.toml")
+
+
+def _millis(value: Any) -> Any:
+    try:
+        return parse_duration(value) if isinstance(value, str | float | int) else value
+    except PenstockError as exc:
+        raise ValueError(exc.message.partition(": ")[2]) from exc
+
+
+def _backoff(value: Any) -> Any:
+    try:
+        return parse_backoff(value) if isinstance(value, str) else value
+    except PenstockError as exc:
+        raise ValueError(exc.message.partition(": ")[2]) from exc
+
+
+def _host_port(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError('must be "host:port", such as "127.0.0.1:8700"')
+    return value
+
+
+Millis = Annotated[int, BeforeValidator(_millis)]
+"""A duration: seconds, or "1500ms" "90s" "15m" "2h" "3d"."""
+HostPort = Annotated[str, AfterValidator(_host_port)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class TokenSettings(_Part):
+    """Who may call the API."""
+
+    name: str = "token"
+    secret: SecretStr
+    scope: Literal["read", "write", "admin"] = "admin"
+    """read: look; write: also schedule, cancel …; admin: also routes, policies, rooms."""
+
+
+def _tokens(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [{"secret": item} if isinstance(item, str) else item for item in value]
+    return value
+
+
+class ApiSettings(_Part):
+    http: HostPort = "127.0.0.1:8700"
+    """Where HTTP listens."""
+    grpc: HostPort = "127.0.0.1:8701"
+    """Where gRPC listens."""
+    tokens: Annotated[tuple[TokenSettings, ...], BeforeValidator(_tokens)] = ()
+    """Non-empty: Bearer required on everything but health."""
+    max_body: int = Field(default=8 * 1024 * 1024, ge=1024)
+    """Bytes of one request's body at most; NDJSON batches may be of any length."""
+    body_timeout: Millis = 30_000
+    """A body that sends nothing for this long is answered 408 and cut."""
+    keep_alive: Millis = 30_000
+    """An idle connection is closed after this."""
+
+
+class WorkerSettings(_Part):
+    total_partitions: int = Field(default=8, ge=1, le=4096)
+    """Never reduced on a store that holds messages."""
+    bucket_size_sec: int = Field(default=60, ge=1, le=86_400)
+    """Granularity of the cold tier."""
+    batch_size: int = Field(default=500, ge=1, le=10_000)
+    """Messages one claim takes at most."""
+    lease: Millis = Field(default=30_000, ge=100)
+    """How long a claimed message is a worker's own; extended while a send is under way."""
+    shutdown: Millis = 10_000
+    """How long a stopping worker waits for sends in flight."""
+
+
+class RouteSettings(_Part):
+    sink: str = "log://"
+    """Where it goes: log:// · http(s)://… · python:pkg.mod:func · and the brokers."""
+    semaphore_limit: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Sends in flight at most; unset: what suits the sink."""
+    max_attempts: int = Field(default=8, ge=1, le=1000)
+    """Sends of one message before it is dead."""
+    backoff: Annotated[Backoff, BeforeValidator(_backoff)] = Backoff()
+    """Waits between attempts: exponential with jitter between the two."""
+    timeout: Millis = Field(default=10_000, ge=1)
+    """How long one send may take (webhooks)."""
+    secret: SecretStr | None = None
+    """Signs webhooks (Standard Webhooks, whsec_…)."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Sent with every message of the route."""
+    topics: tuple[str, ...] = ()
+    """Patterns of destinations a message may choose by itself."""
+
+    def as_route(self, name: str) -> Route:
+        return Route(
+            name=name,
+            max_attempts=self.max_attempts,
+            backoff=self.backoff,
+            semaphore_limit=self.semaphore_limit,
+            topics=self.topics,
+        )
+
+
+class LimitSettings(_Part):
+    max_payload: int = Field(default=MAX_PAYLOAD, ge=1, le=64 * 1024 * 1024)
+    """Bytes of one payload at most."""
+    min_delay: Millis | None = None
+    """Nothing is accepted for sooner than this ahead."""
+    max_delay: Millis | None = None
+    """Nothing is accepted for later than this ahead."""
+    retention: Millis = 24 * 3_600_000
+    """How long settled ids stay known."""
+    retention_count: int = Field(default=1_000_000, ge=1)
+    """How many settled ids stay known at most (about)."""
+
+
+class LogSettings(_Part):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+    """auto: text in a terminal, JSON elsewhere."""
+    file: Path | None = None
+    """Also into this file, rotated."""
+
+
+class Settings(BaseSettings):
+    """Everything that can be set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PENSTOCK_",
+        env_nested_delimiter="__",
+        env_file=".env",
+        env_file_encoding="utf-8",
+        frozen=True,
+        extra="forbid",
+    )
+
+    store: str = "sqlite:///penstock.db"
+    """Where messages are held."""
+    api: ApiSettings = ApiSettings()
+    worker: WorkerSettings = WorkerSettings()
+    routes: dict[str, RouteSettings] = Field(default_factory=dict)
+    limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
+
+    def all_routes(self) -> dict[str, RouteSettings]:
+        """The configured routes; `default` always exists."""
+        return {DEFAULT_ROUTE: RouteSettings(), **self.routes}
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del file_secret_settings  # secrets come from the environment or .env
+        toml = TomlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, dotenv_settings, toml
+
+
+def load(config: Path | None = None, **overrides: Any) -> Settings:
+    """Read everything once; ConfigError says what is wrong, where, and what would be right."""
+    if config is None and DEFAULT_FILE.exists():
+        config = DEFAULT_FILE
+    if config is not None and not config.is_file():
+        raise ConfigError(f"config file {config} does not exist")
+
+    class FromFile(Settings):
+        model_config = SettingsConfigDict(toml_file=config)
+
+    try:
+        settings = FromFile(**overrides)
+    except PydanticError as exc:
+        raise ConfigError(_explain(exc, config)) from exc
+    except (ValueError, OSError) as exc:
+        raise ConfigError(f"{config or 'settings'}: {exc}") from exc
+    for name in settings.routes:
+        if not is_route_name(name):
+            raise ConfigError(f"routes.{name}: a route's name is letters, digits, _ . and -")
+    return settings
+
+
+def _explain(exc: PydanticError, config: Path | None) -> str:
+    lines = []
+    for error in exc.errors(include_input=False, include_url=False):
+        where = ".".join(str(part) for part in error["loc"])
+        reason = error["msg"].removeprefix("Value error, ")
+        if error["type"] == "extra_forbidden":
+            reason = "no such setting"
+        lines.append(f"{where}: {reason}")
+    source = f" in {config}" if config else ""
+    return f"bad settings{source}:\n  " + "\n  ".join(lines)
+
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def redact(url: str) -> str:
+    """A URL without its user and password."""
+    return _CREDENTIALS.sub("***@", url)

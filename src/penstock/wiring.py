@@ -1,0 +1,133 @@
+"""The composition root: settings → parts. The only place that knows every driver.
+
+A driver is imported when its scheme is first named, so one whose extra is not installed costs
+nothing until then. Adding a store or a sink is one line in these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.flow.control import Control
+from penstock.flow.intake import Intake
+from penstock.flow.observe import Observer
+from penstock.flow.worker import Worker
+from penstock.model.errors import ConfigError
+from penstock.model.route import Route
+from penstock.ports.sink import Sink
+from penstock.ports.store import MessageStore
+from penstock.settings import RouteSettings, Settings
+
+STORES = {
+    # scheme: (module with `async def open_store(url, **options) -> MessageStore`, extra)
+    "sqlite": ("penstock.stores.sqlite", None),
+}
+SINKS = {
+    # scheme: (module with `async def open_sink(url, options) -> Sink`, extra)
+    "log": ("penstock.sinks.log", None),
+    "http": ("penstock.sinks.webhook", None),
+    "https": ("penstock.sinks.webhook", None),
+    "python": ("penstock.sinks.python", None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything one process works with."""
+
+    settings: Settings
+    store: MessageStore
+    observer: Observer
+    intake: Intake
+    control: Control
+    routes: Mapping[str, Route]
+
+
+async def open_store(settings: Settings) -> MessageStore:
+    driver = _driver(STORES, settings.store, "store")
+    store: MessageStore = await driver.open_store(
+        settings.store,
+        total_partitions=settings.worker.total_partitions,
+        retention=settings.limits.retention,
+        retention_count=settings.limits.retention_count,
+    )
+    return store
+
+
+async def open_sink(name: str, options: RouteSettings) -> Sink:
+    driver = _driver(SINKS, options.sink, f"routes.{name}.sink")
+    sink: Sink = await driver.open_sink(
+        options.sink,
+        timeout=options.timeout / 1000,
+        secret=None if options.secret is None else options.secret.get_secret_value(),
+        headers=options.headers,
+    )
+    return sink
+
+
+@asynccontextmanager
+async def open_parts(
+    settings: Settings, *, any_route: bool = False, store: MessageStore | None = None
+) -> AsyncIterator[Parts]:
+    """Open the store and what stands on it; close them in the end."""
+    async with AsyncExitStack() as stack:
+        if store is None:
+            store = await open_store(settings)
+            stack.push_async_callback(store.close)
+        observer = Observer()
+        routes = {name: part.as_route(name) for name, part in settings.all_routes().items()}
+        intake = Intake(
+            store,
+            observer,
+            routes=None if any_route else frozenset(routes),
+            max_payload=settings.limits.max_payload,
+            min_delay=settings.limits.min_delay,
+            max_delay=settings.limits.max_delay,
+        )
+        stack.push_async_callback(intake.drain)
+        yield Parts(settings, store, observer, intake, Control(store, observer), routes)
+
+
+@asynccontextmanager
+async def open_worker(
+    parts: Parts, sinks: Mapping[str, Sink] | None = None
+) -> AsyncIterator[Worker]:
+    """A worker for every configured route, its sinks opened; `sinks` replaces some of them."""
+    given = sinks or {}
+    async with AsyncExitStack() as stack:
+        lanes: dict[str, tuple[Route, Sink]] = {}
+        for name, options in parts.settings.all_routes().items():
+            sink = given[name] if name in given else await open_sink(name, options)
+            if name not in given:
+                stack.push_async_callback(sink.close)
+            lanes[name] = (parts.routes[name], sink)
+        worker = parts.settings.worker
+        yield Worker(
+            parts.store,
+            lanes,
+            parts.observer,
+            batch_size=worker.batch_size,
+            lease=worker.lease,
+            shutdown=worker.shutdown,
+        )
+
+
+def _driver(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:
+    scheme = urlsplit(url).scheme
+    if scheme not in table:
+        known = ", ".join(sorted(table))
+        raise ConfigError(f"{field}: no driver for {scheme or url!r}; known schemes: {known}")
+    module, extra = table[scheme]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as exc:
+        if extra is None or (exc.name or "").startswith("penstock."):
+            raise
+        raise ConfigError(
+            f"{field}: {scheme}:// needs the {extra!r} extra: pip install 'penstock[{extra}]'"
+        ) from exc
