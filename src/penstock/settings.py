@@ -197,8 +197,29 @@ def load(config: Path | None = None, **overrides: Any) -> Settings:
     class FromFile(Settings):
         model_config = SettingsConfigDict(toml_file=config)
 
+    return _build(FromFile, config, overrides)
+
+
+def given(**values: Any) -> Settings:
+    """Settings from these values alone: a library must not read files nobody named."""
+    return _build(_Given, None, values)
+
+
+class _Given(Settings):
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
+        init_settings: PydanticBaseSettingsSource,
+        *others: PydanticBaseSettingsSource,  # noqa: ARG003
+        **more: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+def _build(kind: type[Settings], config: Path | None, values: dict[str, Any]) -> Settings:
     try:
-        settings = FromFile(**overrides)
+        settings = kind(**values)
     except PydanticError as exc:
         raise ConfigError(_explain(exc, config)) from exc
     except (ValueError, OSError) as exc:

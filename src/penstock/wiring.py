@@ -6,7 +6,7 @@ nothing until then. Adding a store or a sink is one line in these tables.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -67,6 +67,12 @@ async def open_sink(name: str, options: RouteSettings) -> Sink:
         secret=None if options.secret is None else options.secret.get_secret_value(),
         headers=options.headers,
     )
+    return sink
+
+
+def handler_sink(name: str, handler: Callable[..., object]) -> Sink:
+    """A sink that calls a function of the program Penstock runs in."""
+    sink: Sink = import_module("penstock.sinks.python").python_sink(handler, name)
     return sink
 
 

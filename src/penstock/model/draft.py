@@ -94,16 +94,12 @@ def check_draft(
     elif not is_key(key):
         raise InvalidMessage("key", "must be 1-512 printable characters")
     payload, content_type = _body(draft)
-    if len(payload) > max_payload:
-        raise TooLarge(
-            f"payload: {len(payload):,} bytes, the limit is {max_payload:,}", field="payload"
-        )
+    check_size(payload, max_payload)
     due = due_from(draft.at, draft.delay, now)
     expires = None if draft.expires is None else parse_moment(draft.expires, "expires")
     if expires is not None and expires <= due:
         raise InvalidMessage("expires", "must be after the moment the message is due")
-    if not 0 <= draft.priority <= 9:
-        raise InvalidMessage("priority", "must be 0-9 (9 leaves first)")
+    check_priority(draft.priority)
     if draft.headers:
         check_headers(draft.headers)
     if draft.labels is not None:
@@ -162,6 +158,18 @@ def payload_bytes(
 def _body(draft: Draft) -> tuple[bytes, str]:
     body = payload_bytes(draft.payload, draft.payload_base64, draft.content_type)
     return (_NULL, draft.content_type or JSON) if body is None else body
+
+
+def check_size(payload: bytes, max_payload: int) -> None:
+    if len(payload) > max_payload:
+        raise TooLarge(
+            f"payload: {len(payload):,} bytes, the limit is {max_payload:,}", field="payload"
+        )
+
+
+def check_priority(priority: int) -> None:
+    if not 0 <= priority <= 9:
+        raise InvalidMessage("priority", "must be 0-9 (9 leaves first)")
 
 
 def check_headers(headers: dict[str, str]) -> None:

@@ -1,0 +1,153 @@
+"""What a program passes in → a Draft: the same rules for the embedded engine and the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+import msgspec
+
+from penstock.model.change import Change
+from penstock.model.draft import Draft, wire_error
+from penstock.model.errors import InvalidMessage
+from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
+from penstock.model.query import Filter
+from penstock.model.state import State
+from penstock.model.times import parse_moment
+
+Moment: TypeAlias = datetime | str
+"""An aware datetime, or RFC 3339 text with an offset."""
+Delay: TypeAlias = timedelta | float | str
+"""A timedelta, seconds, or text such as "15m"."""
+LabelsLike: TypeAlias = Labels | Mapping[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_BYTES = (bytes, bytearray, memoryview)
+
+
+def draft(
+    payload: object = None,
+    *,
+    route: str = DEFAULT_ROUTE,
+    at: Moment | None = None,
+    delay: Delay | None = None,
+    id: str | None = None,  # noqa: A002 - the field's name everywhere else
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    expires: Moment | None = None,
+    priority: int = DEFAULT_PRIORITY,
+    labels: LabelsLike | None = None,
+    topic: str | None = None,
+    content_type: str | None = None,
+    on_conflict: OnConflict | str = OnConflict.KEEP,
+) -> Draft:
+    """One message to schedule. `bytes` are sent as they are, anything else as JSON."""
+    body, content_type = _body(payload, content_type)
+    return Draft(
+        id=id,
+        route=route,
+        key=key,
+        payload=msgspec.Raw(body),
+        content_type=content_type,
+        headers=None if headers is None else dict(headers),
+        at=None if at is None else moment_text(at, "at"),
+        delay=None if delay is None else delay_value(delay),
+        expires=None if expires is None else moment_text(expires, "expires"),
+        priority=priority,
+        labels=None if labels is None else labels_value(labels),
+        topic=topic,
+        on_conflict=_conflict(on_conflict),
+    )
+
+
+def change_of(
+    *,
+    at: Moment | None = None,
+    delay: Delay | None = None,
+    payload: object = msgspec.UNSET,
+    headers: Mapping[str, str] | None = None,
+    expires: Moment | None = None,
+    priority: int | None = None,
+    labels: LabelsLike | None = None,
+) -> Change:
+    """What to change of a waiting message."""
+    change = Change(
+        at=None if at is None else moment_text(at, "at"),
+        delay=None if delay is None else delay_value(delay),
+        headers=None if headers is None else dict(headers),
+        expires=None if expires is None else moment_text(expires, "expires"),
+        priority=priority,
+        labels=None if labels is None else labels_value(labels),
+    )
+    if payload is not msgspec.UNSET:
+        body, change.content_type = _body(payload, None)
+        change.payload = msgspec.Raw(body)
+    return change
+
+
+def filter_of(
+    *,
+    state: State | str | None = None,
+    route: str | None = None,
+    key: str | None = None,
+    due_from: Moment | None = None,
+    due_to: Moment | None = None,
+    error: str | None = None,
+) -> Filter:
+    """Words and moments as people give them → a Filter."""
+    try:
+        wanted = None if state is None else State(state)
+    except ValueError as exc:
+        known = ", ".join(State)
+        raise InvalidMessage("state", f"{state!r} is not one of {known}") from exc
+    return Filter(
+        state=wanted,
+        route=route,
+        key=key,
+        due_from=_millis(due_from, "due_from"),
+        due_to=_millis(due_to, "due_to"),
+        error=error,
+    )
+
+
+def _body(payload: object, content_type: str | None) -> tuple[bytes, str | None]:
+    if isinstance(payload, _BYTES):
+        return bytes(payload), content_type or "application/octet-stream"
+    try:
+        return _encode(payload), content_type
+    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
+        raise InvalidMessage("payload", f"cannot be written as JSON ({exc})") from exc
+
+
+def _millis(value: Moment | None, field: str) -> int | None:
+    return None if value is None else parse_moment(moment_text(value, field), field)
+
+
+def moment_text(value: Moment, field: str) -> str:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidMessage(field, "needs a time zone: datetime.now(UTC), not datetime.now()")
+        return value.isoformat()
+    return value
+
+
+def delay_value(value: Delay) -> float | str:
+    return value / timedelta(seconds=1) if isinstance(value, timedelta) else value
+
+
+def labels_value(value: LabelsLike) -> Labels:
+    if isinstance(value, Labels):
+        return value
+    try:
+        return msgspec.convert(dict(value), Labels)
+    except msgspec.ValidationError as exc:
+        error = wire_error(exc)
+        raise InvalidMessage(f"labels.{error.field}", error.message) from exc
+
+
+def _conflict(value: OnConflict | str) -> OnConflict:
+    try:
+        return OnConflict(value)
+    except ValueError as exc:
+        raise InvalidMessage("on_conflict", "must be keep, replace or earliest") from exc
