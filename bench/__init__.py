@@ -1,0 +1,1 @@
+"""Benchmarks. Every figure is a ratio against a baseline measured in the same run."""

@@ -1,0 +1,93 @@
+"""A load generator for HTTP/1.1: raw, pre-encoded requests over kept-alive connections.
+
+Run as a process of its own so that it has a core of its own:
+`python -m bench.load PORT CONNECTIONS SECONDS < request-bytes`, prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+
+import uvloop
+
+HEAD_END = b"\r\n\r\n"
+
+
+class _Connection(asyncio.Protocol):
+    """One request at a time; the next goes out when the answer is whole."""
+
+    def __init__(self, request: bytes, totals: dict[str, int]) -> None:
+        self._request = request
+        self._totals = totals
+        self._buffer = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        data = self._buffer + data
+        end = data.find(HEAD_END)
+        if end < 0:
+            self._buffer = data
+            return
+        head = data[:end].lower()
+        at = head.find(b"content-length:")
+        length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+        if len(data) < end + 4 + length:
+            self._buffer = data
+            return
+        self._buffer = b""
+        self._totals["ok" if data[9:10] == b"2" else "failed"] += 1
+        assert self._transport is not None
+        self._transport.write(self._request)
+
+
+async def _run(port: int, connections: int, seconds: float, request: bytes) -> dict[str, float]:
+    totals = {"ok": 0, "failed": 0}
+    loop = asyncio.get_running_loop()
+    transports = [
+        (await loop.create_connection(lambda: _Connection(request, totals), "127.0.0.1", port))[0]
+        for _ in range(connections)
+    ]
+    await asyncio.sleep(0.5)  # let it warm up
+    before, start = totals["ok"], time.perf_counter()
+    await asyncio.sleep(seconds)
+    rate = (totals["ok"] - before) / (time.perf_counter() - start)
+    for transport in transports:
+        transport.abort()
+    return {"rate": rate, **totals}
+
+
+def hammer(port: int, request: bytes, *, connections: int = 64, seconds: float = 4.0) -> float:
+    """Requests a second that were answered 2xx; a single other answer is an error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.load", str(port), str(connections), str(seconds)],
+        input=request,
+        capture_output=True,
+        check=True,
+    )
+    answer = json.loads(done.stdout)
+    if answer["failed"]:
+        raise RuntimeError(f"{answer['failed']} requests were not answered 2xx")
+    return float(answer["rate"])
+
+
+def post(path: str, body: bytes, content_type: str = "application/json") -> bytes:
+    """One request, ready to send again and again."""
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+if __name__ == "__main__":
+    port, connections, seconds = sys.argv[1:4]
+    request = sys.stdin.buffer.read()
+    print(json.dumps(uvloop.run(_run(int(port), int(connections), float(seconds), request))))

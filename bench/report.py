@@ -1,0 +1,98 @@
+"""What a benchmark prints and keeps: a table for people, JSON lines for machines."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import sqlite3
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+console = Console()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: a figure and, where it has one, the baseline of the same run."""
+
+    what: str
+    figure: float
+    unit: str
+    baseline: float | None = None
+    against: str = ""
+    aim: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        return None if not self.baseline else self.figure / self.baseline
+
+
+@dataclass
+class Report:
+    """Collects the rows of one benchmark."""
+
+    name: str
+    about: str
+    rows: list[Row] = field(default_factory=list)
+
+    def add(
+        self,
+        what: str,
+        figure: float,
+        unit: str,
+        *,
+        baseline: float | None = None,
+        against: str = "",
+        aim: str = "",
+    ) -> None:
+        self.rows.append(Row(what, figure, unit, baseline, against, aim))
+        console.print(f"  [dim]{what}: {figure:,.4g} {unit}[/dim]")
+
+    def finish(self) -> None:
+        """Print the table, then one JSON line a row, and keep them under bench/results/."""
+        table = Table(title=f"{self.name}: {self.about}", title_justify="left")
+        for column in ("what", "figure", "unit", "ratio", "against", "aim"):
+            table.add_column(column, justify="right" if column in {"figure", "ratio"} else "left")
+        for row in self.rows:
+            ratio = "" if row.ratio is None else f"{row.ratio:.2f} x"
+            table.add_row(row.what, _number(row.figure), row.unit, ratio, row.against, row.aim)
+        console.print(table)
+        lines = [{"bench": self.name, "ratio": row.ratio, **asdict(row)} for row in self.rows]
+        for line in lines:
+            print(json.dumps(line))
+        RESULTS.mkdir(exist_ok=True)
+        kept = {"about": self.about, "machine": facts(), "rows": lines}
+        (RESULTS / f"{self.name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
+
+
+def facts() -> dict[str, object]:
+    """Versions and the machine: a figure without them means nothing."""
+    packages = ("penstock", "uvicorn", "uvloop", "litestar", "msgspec", "aiohttp")
+    return {
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "python": sys.version.split()[0],
+        "sqlite": sqlite3.sqlite_version,
+        "system": platform.platform(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "versions": {name: version(name) for name in packages},
+    }
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()

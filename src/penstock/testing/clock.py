@@ -1,0 +1,73 @@
+"""A clock that stands still until it is told to move."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+
+from penstock.model.clock import Timer
+
+START = 1_900_000_000_000
+"""2030-03-17T17:46:40Z: an arbitrary moment that looks like a real one."""
+SETTLE_TURNS = 50
+"""Turns of the event loop given to whatever a moment has woken."""
+
+
+class _Due:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class ManualClock:
+    """Time for tests: sleepers wake only when `advance` passes their moment, in order."""
+
+    def __init__(self, start: int = START) -> None:
+        self._now = start
+        self._timers: list[tuple[int, int, _Due]] = []
+        self._order = itertools.count()
+
+    def now(self) -> int:
+        return self._now
+
+    def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
+        due = _Due(callback)
+        heapq.heappush(self._timers, (when, next(self._order), due))
+        return due
+
+    async def sleep_until(self, when: int) -> None:
+        if when <= self._now:
+            await asyncio.sleep(0)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self.call_at(when, lambda: None if woken.done() else woken.set_result(None))
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+    async def advance(self, millis: int = 0) -> None:
+        """Move on by `millis`, stopping at each moment somebody waits for."""
+        end = self._now + millis
+        await self.settle()
+        while self._timers and self._timers[0][0] <= end:
+            when, _, due = heapq.heappop(self._timers)
+            if due.callback is not None:
+                self._now = max(self._now, when)
+                due.callback()
+                await self.settle()
+        self._now = end
+        await self.settle()
+
+    def jump(self, millis: int) -> None:
+        """The wall clock is set: time changes and nobody is woken."""
+        self._now += millis
+
+    async def settle(self) -> None:
+        """Let everything that can run now run."""
+        for _ in range(SETTLE_TURNS):
+            await asyncio.sleep(0)
