@@ -1,4 +1,4 @@
-"""`python -m bench` runs all, `python -m bench NAME …` some, `python -m bench --list` names them."""
+"""`python -m bench` runs all, `python -m bench NAME …` some; `--list` names them."""
 
 from __future__ import annotations
 

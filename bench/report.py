@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import os
 import platform
@@ -81,7 +81,7 @@ def facts() -> dict[str, object]:
     """Versions and the machine: a figure without them means nothing."""
     packages = ("penstock", "uvicorn", "uvloop", "litestar", "msgspec", "aiohttp")
     return {
-        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "python": sys.version.split()[0],
         "sqlite": sqlite3.sqlite_version,
         "system": platform.platform(),
