@@ -1,0 +1,97 @@
+"""`penstock serve` in a process of its own, to be killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+
+READY_SECONDS = 30
+
+
+def free_port() -> int:
+    """A port nobody listens on; another process could take it, which a restart would show."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class PenstockProcess:
+    """One `penstock …` process over a folder with its own penstock.toml."""
+
+    def __init__(self, folder: Path, config: str, *, command: str = "serve") -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / f"{command}-{self.port}.log"
+        self._command = command
+        self._config = folder / f"{command}-{self.port}.toml"
+        self._config.write_text(config.replace("@PORT@", str(self.port)))
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self, env: Mapping[str, str] | None = None) -> None:
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "penstock", self._command, "--config", str(self._config)),
+                cwd=self.folder,
+                env={**os.environ, **(env or {})},
+                stdout=log,
+                stderr=log,
+            )
+        if self._command != "worker":
+            await self._ready()
+
+    async def _ready(self) -> None:
+        async with httpx.AsyncClient() as client:
+            for _ in range(READY_SECONDS * 20):
+                assert self._process is not None
+                if self._process.returncode is not None:
+                    break
+                try:
+                    if (await client.get(f"{self.url}/healthz")).status_code == 200:
+                        return
+                except httpx.TransportError:
+                    pass
+                await asyncio.sleep(0.05)
+        raise AssertionError(f"penstock did not start:\n{self.log.read_text()[-2000:]}")
+
+    async def kill(self) -> None:
+        """As if the power of this process were cut."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> int:
+        """Ask it to stop, and its exit code."""
+        return await self._end(signal.SIGTERM)
+
+    async def _end(self, how: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        if process.returncode is None:
+            process.send_signal(how)
+        return await process.wait()
+
+
+@asynccontextmanager
+async def run_penstock(
+    folder: Path, config: str, *, command: str = "serve", env: Mapping[str, str] | None = None
+) -> AsyncIterator[PenstockProcess]:
+    """Start it, and end it."""
+    process = PenstockProcess(folder, config, command=command)
+    await process.start(env)
+    try:
+        yield process
+    finally:
+        await process.kill()

@@ -1,0 +1,108 @@
+"""A whole engine in one process on a clock that stands still: SQLite in memory, a fake sink."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from penstock.flow.control import Control
+from penstock.flow.intake import Intake
+from penstock.flow.observe import Observer
+from penstock.flow.worker import Worker
+from penstock.model.message import Message
+from penstock.model.outcome import DELIVERED, Receipt, SendOutcome
+from penstock.model.route import Backoff, Route
+from penstock.model.state import State
+from penstock.ports.store import MessageStore
+from penstock.sdk.asked import draft
+from penstock.testing.clock import ManualClock
+
+Behaviour: TypeAlias = Callable[[Message], SendOutcome]
+
+
+class FakeSink:
+    """Records what it gets; does as it is told."""
+
+    name = "fake://"
+
+    def __init__(self, clock: ManualClock, max_batch: int = 100, concurrency: int = 100) -> None:
+        self.clock = clock
+        self.max_batch = max_batch
+        self.concurrency = concurrency
+        self.sent: list[tuple[str, int, int]] = []
+        """(id, attempt, when)"""
+        self.behave: Behaviour = lambda _: DELIVERED
+        self.gate: asyncio.Event | None = None
+        """While set and not open, sends hang."""
+
+    @property
+    def ids(self) -> list[str]:
+        return [name for name, _, _ in self.sent]
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        now = self.clock.now()
+        self.sent += [(message.id, message.attempt, now) for message in batch]
+        if self.gate is not None:
+            await self.gate.wait()
+        return [self.behave(message) for message in batch]
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Engine:
+    """The stages wired by hand, with handles a test wants."""
+
+    def __init__(self, store: MessageStore, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.observer = Observer()
+        self.intake = Intake(store, self.observer)
+        self.control = Control(store, self.observer)
+        self.sink = FakeSink(clock)
+        self.routes: dict[str, tuple[Route, FakeSink]] = {
+            "default": (Route(name="default", backoff=Backoff(1_000, 60_000)), self.sink)
+        }
+        self.lease = 30_000
+        self.batch_size = 100
+
+    def add_route(self, route: Route, sink: FakeSink) -> None:
+        self.routes[route.name] = (route, sink)
+
+    async def schedule(self, **fields: object) -> Receipt:
+        (outcome,) = await self.intake.schedule([draft(**fields)])  # type: ignore[arg-type] # a test's shorthand
+        assert isinstance(outcome, Receipt), outcome
+        return outcome
+
+    async def state(self, message_id: str) -> State:
+        (message,) = await self.store.find([message_id])
+        assert message is not None
+        return message.state
+
+    def worker(self) -> Worker:
+        return Worker(
+            self.store,
+            self.routes,
+            self.observer,
+            batch_size=self.batch_size,
+            lease=self.lease,
+            shutdown=5_000,
+        )
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[Worker]:
+        worker = self.worker()
+        task = asyncio.create_task(worker.run())
+        await self.clock.settle()
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            for _ in range(20):
+                if task.done():
+                    break
+                await self.clock.advance(1_000)
+            await task

@@ -1,0 +1,86 @@
+"""Intake: durable before it answers, one outcome each, group commit for single puts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.flow.intake import Intake
+from penstock.flow.observe import Observer
+from penstock.model.errors import InvalidMessage, PenstockError, StoreUnavailable, UnknownRoute
+from penstock.model.message import NewMessage
+from penstock.model.outcome import Receipt
+from penstock.sdk.asked import draft
+from tests.unit.flow.rig import Engine
+
+
+async def test_in_a_batch_the_bad_do_not_hold_back_the_good(engine: Engine) -> None:
+    outcomes = await engine.intake.schedule(
+        [draft(1, id="a"), draft(2, id="b", delay=-1), draft(3, id="c"), draft(4, id="a")]
+    )
+    good, bad, also_good, again = outcomes
+    assert isinstance(good, Receipt)
+    assert isinstance(bad, InvalidMessage)
+    assert isinstance(also_good, Receipt)
+    assert isinstance(again, Receipt)
+    assert (good.duplicate, again.duplicate) == (False, True)
+    assert [m is not None for m in await engine.store.find(["a", "b", "c"])] == [True, False, True]
+
+
+async def test_single_puts_of_one_moment_share_store_calls(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    put = engine.store.put
+
+    async def counted(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        sizes.append(len(messages))
+        return await put(messages, now)
+
+    monkeypatch.setattr(engine.store, "put", counted)
+    receipts = await asyncio.gather(
+        *(engine.intake.schedule_one(draft(i, id=f"m{i}")) for i in range(1_200))
+    )
+    assert [receipt.id for receipt in receipts] == [f"m{i}" for i in range(1_200)]
+    assert len(sizes) <= 4
+    assert max(sizes) <= 500
+
+
+async def test_when_the_store_is_away_everyone_waiting_is_told(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        raise StoreUnavailable("gone fishing")
+
+    monkeypatch.setattr(engine.store, "put", away)
+    answers = await asyncio.gather(
+        *(engine.intake.schedule_one(draft(i)) for i in range(10)), return_exceptions=True
+    )
+    assert all(isinstance(answer, StoreUnavailable) for answer in answers)
+
+
+async def test_a_caller_that_gives_up_does_not_disturb_the_others(engine: Engine) -> None:
+    gone = asyncio.create_task(engine.intake.schedule_one(draft(1, id="gone")))
+    stays = asyncio.create_task(engine.intake.schedule_one(draft(1, id="stays")))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert (await stays).id == "stays"
+    await engine.intake.drain()
+
+
+@pytest.mark.parametrize(("delay", "fits"), [("59s", False), ("1m", True), ("16d", False)])
+async def test_horizon_limits_are_enforced_when_set(engine: Engine, delay: str, fits: bool) -> None:
+    intake = Intake(engine.store, Observer(), min_delay=60_000, max_delay=15 * 86_400_000)
+    (outcome,) = await intake.schedule([draft(1, delay=delay)])
+    assert isinstance(outcome, Receipt) is fits
+    if isinstance(outcome, PenstockError):
+        assert outcome.field == "delay"
+
+
+async def test_an_unknown_route_is_refused_with_the_known_ones(engine: Engine) -> None:
+    intake = Intake(engine.store, Observer(), routes=frozenset({"push", "default"}))
+    (outcome,) = await intake.schedule([draft(1, route="psuh")])
+    assert isinstance(outcome, UnknownRoute)
+    assert "default, push" in outcome.message

@@ -1,0 +1,275 @@
+"""Release and deliver: never early, bounded, in order, retried, and never in each other's way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.model.errors import AlreadyReleased
+from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
+from penstock.model.query import Filter
+from penstock.model.route import Backoff, Route
+from penstock.model.state import State
+from penstock.model.times import format_moment
+from tests.unit.flow.rig import Engine, FakeSink
+
+
+async def test_a_message_leaves_at_its_moment_and_not_before(engine: Engine) -> None:
+    receipt = await engine.schedule(id="m", delay=10)
+    async with engine.working():
+        await engine.clock.advance(9_999)
+        assert engine.sink.sent == []
+        await engine.clock.advance(1)
+        assert engine.sink.sent == [("m", 1, receipt.due)]
+    assert await engine.state("m") is State.DELIVERED
+
+
+async def test_something_nearer_wakes_a_sleeping_lane(engine: Engine) -> None:
+    await engine.schedule(id="far", delay="1h")
+    async with engine.working():
+        await engine.clock.advance(50)
+        near = await engine.schedule(id="near", delay="7ms")
+        await engine.clock.advance(7)
+        assert engine.sink.sent == [("near", 1, near.due)]
+
+
+async def test_a_timer_that_rings_early_sends_nothing_and_sleeps_again(engine: Engine) -> None:
+    receipt = await engine.schedule(id="m", delay="1s")
+    async with engine.working() as worker:
+        await engine.clock.advance(999)
+        worker.lanes["default"].wake(0)  # as a loop whose timers round down would
+        await engine.clock.settle()
+        assert engine.sink.sent == []
+        await engine.clock.advance(1)
+        assert engine.sink.sent == [("m", 1, receipt.due)]
+
+
+async def test_higher_priority_leaves_first_then_the_earlier_due(engine: Engine) -> None:
+    await engine.schedule(id="late", delay=2)
+    await engine.schedule(id="early", delay=1)
+    await engine.schedule(id="urgent", delay=3, priority=9)
+    await engine.schedule(id="idle", delay=0, priority=0)
+    await engine.clock.advance(5_000)
+    async with engine.working():
+        assert engine.sink.ids == ["urgent", "early", "late", "idle"]
+
+
+async def test_a_failed_send_is_repeated_with_a_higher_attempt_after_a_growing_wait(
+    engine: Engine,
+) -> None:
+    answers: list[SendOutcome] = [Retry("503"), Retry("503"), DELIVERED]
+    engine.sink.behave = lambda _: answers.pop(0)
+    await engine.schedule(id="m")
+    async with engine.working():
+        await engine.clock.advance(60_000)
+    first, second, third = engine.sink.sent
+    assert [attempt for _, attempt, _ in engine.sink.sent] == [1, 2, 3]
+    assert 1_000 <= second[2] - first[2] <= 2_000 + 1
+    assert 2_000 <= third[2] - second[2] <= 4_000 + 1
+    assert await engine.state("m") is State.DELIVERED
+
+
+async def test_retry_after_is_honoured_to_the_millisecond(engine: Engine) -> None:
+    answers: list[SendOutcome] = [Retry("429", after=17.5), DELIVERED]
+    engine.sink.behave = lambda _: answers.pop(0)
+    await engine.schedule(id="m")
+    async with engine.working():
+        await engine.clock.advance(20_000)
+    first, second = engine.sink.sent
+    assert second[2] - first[2] == 17_500
+
+
+async def test_a_message_is_dead_when_its_attempts_are_used_up(engine: Engine) -> None:
+    sink = FakeSink(engine.clock)
+    sink.behave = lambda _: Retry("no", after=0.0)
+    engine.add_route(Route(name="r", max_attempts=3, backoff=Backoff(1, 1)), sink)
+    await engine.schedule(id="m", route="r")
+    async with engine.working():
+        await engine.clock.advance(1_000)
+    assert [attempt for _, attempt, _ in sink.sent] == [1, 2, 3]
+    assert await engine.state("m") is State.DEAD
+    message, timeline = await engine.control.get("m")
+    assert message.last_error is not None
+    assert "3 of 3" in message.last_error
+    assert [event.event for event in timeline][-1] == "dead"
+
+
+async def test_refused_for_good_is_dead_at_once_and_can_be_redriven(engine: Engine) -> None:
+    engine.sink.behave = lambda _: Dead("410 gone")
+    await engine.schedule(id="m")
+    async with engine.working():
+        await engine.clock.advance(10)
+        assert await engine.state("m") is State.DEAD
+        engine.sink.behave = lambda _: DELIVERED
+        await engine.clock.advance(1_000)
+        result = await engine.control.redrive_where(Filter(route="default"))
+        assert (result.matched, result.done) == (1, 1)
+        await engine.clock.advance(10)
+    assert await engine.state("m") is State.DELIVERED
+    assert [attempt for _, attempt, _ in engine.sink.sent] == [1, 2]
+
+
+async def test_an_expired_message_is_settled_and_not_sent(engine: Engine) -> None:
+    expires = format_moment(engine.clock.now() + 5_000)
+    await engine.schedule(id="m", delay=1, expires=expires)
+    await engine.clock.advance(10_000)
+    async with engine.working():
+        await engine.clock.advance(10)
+    assert engine.sink.sent == []
+    assert await engine.state("m") is State.EXPIRED
+
+
+async def test_a_retry_that_would_come_after_the_expiry_ends_it(engine: Engine) -> None:
+    engine.sink.behave = lambda _: Retry("later", after=60.0)
+    await engine.schedule(id="m", expires=format_moment(engine.clock.now() + 5_000))
+    async with engine.working():
+        await engine.clock.advance(10)
+    assert await engine.state("m") is State.EXPIRED
+
+
+async def test_a_hanging_sink_holds_no_more_than_its_capacity_and_delays_nobody(
+    engine: Engine,
+) -> None:
+    stuck = FakeSink(engine.clock, max_batch=1, concurrency=7)
+    stuck.gate = asyncio.Event()
+    engine.add_route(Route(name="stuck"), stuck)
+    for i in range(50):
+        await engine.schedule(id=f"s{i}", route="stuck")
+    async with engine.working() as worker:
+        await engine.clock.advance(1_000)
+        assert len(stuck.sent) == worker.lanes["stuck"].in_flight == 7
+        receipt = await engine.schedule(id="free", delay="5ms")
+        await engine.clock.advance(5)
+        assert engine.sink.sent == [("free", 1, receipt.due)]
+        stuck.gate.set()
+        await engine.clock.advance(1_000)
+        assert sorted(stuck.ids) == sorted(f"s{i}" for i in range(50))
+
+
+async def test_a_slow_send_keeps_its_lease(engine: Engine) -> None:
+    engine.sink.gate = asyncio.Event()
+    await engine.schedule(id="m")
+    async with engine.working():
+        await engine.clock.advance(engine.lease * 5)
+        engine.sink.gate.set()
+        await engine.clock.advance(10)
+    assert engine.sink.sent[0][:2] == ("m", 1)
+    assert len(engine.sink.sent) == 1
+    assert await engine.state("m") is State.DELIVERED
+
+
+async def test_a_paused_route_holds_and_a_resumed_one_goes_on(engine: Engine) -> None:
+    await engine.control.pause("default", True)
+    await engine.schedule(id="m")
+    async with engine.working():
+        await engine.clock.advance(5_000)
+        assert engine.sink.sent == []
+        await engine.control.pause("default", False)
+        await engine.clock.advance(200)
+        assert engine.sink.ids == ["m"]
+
+
+async def test_cancelling_in_mid_send_says_so_and_prevents_the_retry(engine: Engine) -> None:
+    engine.sink.gate = asyncio.Event()
+    engine.sink.behave = lambda _: Retry("boom")
+    await engine.schedule(id="m")
+    async with engine.working():
+        await engine.clock.advance(10)
+        with pytest.raises(AlreadyReleased) as too_late:
+            await engine.control.cancel("m")
+        assert too_late.value.cancel_pending
+        engine.sink.gate.set()
+        await engine.clock.advance(120_000)
+    assert await engine.state("m") is State.CANCELLED
+    assert len(engine.sink.sent) == 1
+
+
+async def test_a_silent_sink_opens_the_breaker_and_keeps_attempts_for_better_days(
+    engine: Engine,
+) -> None:
+    sink = FakeSink(engine.clock, max_batch=1)
+    sink.behave = lambda _: Retry("connection refused", unreachable=True)
+    engine.add_route(Route(name="gone", semaphore_limit=1, backoff=Backoff(500, 500)), sink)
+    for i in range(30):
+        await engine.schedule(id=f"m{i}", route="gone")
+    async with engine.working() as worker:
+        await engine.clock.advance(600_000)
+        assert worker.lanes["gone"].breaker.is_open
+        assert len(sink.sent) < 100  # 30 messages x 8 attempts would be 240
+        sink.behave = lambda _: DELIVERED
+        await engine.clock.advance(60_000)
+        assert not worker.lanes["gone"].breaker.is_open
+    states = {await engine.state(f"m{i}") for i in range(30)}
+    assert states == {State.DELIVERED}
+
+
+async def test_a_worker_that_died_with_a_message_again_and_again_buries_it(engine: Engine) -> None:
+    await engine.schedule(id="poison")
+    for _ in range(8):
+        claim = await engine.store.claim("default", 1, 1_000, engine.clock.now())
+        assert len(claim.messages) == 1
+        await engine.clock.advance(1_000)
+        await engine.store.reap(engine.clock.now(), 10)
+    async with engine.working():
+        await engine.clock.advance(1_000)
+    assert engine.sink.sent == []
+    assert await engine.state("poison") is State.DEAD
+
+
+async def test_a_wall_clock_that_jumps_back_fires_nothing_early(engine: Engine) -> None:
+    receipt = await engine.schedule(id="m", delay=60)
+    async with engine.working():
+        await engine.clock.advance(1_000)
+        engine.clock.jump(-3_600_000)
+        await engine.clock.advance(65_000)
+        assert engine.sink.sent == []
+        await engine.clock.advance(3_600_000)
+    assert [(name, when >= receipt.due) for name, _, when in engine.sink.sent] == [("m", True)]
+
+
+async def test_a_wall_clock_that_jumps_forward_releases_what_is_then_due(engine: Engine) -> None:
+    await engine.schedule(id="m", delay="10m")
+    async with engine.working():
+        await engine.clock.advance(1_000)
+        engine.clock.jump(3_600_000)
+        await engine.clock.advance(1_000)
+        assert engine.sink.ids == ["m"]
+
+
+async def test_a_jump_forward_in_mid_send_does_not_send_twice(engine: Engine) -> None:
+    engine.sink.gate = asyncio.Event()
+    await engine.schedule(id="m")
+    async with engine.working():
+        await engine.clock.advance(10)
+        engine.clock.jump(3_600_000)
+        await engine.clock.advance(5_000)
+        engine.sink.gate.set()
+        await engine.clock.advance(100)
+    assert engine.sink.ids == ["m"]
+    assert await engine.state("m") is State.DELIVERED
+
+
+async def test_stopping_finishes_what_is_in_flight_and_gives_back_the_rest(engine: Engine) -> None:
+    sink = FakeSink(engine.clock, max_batch=1, concurrency=1)
+    engine.add_route(Route(name="slow"), sink)
+    sink.gate = asyncio.Event()
+    await engine.schedule(id="hangs", route="slow")
+    async with engine.working() as worker:
+        await engine.clock.advance(10)
+        worker.stop()
+        await engine.clock.advance(10_000)
+    message, timeline = await engine.control.get("hangs")
+    assert message.state is State.SCHEDULED
+    assert message.due <= engine.clock.now()
+    assert timeline[-1].event == "retry"
+
+
+async def test_lateness_is_counted_and_nothing_is_early(engine: Engine) -> None:
+    for i in range(20):
+        await engine.schedule(delay=i / 10)
+    async with engine.working():
+        await engine.clock.advance(5_000)
+    lateness = engine.observer.lateness["default"]
+    assert (lateness.count, lateness.early, lateness.worst) == (20, 0, 0)
+    assert engine.observer.total("delivered") == 20
