@@ -1,0 +1,41 @@
+"""The embedded default: one SQLite file, written with group commit on the event loop."""
+
+from __future__ import annotations
+
+from penstock.model.clock import Clock, SystemClock
+from penstock.ports.store import MessageStore
+from penstock.stores.sqlite.address import parse_address
+from penstock.stores.sqlite.schema import connect, prepare
+from penstock.stores.sqlite.session import Session
+from penstock.stores.sqlite.store import SqliteStore
+
+__all__ = ["SqliteStore", "open_store"]
+
+
+async def open_store(
+    url: str,
+    *,
+    total_partitions: int,
+    retention: int,
+    retention_count: int,
+    clock: Clock | None = None,
+) -> MessageStore:
+    """Open or make the database; whoever opens it closes it.
+
+    `retention` (milliseconds) and `retention_count` bound how long and how many settled
+    messages stay known, whichever comes first.
+    """
+    address = parse_address(url)
+    connection = connect(address)
+    try:
+        epoch = prepare(connection, address, total_partitions)
+    except BaseException:
+        connection.close()
+        raise
+    return SqliteStore(
+        address,
+        Session(connection, epoch),
+        clock if clock is not None else SystemClock(),
+        retention=retention,
+        retention_count=retention_count,
+    )

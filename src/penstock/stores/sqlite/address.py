@@ -1,0 +1,60 @@
+"""A sqlite:// URL, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from penstock.model.errors import ConfigError
+
+_OPTIONS = {"writer": ("loop", "thread"), "synchronous": ("full", "normal")}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the database is and how it is written."""
+
+    path: Path | None
+    """None: in memory."""
+    writer: Literal["loop", "thread"] = "loop"
+    """Who commits: the event loop inline, or a thread (for disks with a slow fsync)."""
+    synchronous: Literal["full", "normal"] = "full"
+    """full survives a power cut; normal only a crash of the process."""
+
+    @property
+    def name(self) -> str:
+        return "sqlite://" if self.path is None else f"sqlite:///{self.path}"
+
+
+def parse_address(url: str) -> Address:
+    """sqlite:///relative.db · sqlite:////absolute.db · sqlite:// and sqlite:///:memory:"""
+    parts = urlsplit(url)
+    if parts.netloc:
+        raise ConfigError(
+            f"store: {url!r} needs three slashes before a relative path (sqlite:///penstock.db)"
+            " and four before an absolute one"
+        )
+    if parts.fragment:
+        raise ConfigError(f"store: {url!r}: write # in a path as %23")
+    options = _options(parts.query)
+    text = unquote(parts.path.removeprefix("/"))
+    path = None if text in {"", ":memory:"} else Path(text)
+    return Address(
+        path,
+        writer="thread" if options.get("writer") == "thread" else "loop",
+        synchronous="normal" if options.get("synchronous") == "normal" else "full",
+    )
+
+
+def _options(query: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(options.keys() - _OPTIONS.keys())
+    if unknown:
+        known = ", ".join(sorted(_OPTIONS))
+        raise ConfigError(f"store: no such option: {', '.join(unknown)}; there are: {known}")
+    for name, value in options.items():
+        if value not in _OPTIONS[name]:
+            raise ConfigError(f"store: {name} must be one of {', '.join(_OPTIONS[name])}")
+    return options

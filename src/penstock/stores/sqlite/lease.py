@@ -1,0 +1,110 @@
+"""CLAIM, EXTEND, REAP: the life of a lease up to its end by time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+
+from penstock.model.outcome import Claim, Reaped
+from penstock.model.state import State, after_lease
+from penstock.stores.sqlite import statements
+from penstock.stores.sqlite.rows import NUMBERS, Row, from_json_array, json_array, to_message
+from penstock.stores.sqlite.session import Session
+
+_SEQ = itemgetter(0)
+
+
+def claim(session: Session, route: str, limit: int, lease: int, now: int) -> Claim:
+    """Lease what is due, in order; when nothing is, nothing is written."""
+    if limit <= 0 or session.execute(statements.IS_PAUSED, (route,)).fetchone():
+        return Claim(0)
+    token = session.new_token()
+    values = {"route": route, "limit": limit, "now": now, "token": token}
+    rows = session.execute(statements.CLAIM, values).fetchall()
+    next_due = None
+    if len(rows) < limit:
+        (next_due,) = session.execute(statements.NEXT_DUE, {"route": route}).fetchone()
+    if not rows:
+        return Claim(0, (), next_due)
+    rows.sort(key=_claim_order)
+    seqs = json_array(list(map(_SEQ, rows)))
+    session.execute(statements.ADD_LEASE, (token, route, now + lease, len(rows), seqs))
+    return Claim(token, tuple(map(to_message, rows)), next_due)
+
+
+def _claim_order(row: Row) -> tuple[int, int, str]:
+    return -row[11], row[9], row[1]
+
+
+def extend(session: Session, tokens: Sequence[int], until: int) -> None:
+    session.connection.executemany(statements.EXTEND, [(until, token) for token in tokens])
+
+
+def reap(session: Session, now: int, limit: int) -> list[Reaped]:
+    """Lease by lease, oldest end first, until `limit` messages are back."""
+    reaped: list[Reaped] = []
+    while len(reaped) < limit:
+        ended = session.execute(statements.ENDED_LEASES, (now,)).fetchone()
+        if ended is None:
+            break
+        token, text = ended
+        seqs = from_json_array(text)
+        room = limit - len(reaped)
+        back = [_lose(session, row, now) for row in _leased(session, token, seqs[:room])]
+        session.close_leases(token, len(back))
+        reaped += back
+        if len(seqs) > room:
+            session.execute(statements.KEEP_REST_OF_LEASE, (json_array(seqs[room:]), token))
+        else:
+            session.execute(statements.DROP_LEASE, (token,))
+    return reaped
+
+
+def _leased(session: Session, token: int, seqs: Sequence[int]) -> list[Row]:
+    values = {"seqs": json_array(seqs), "token": token}
+    return session.execute(statements.LOST, values).fetchall()
+
+
+def _lose(session: Session, row: Row, now: int) -> Reaped:
+    seq, message_id, route, due, attempt, claimed, cancel_pending = row
+    state = after_lease(State.SCHEDULED, cancel_asked=bool(cancel_pending))
+    note_released(session, seq, claimed, attempt, cancel_pending)
+    session.note(seq, now, "lease_lost", attempt=attempt)
+    end_lease(session, seq, state, due=due, attempt=attempt, claimed=None, now=now)
+    if state is State.SCHEDULED:
+        session.wake(route, due)
+    else:
+        session.retire([seq], now)
+    return Reaped(message_id, route, state, attempt)
+
+
+def note_released(session: Session, seq: int, claimed: int, attempt: int, noted: bool) -> None:
+    """Write down that it was released, before the columns that told so are used again.
+
+    `noted`: it was, because a cancel was asked meanwhile.
+    """
+    if not noted:
+        session.note(seq, claimed, "released", attempt=attempt)
+
+
+def end_lease(
+    session: Session,
+    seq: int,
+    state: State,
+    *,
+    due: int,
+    attempt: int,
+    claimed: int | None,
+    now: int,
+    error: str | None = None,
+) -> None:
+    values = {
+        "seq": seq,
+        "state": NUMBERS[state],
+        "due": due,
+        "attempt": attempt,
+        "claimed": claimed,
+        "settled": None if state is State.SCHEDULED else now,
+        "error": error,
+    }
+    session.execute(statements.END_LEASE, values)

@@ -1,0 +1,116 @@
+"""Rows ↔ messages: what is usual is stored as NULL, so that it costs neither space nor time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from penstock.model.message import JSON, Labels, Message, NewMessage
+from penstock.model.state import State
+
+Row: TypeAlias = Sequence[Any]
+"""A row as sqlite3 gives it: only this module and `statements` know what is in which place."""
+
+STATES: Final = (
+    State.SCHEDULED,
+    State.LEASED,
+    State.DELIVERED,
+    State.DEAD,
+    State.BLOCKED,
+    State.EXPIRED,
+    State.CANCELLED,
+)
+"""State ↔ number in the table; the order may never change."""
+NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
+
+_encode = msgspec.json.Encoder().encode
+_headers: Final = msgspec.json.Decoder(dict[str, str])
+_labels: Final = msgspec.json.Decoder(Labels)
+_seqs: Final = msgspec.json.Decoder(list[int])
+
+
+def to_message(row: Row) -> Message:
+    """A row of `statements.COLUMNS` → the message."""
+    message_id, key, payload, content_type = row[1], row[3], row[4], row[5]
+    headers, labels = row[6], row[7]
+    return Message(
+        id=message_id,
+        route=row[2],
+        key=message_id if key is None else key,
+        payload=b"" if payload is None else payload,
+        due=row[9],
+        content_type=JSON if content_type is None else content_type,
+        headers=None if headers is None else _headers.decode(headers),
+        expires=row[10],
+        priority=row[11],
+        labels=None if labels is None else _labels.decode(labels),
+        topic=row[8],
+        state=STATES[row[12]],
+        version=row[13],
+        attempt=row[14],
+        attempt_floor=row[15],
+        created=row[16],
+        claimed=row[17],
+        settled=row[18],
+        last_error=row[19],
+        cancel_pending=row[20] == 1,
+        ref=row[0],
+    )
+
+
+def put_row(message: NewMessage, now: int) -> Row:
+    """The values of `statements.PUT`."""
+    return (message.id, *_content(message), now)
+
+
+def put_rows(messages: Iterable[NewMessage], now: int) -> list[Row]:
+    return [
+        (m.id, m.route, None if m.key == m.id else m.key, m.payload, None, None, None, None, m.due,
+         m.expires, m.priority, now)
+        if m.headers is None and m.labels is None and m.topic is None and m.content_type == JSON
+        else put_row(m, now)
+        for m in messages
+    ]  # fmt: skip
+
+
+def replace_row(message: NewMessage, seq: int) -> Row:
+    """The values of `statements.REPLACE`."""
+    return (*_content(message), seq)
+
+
+def _content(message: NewMessage) -> Row:
+    return (
+        message.route,
+        None if message.key == message.id else message.key,
+        message.payload,
+        content_type_column(message.content_type),
+        headers_column(message.headers),
+        labels_column(message.labels),
+        message.topic,
+        message.due,
+        message.expires,
+        message.priority,
+    )
+
+
+def content_type_column(content_type: str) -> str | None:
+    return None if content_type == JSON else content_type
+
+
+def headers_column(headers: dict[str, str] | None) -> str | None:
+    return _encode(headers).decode() if headers else None
+
+
+def labels_column(labels: Labels | None) -> str | None:
+    return None if labels is None else _encode(labels).decode()
+
+
+def json_array(values: Sequence[int] | Sequence[str]) -> str:
+    """The form in which statements take a list (json_each)."""
+    return _encode(values).decode()
+
+
+def from_json_array(text: str) -> list[int]:
+    return _seqs.decode(text)

@@ -1,0 +1,121 @@
+"""Open a database: settings of the connection, tables, versions."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from importlib.resources import files
+
+from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.stores.sqlite import statements
+from penstock.stores.sqlite.address import Address
+from penstock.stores.sqlite.errors import store_errors
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x50454E53  # "PENS"
+BUSY_MS = 5_000
+"""How long to wait for another process's transaction (they take milliseconds)."""
+CACHE_KIB = 32_768
+WAL_LIMIT = 64 * 1024 * 1024
+"""A write-ahead log that had to grow past this is cut back when it starts over."""
+
+Migration = Callable[[sqlite3.Connection], None]
+MIGRATIONS: dict[int, Migration] = {}
+"""From version → the step to the next one; each runs inside one transaction."""
+
+
+def connect(address: Address) -> sqlite3.Connection:
+    """A connection with its settings; transactions are begun and ended by hand."""
+    path = ":memory:" if address.path is None else str(address.path)
+    with store_errors(address.name):
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            connection.execute(f"PRAGMA synchronous = {address.synchronous}")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            connection.execute("PRAGMA temp_store = memory")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, address: Address, total_partitions: int) -> int:
+    """Make the tables or check that they are ours and not newer than this program.
+
+    Returns the number of this opening: no two have the same, so leases are told apart.
+    """
+    with store_errors(address.name):
+        if address.path is not None:
+            (mode,) = connection.execute("PRAGMA journal_mode = wal").fetchone()
+            if mode != "wal":
+                raise StoreUnavailable(
+                    f"{address.name}: a write-ahead log is not possible here: use a local disk"
+                )
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            _bring_up_to_date(connection, address)
+            _check_partitions(connection, address, total_partitions)
+            (epoch,) = connection.execute(statements.NEXT_EPOCH).fetchone()
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+    return int(epoch)
+
+
+def get_meta(connection: sqlite3.Connection, name: str) -> str | None:
+    row = connection.execute(statements.GET_META, (name,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, address: Address) -> None:
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables == 0:
+        _create(connection)
+        return
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID:
+        raise ConfigError(f"{address.name}: this is another program's database; name another file")
+    version = int(get_meta(connection, "schema_version") or 0)
+    if version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"{address.name}: written by a newer Penstock (schema {version}, this one knows"
+            f" {SCHEMA_VERSION}); upgrade Penstock or name another file"
+        )
+    for step in range(version, SCHEMA_VERSION):
+        if step not in MIGRATIONS:
+            raise ConfigError(f"{address.name}: schema {step} is too old to be brought up to date")
+        MIGRATIONS[step](connection)
+        _set_version(connection, step + 1)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    script = files("penstock.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
+    lines = [line.partition("--")[0] for line in script.splitlines()]
+    for statement in "\n".join(lines).split(";"):  # executescript would commit first
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    _set_version(connection, SCHEMA_VERSION)
+
+
+def _set_version(connection: sqlite3.Connection, version: int) -> None:
+    connection.execute(statements.SET_META, ("schema_version", str(version)))
+
+
+def _check_partitions(connection: sqlite3.Connection, address: Address, total: int) -> None:
+    recorded = int(get_meta(connection, "total_partitions") or 0)
+    if recorded == total:
+        return
+    if total < recorded and connection.execute(statements.HOLDS_MESSAGES).fetchone():
+        raise ConfigError(
+            f"{address.name}: worker.total_partitions is {total}, but this store holds messages"
+            f" laid out in {recorded}; it may grow, never shrink: set it to {recorded} or more"
+        )
+    connection.execute(statements.SET_META, ("total_partitions", str(total)))

@@ -1,0 +1,76 @@
+-- Penstock's tables, version 1. Times are epoch milliseconds.
+-- States: 0 scheduled, 1 leased, 2 delivered, 3 dead, 4 blocked, 5 expired, 6 cancelled.
+
+CREATE TABLE meta (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE messages (
+    seq            INTEGER PRIMARY KEY,
+    id             TEXT NOT NULL UNIQUE,
+    route          TEXT NOT NULL,
+    key            TEXT,                       -- NULL: the same as the id
+    payload        BLOB,                       -- NULL once delivered
+    content_type   TEXT,                       -- NULL: application/json
+    headers        TEXT,                       -- JSON object
+    labels         TEXT,                       -- JSON object
+    topic          TEXT,
+    due            INTEGER NOT NULL,
+    expires        INTEGER,
+    priority       INTEGER NOT NULL,
+    state          INTEGER NOT NULL DEFAULT 0,
+    version        INTEGER NOT NULL DEFAULT 1,
+    attempt        INTEGER NOT NULL DEFAULT 0,
+    attempt_floor  INTEGER NOT NULL DEFAULT 0,
+    created        INTEGER NOT NULL,
+    claimed        INTEGER,                    -- of the lease under way, or the one that ended it
+    settled        INTEGER,
+    lease          INTEGER,                    -- token of the lease under way
+    last_error     TEXT,
+    cancel_pending INTEGER NOT NULL DEFAULT 0
+);
+
+-- What claims read. The id at the end makes pages of a million messages with one due cheap.
+CREATE INDEX scheduled ON messages (route, priority, due, id) WHERE state = 0;
+
+-- What lists of the settled read; it grows only when a message is settled, nearly in order.
+CREATE INDEX settled ON messages (state, route, due, id) WHERE state >= 2;
+
+-- Only messages whose key is not their id pay for this one.
+CREATE INDEX keyed ON messages (key, due) WHERE key IS NOT NULL;
+
+-- One row a claim, not one a message: `seqs` is a JSON array, `open` how many are not settled.
+CREATE TABLE leases (
+    token INTEGER PRIMARY KEY,
+    route TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    open  INTEGER NOT NULL,
+    seqs  TEXT NOT NULL
+);
+CREATE INDEX lease_ends ON leases (until);
+
+-- One row a batch of settled messages: the queue that purge takes from.
+-- `total` counts all that were ever retired up to and with this row.
+CREATE TABLE retired (
+    n     INTEGER PRIMARY KEY,
+    at    INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    total INTEGER NOT NULL,
+    seqs  TEXT NOT NULL
+);
+
+-- What the columns of a message cannot tell: retries, deferrals, lost leases, edits.
+CREATE TABLE events (
+    seq     INTEGER NOT NULL,
+    n       INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    event   TEXT NOT NULL,
+    detail  TEXT,
+    attempt INTEGER,
+    PRIMARY KEY (seq, n)
+) WITHOUT ROWID;
+
+CREATE TABLE paused (
+    route TEXT PRIMARY KEY
+) WITHOUT ROWID;

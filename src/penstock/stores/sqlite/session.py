@@ -1,0 +1,63 @@
+"""What every operation works on: the connection inside a transaction, and what is told after it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from penstock.stores.sqlite import statements
+from penstock.stores.sqlite.rows import json_array
+
+MAX_EVENTS = 200
+"""Lines kept of one message's timeline; the oldest go first."""
+_TOKEN_BITS = 32
+
+
+class Session:
+    """One connection, used by one operation at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, epoch: int) -> None:
+        self.connection = connection
+        self.execute = connection.execute
+        self.wakes: dict[str, int] = {}
+        """Route → the nearest due that this transaction brought."""
+        self._last_token = epoch << _TOKEN_BITS
+
+    def wake(self, route: str, due: int) -> None:
+        if due < self.wakes.get(route, due + 1):
+            self.wakes[route] = due
+
+    def new_token(self) -> int:
+        """Never given before, by any process: `epoch` is this session's own."""
+        self._last_token += 1
+        return self._last_token
+
+    def close_leases(self, token: int, number: int) -> None:
+        """So many messages of the lease are settled; with the last one the lease goes."""
+        row = self.execute(statements.RELEASE_LEASED, (number, token)).fetchone()
+        if row is not None and row[0] <= 0:
+            self.execute(statements.DROP_LEASE, (token,))
+
+    def retire(self, seqs: Sequence[int], at: int) -> None:
+        """These are settled for good: purge forgets them when their time has come."""
+        if seqs:
+            values = {"at": at, "count": len(seqs), "seqs": json_array(seqs)}
+            self.execute(statements.RETIRE, values)
+
+    def note(
+        self,
+        seq: int,
+        at: int,
+        event: str,
+        detail: str | None = None,
+        attempt: int | None = None,
+    ) -> None:
+        """Add a line to the message's timeline."""
+        values = {"seq": seq, "at": at, "event": event, "detail": detail, "attempt": attempt}
+        (number,) = self.execute(statements.ADD_EVENT, values).fetchone()
+        if number > MAX_EVENTS:
+            self.execute(statements.TRIM_EVENTS, (seq, number - MAX_EVENTS))
+
+    def last_event(self, seq: int) -> str | None:
+        row = self.execute(statements.LAST_EVENT, (seq,)).fetchone()
+        return None if row is None else str(row[0])

@@ -1,0 +1,91 @@
+"""SETTLE: end leases by what came of the send; a stale token changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.model.outcome import Settlement
+from penstock.model.state import PURGEABLE, State, after_lease
+from penstock.stores.sqlite import statements
+from penstock.stores.sqlite.lease import end_lease, note_released
+from penstock.stores.sqlite.rows import json_array
+from penstock.stores.sqlite.session import Session
+
+
+def settle(session: Session, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+    """The delivered of a lease go in one statement, the rest one by one."""
+    states: list[State | None] = [None] * len(settlements)
+    delivered: dict[int, list[int]] = {}
+    retired: list[int] = []
+    for place, settlement in enumerate(settlements):
+        if settlement.state is State.DELIVERED:
+            delivered.setdefault(settlement.token, []).append(place)
+        else:
+            states[place] = _settle_one(session, settlement, now, retired)
+    for token, places in delivered.items():
+        for place in _deliver(session, settlements, places, token, now, retired):
+            states[place] = State.DELIVERED
+    session.retire(retired, now)
+    return states
+
+
+def _deliver(
+    session: Session,
+    settlements: Sequence[Settlement],
+    places: list[int],
+    token: int,
+    now: int,
+    retired: list[int],
+) -> list[int]:
+    """The places of those that still were under this token, each message once."""
+    seqs = [settlements[place].message.ref for place in places]
+    values = {"seqs": json_array(seqs), "token": token, "now": now}
+    hit = [row[0] for row in session.execute(statements.SETTLE_DELIVERED, values).fetchall()]
+    if not hit:
+        return []
+    retired += hit
+    session.close_leases(token, len(hit))
+    if len(hit) == len(places):
+        return places
+    left = set(hit)
+    current = []
+    for place, seq in zip(places, seqs, strict=True):
+        if seq in left:
+            left.discard(seq)
+            current.append(place)
+    return current
+
+
+def _settle_one(
+    session: Session, settlement: Settlement, now: int, retired: list[int]
+) -> State | None:
+    held = (settlement.message.ref, settlement.token)
+    row = session.execute(statements.LEASED, held).fetchone()
+    if row is None:
+        return None
+    seq, route, due, attempt, claimed, cancel_pending = row
+    state = after_lease(settlement.state, cancel_asked=bool(cancel_pending))
+    sent = not settlement.refund
+    goes_on = settlement.state is State.SCHEDULED
+    if goes_on and sent:
+        note_released(session, seq, claimed, attempt, cancel_pending)
+    if settlement.event != settlement.state:
+        session.note(seq, now, settlement.event, settlement.error, attempt if sent else None)
+    if settlement.due is not None and state is State.SCHEDULED:
+        due = settlement.due
+    end_lease(
+        session,
+        seq,
+        state,
+        due=due,
+        attempt=attempt if sent else attempt - 1,
+        claimed=claimed if sent and not goes_on else None,
+        now=now,
+        error=settlement.error,
+    )
+    session.close_leases(settlement.token, 1)
+    if state is State.SCHEDULED:
+        session.wake(route, due)
+    elif state in PURGEABLE:
+        retired.append(seq)
+    return state

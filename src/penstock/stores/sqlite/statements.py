@@ -1,0 +1,187 @@
+"""Every statement that runs on the tables of schema.sql, by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COLUMNS: Final = (
+    "seq, id, route, key, payload, content_type, headers, labels, topic, due, expires, priority,"
+    " state, version, attempt, attempt_floor, created, claimed, settled, last_error, cancel_pending"
+)
+"""A message's columns in the order `rows.to_message` reads them."""
+
+_SEQS = "seq IN (SELECT value FROM json_each(:seqs))"
+
+# --- put
+
+PUT: Final = """
+INSERT INTO messages (id, route, key, payload, content_type, headers, labels, topic, due, expires,
+                      priority, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+"""
+LAST_SEQ: Final = "SELECT coalesce(max(seq), 0) FROM messages"
+SEQS_OF_IDS: Final = "SELECT id, seq FROM messages WHERE id IN (SELECT value FROM json_each(?))"
+HELD: Final = "SELECT seq, state, due FROM messages WHERE id = ?"
+REPLACE: Final = """
+UPDATE messages
+SET route = ?, key = ?, payload = ?, content_type = ?, headers = ?, labels = ?, topic = ?, due = ?,
+    expires = ?, priority = ?, version = version + 1
+WHERE seq = ?
+"""
+
+# --- claim, extend, reap
+
+_PRIORITIES = range(9, -1, -1)
+_HEADS = " UNION ALL ".join(
+    "SELECT * FROM (SELECT {what} FROM messages INDEXED BY scheduled"  # noqa: S608 - constants
+    f" WHERE state = 0 AND route = :route AND priority = {priority}"
+    " {when} ORDER BY due, id LIMIT {limit})"
+    for priority in _PRIORITIES
+)
+# Ten bounded looks at the index: what is pending, here or on other routes, costs nothing.
+_DUE = _HEADS.format(what="seq", when="AND due <= :now", limit=":limit")
+CLAIM: Final = f"""
+UPDATE messages SET state = 1, lease = :token, attempt = attempt + 1, claimed = :now
+WHERE seq IN (SELECT seq FROM ({_DUE}) LIMIT :limit)
+RETURNING {COLUMNS}
+"""  # noqa: S608 - built from constants only
+NEXT_DUE: Final = f"SELECT min(due) FROM ({_HEADS.format(what='due', when='', limit='1')})"  # noqa: S608
+IS_PAUSED: Final = "SELECT 1 FROM paused WHERE route = ?"
+ADD_LEASE: Final = "INSERT INTO leases (token, route, until, open, seqs) VALUES (?, ?, ?, ?, ?)"
+EXTEND: Final = "UPDATE leases SET until = ? WHERE token = ?"
+ENDED_LEASES: Final = (
+    "SELECT token, seqs FROM leases WHERE until <= ? ORDER BY until, token LIMIT 1"
+)
+KEEP_REST_OF_LEASE: Final = "UPDATE leases SET seqs = ? WHERE token = ?"
+RELEASE_LEASED: Final = """
+UPDATE leases SET open = open - ? WHERE token = ? RETURNING open
+"""
+DROP_LEASE: Final = "DELETE FROM leases WHERE token = ?"
+LOST: Final = f"""
+SELECT seq, id, route, due, attempt, claimed, cancel_pending FROM messages
+WHERE {_SEQS} AND lease = :token
+"""  # noqa: S608
+
+# --- settle
+
+SETTLE_DELIVERED: Final = f"""
+UPDATE messages
+SET state = 2, settled = :now, lease = NULL, payload = NULL, headers = NULL, cancel_pending = 0
+WHERE {_SEQS} AND lease = :token
+RETURNING seq
+"""  # noqa: S608
+LEASED: Final = """
+SELECT seq, route, due, attempt, claimed, cancel_pending FROM messages WHERE seq = ? AND lease = ?
+"""
+END_LEASE: Final = """
+UPDATE messages
+SET state = :state, due = :due, attempt = :attempt, claimed = :claimed, settled = :settled,
+    last_error = coalesce(:error, last_error), lease = NULL, cancel_pending = 0,
+    payload = iif(:state = 2, NULL, payload), headers = iif(:state = 2, NULL, headers)
+WHERE seq = :seq
+"""
+
+# --- amend
+
+BY_ID: Final = f"SELECT {COLUMNS} FROM messages WHERE id = ?"  # noqa: S608
+BY_IDS: Final = f"SELECT {COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+CANCEL: Final = """
+UPDATE messages SET state = 6, settled = ?, claimed = NULL, version = version + 1 WHERE seq = ?
+"""
+ASK_CANCEL: Final = "UPDATE messages SET cancel_pending = 1 WHERE seq = ?"
+RESCHEDULE: Final = """
+UPDATE messages
+SET due = ?, payload = ?, content_type = ?, headers = ?, labels = ?, expires = ?, priority = ?,
+    version = version + 1
+WHERE seq = ?
+"""
+RELEASE: Final = "UPDATE messages SET due = min(due, ?), version = version + 1 WHERE seq = ?"
+REDRIVE: Final = """
+UPDATE messages
+SET state = 0, due = ?, attempt_floor = attempt, claimed = NULL, settled = NULL,
+    version = version + 1
+WHERE seq = ?
+"""
+
+# --- timeline
+
+ADD_EVENT: Final = """
+INSERT INTO events (seq, n, at, event, detail, attempt)
+VALUES (:seq, (SELECT coalesce(max(n), 0) + 1 FROM events WHERE seq = :seq), :at, :event, :detail,
+        :attempt)
+RETURNING n
+"""
+LAST_EVENT: Final = "SELECT event FROM events WHERE seq = ? ORDER BY n DESC LIMIT 1"
+TRIM_EVENTS: Final = "DELETE FROM events WHERE seq = ? AND n <= ?"
+EVENTS: Final = "SELECT at, event, detail, attempt FROM events WHERE seq = ? ORDER BY n"
+
+# --- purge
+
+RETIRE: Final = """
+INSERT INTO retired (at, count, total, seqs)
+VALUES (:at, :count,
+        coalesce((SELECT total FROM retired ORDER BY n DESC LIMIT 1), 0) + :count, :seqs)
+"""
+OLDEST_RETIRED: Final = """
+SELECT n, at, count, seqs, (SELECT total FROM retired ORDER BY n DESC LIMIT 1) - total + count
+FROM retired ORDER BY n LIMIT 1
+"""
+KEEP_REST_OF_RETIRED: Final = "UPDATE retired SET count = ?, seqs = ? WHERE n = ?"
+DROP_RETIRED: Final = "DELETE FROM retired WHERE n = ?"
+FORGET: Final = f"DELETE FROM messages WHERE {_SEQS}"  # noqa: S608
+FORGET_EVENTS: Final = f"DELETE FROM events WHERE {_SEQS}"  # noqa: S608
+
+# --- routes
+
+PAUSE: Final = "INSERT INTO paused (route) VALUES (?) ON CONFLICT DO NOTHING"
+RESUME: Final = "DELETE FROM paused WHERE route = ?"
+PAUSED: Final = "SELECT route FROM paused"
+
+# --- meta
+
+GET_META: Final = "SELECT value FROM meta WHERE name = ?"
+SET_META: Final = """
+INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
+NEXT_EPOCH: Final = """
+INSERT INTO meta (name, value) VALUES ('epoch', '1')
+ON CONFLICT (name) DO UPDATE SET value = CAST(value AS INTEGER) + 1
+RETURNING CAST(value AS INTEGER)
+"""
+HOLDS_MESSAGES: Final = "SELECT 1 FROM messages LIMIT 1"
+
+# --- figures
+
+COUNT_SCHEDULED: Final = """
+SELECT route, count(*), sum(due <= ?), min(due) FROM messages INDEXED BY scheduled
+WHERE state = 0 GROUP BY route
+"""
+COUNT_LEASED: Final = "SELECT route, sum(open) FROM leases GROUP BY route"
+COUNT_SETTLED: Final = """
+SELECT state, route, count(*) FROM messages INDEXED BY settled WHERE state >= 2
+GROUP BY state, route
+"""
+
+# --- search: streams in order of (due, id), merged by the reader
+
+ROUTES_SCHEDULED: Final = """
+SELECT min(route) FROM messages INDEXED BY scheduled WHERE state = 0 AND route > ?
+"""
+ROUTES_SETTLED: Final = """
+SELECT min(route) FROM messages INDEXED BY settled
+WHERE state = ? AND state >= 2 AND route > ?
+"""
+LEASED_SEQS: Final = "SELECT seqs FROM leases"
+STREAM_SCHEDULED: Final = (
+    "SELECT due, id, seq FROM messages INDEXED BY scheduled"
+    " WHERE state = 0 AND route = :route AND priority = :priority"
+)
+STREAM_SETTLED: Final = (
+    "SELECT due, id, seq FROM messages INDEXED BY settled"
+    " WHERE state = :state AND state >= 2 AND route = :route"
+)
+STREAM_LEASED: Final = f"SELECT due, id, seq FROM messages WHERE state = 1 AND {_SEQS}"  # noqa: S608
+STREAM_KEY: Final = "SELECT due, id, seq FROM messages INDEXED BY keyed WHERE key = :key"
+STREAM_ID: Final = "SELECT due, id, seq FROM messages WHERE id = :key AND key IS NULL"
+IN_ORDER: Final = " ORDER BY due, id"
+BY_SEQS: Final = f"SELECT {COLUMNS} FROM messages WHERE {_SEQS}"  # noqa: S608

@@ -1,0 +1,194 @@
+"""The store as the flow sees it: the port's methods, each a piece of work for the group commit."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from penstock.model.clock import Clock
+from penstock.model.errors import StoreCorrupt
+from penstock.model.message import Event, Message, NewMessage
+from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
+from penstock.model.query import Cursor, Filter, Page, StoreFigures
+from penstock.model.state import State
+from penstock.ports.store import WakeListener
+from penstock.stores.sqlite import amend as amends
+from penstock.stores.sqlite import lease as leases
+from penstock.stores.sqlite import put as puts
+from penstock.stores.sqlite import recall, search
+from penstock.stores.sqlite import settle as settles
+from penstock.stores.sqlite.address import Address
+from penstock.stores.sqlite.errors import store_errors
+from penstock.stores.sqlite.group import MAX_ROWS, GroupCommit, Wakes
+from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
+from penstock.stores.sqlite.session import Session
+from penstock.stores.sqlite.wal import Checkpoints
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Messages in one SQLite file, or in memory. Made by `open_store`."""
+
+    def __init__(
+        self,
+        address: Address,
+        session: Session,
+        clock: Clock,
+        *,
+        retention: int,
+        retention_count: int,
+    ) -> None:
+        self._address = address
+        self._session = session
+        self._clock = clock
+        self._retention = retention
+        self._retention_count = retention_count
+        self._listeners: list[WakeListener] = []
+        self._group = GroupCommit(
+            session, self.name, thread=address.writer == "thread", committed=self._committed
+        )
+        self._checkpoints: Checkpoints | None = None
+        if address.path is not None:
+            self._checkpoints = Checkpoints(
+                session.connection,
+                address.path,
+                partial(connect, address),
+                self._group.between,
+            )
+        self._reader: sqlite3.Connection | None = None
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-reader")
+
+    @property
+    def name(self) -> str:
+        return self._address.name
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        if len(messages) <= MAX_ROWS:
+            return await self._put(messages, now) if messages else []
+        # A batch of any length, in transactions of a bounded one: puts are safe to repeat.
+        parts = [messages[i : i + MAX_ROWS] for i in range(0, len(messages), MAX_ROWS)]
+        done = await asyncio.gather(*(self._put(part, now) for part in parts))
+        return [receipt for receipts in done for receipt in receipts]
+
+    def _put(self, messages: Sequence[NewMessage], now: int) -> asyncio.Future[list[Receipt]]:
+        return self._group.submit(lambda s: puts.put(s, messages, now), rows=len(messages))
+
+    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+        return await self._group.submit(lambda s: leases.claim(s, route, limit, lease, now), rows=0)
+
+    async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+        if not settlements:
+            return []
+        return await self._group.submit(
+            lambda s: settles.settle(s, settlements, now), rows=len(settlements)
+        )
+
+    async def extend(self, tokens: Sequence[int], until: int) -> None:
+        if tokens:
+            await self._group.submit(lambda s: leases.extend(s, tokens, until), rows=len(tokens))
+
+    async def reap(self, now: int, limit: int) -> list[Reaped]:
+        return await self._group.submit(lambda s: leases.reap(s, now, limit))
+
+    async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
+        if not amendments:
+            return []
+        return await self._group.submit(
+            lambda s: amends.amend(s, amendments, now), rows=len(amendments)
+        )
+
+    async def find(self, ids: Sequence[str]) -> list[Message | None]:
+        return await self._group.submit(lambda s: recall.find(s, ids), writes=False)
+
+    async def timeline(self, message_id: str) -> list[Event]:
+        return await self._group.submit(lambda s: recall.timeline(s, message_id), writes=False)
+
+    async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
+        return await self._read(lambda c: search.search(c, where, after, limit))
+
+    async def purge(self, now: int, limit: int) -> int:
+        return await self._group.submit(
+            lambda s: recall.purge(s, now, limit, self._retention, self._retention_count)
+        )
+
+    async def figures(self, now: int) -> StoreFigures:
+        return await self._read(lambda c: search.figures(c, now))
+
+    async def pause(self, route: str, paused: bool) -> None:
+        await self._group.submit(lambda s: recall.pause(s, route, paused))
+
+    async def paused(self) -> frozenset[str]:
+        return await self._group.submit(recall.paused_routes, writes=False)
+
+    def listen(self, listener: WakeListener) -> None:
+        self._listeners.append(listener)
+
+    async def check(self) -> dict[str, str]:
+        """Facts for health. Begins a write, so that a store that cannot keep anything says so."""
+        version = await self._group.submit(
+            lambda s: get_meta(s.connection, "schema_version"), writes=True
+        )
+        facts = {"store": self.name, "schema_version": version or str(SCHEMA_VERSION)}
+        path = self._address.path
+        if path is not None:
+            facts["path"] = str(path.absolute())
+            facts["size"] = str(_size(path))
+            facts["wal_size"] = str(_size(Path(f"{path}-wal")))
+        return facts
+
+    async def integrity(self) -> None:
+        """Read the whole file and check it; StoreCorrupt says what is wrong."""
+        wrong = await self._read(search.integrity)
+        if wrong:
+            raise StoreCorrupt(f"{self.name}: {'; '.join(wrong[:10])}")
+
+    async def close(self) -> None:
+        """Answer what was asked for, then let go of the file; closing twice is harmless."""
+        await self._group.close()
+        if self._checkpoints is not None:
+            await self._checkpoints.close()
+        self._reading.shutdown()
+        if self._reader is not None:
+            self._reader.close()
+        self._session.connection.close()
+
+    def _committed(self, wakes: Wakes) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.after_commit()
+        for route, due in wakes.items():
+            for listener in self._listeners:
+                listener(route, due)
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read one moment's state: of a file in a thread, of memory in turn with the writes."""
+        if self._address.path is None:
+            return await self._group.submit(lambda s: work(s.connection), writes=False)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reading, self._read_file, work)
+
+    def _read_file(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with store_errors(self.name):
+            if self._reader is None:
+                self._reader = connect(self._address)
+            self._reader.execute("BEGIN")
+            try:
+                return work(self._reader)
+            finally:
+                self._reader.execute("ROLLBACK")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,109 @@
+"""Keep the write-ahead log short without holding up the loop.
+
+The bulk is copied into the database by a thread on a connection of its own (PASSIVE: it blocks
+nobody). Under constant writing that alone never lets the log start over, because there is always
+a frame more; so when the log has grown, the short tail is copied inline between two transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+log = logging.getLogger("penstock.sqlite")
+
+CHANGES = 4_000
+"""Changed rows after which the thread copies what there is."""
+GROWTH = 8 * 1024 * 1024
+"""Or bytes by which the log's file has grown (large payloads)."""
+START_OVER = 2_048
+"""Frames in the log from which on the tail is copied inline, so that it starts over."""
+SHORT_TAIL = 512
+"""Frames worth copying inline; with more than these left the thread goes on first …"""
+ROUNDS = 4
+"""… but not for ever: a thread that cannot keep up must not let the log grow."""
+
+CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
+
+
+class Checkpoints:
+    """Watches one store's log. `after_commit` is called on the loop after each transaction."""
+
+    def __init__(
+        self,
+        main: sqlite3.Connection,
+        path: Path,
+        connect: Callable[[], sqlite3.Connection],
+        between: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._main = main
+        self._log_file = Path(f"{path}-wal")
+        self._connect = connect
+        self._between = between
+        self._own: sqlite3.Connection | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-checkpoint")
+        self._running: asyncio.Future[tuple[int, int]] | None = None
+        self._seen_changes = main.total_changes
+        self._seen_size = 0
+        self._rounds = 0
+
+    def after_commit(self) -> None:
+        if self._running is None and (
+            self._main.total_changes - self._seen_changes >= CHANGES or self._has_grown()
+        ):
+            self._start()
+
+    async def close(self) -> None:
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        self._thread.shutdown()
+        if self._own is not None:
+            self._own.close()
+
+    def _has_grown(self) -> bool:
+        try:
+            size = self._log_file.stat().st_size
+        except OSError:  # not there yet
+            return False
+        self._seen_size = min(self._seen_size, size)
+        return size - self._seen_size >= GROWTH
+
+    def _start(self) -> None:
+        self._seen_changes = self._main.total_changes
+        self._seen_size = self._log_file.stat().st_size if self._log_file.exists() else 0
+        self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._bulk)
+        self._running.add_done_callback(self._bulk_done)
+
+    def _bulk(self) -> tuple[int, int]:
+        """(frames in the log, frames of them not copied yet)."""
+        if self._own is None:
+            self._own = self._connect()
+        _, frames, copied = self._own.execute(CHECKPOINT).fetchone()
+        return frames, frames - copied
+
+    def _bulk_done(self, done: asyncio.Future[tuple[int, int]]) -> None:
+        self._running = None
+        error = done.exception()
+        if error is not None:
+            log.warning("the write-ahead log could not be copied: %s", error)
+            return
+        frames, left = done.result()
+        if frames < START_OVER:
+            self._rounds = 0
+            return
+        self._rounds += 1
+        if left > SHORT_TAIL and self._rounds < ROUNDS:
+            self._start()
+        else:
+            self._rounds = 0
+            self._between(self._tail)
+
+    def _tail(self) -> None:
+        try:
+            self._main.execute(CHECKPOINT).fetchone()
+        except sqlite3.Error as exc:
+            log.warning("the write-ahead log could not be copied: %s", exc)
