@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from penstock.model.draft import check_headers
 from penstock.model.message import Message
 from penstock.model.times import format_moment
@@ -40,6 +42,14 @@ class Envelope:
         carried[ATTEMPT] = str(message.attempt)
         carried[DUE] = format_moment(message.due)
         return carried
+
+    def with_fixed(self, message: Message) -> Message:
+        """For receivers in this program: the message itself, the route's headers among its own."""
+        if not self._fixed:
+            return message
+        own = message.headers or {}
+        kept = {name: value for name, value in own.items() if name.lower() not in self._taken}
+        return msgspec.structs.replace(message, headers={**kept, **self._fixed})
 
 
 def _spelling(name: str) -> str:

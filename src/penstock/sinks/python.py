@@ -8,8 +8,9 @@ Returning (None, True, anything else) means delivered; False, `Retry(…)` and `
 they say, and so do raising `RetryLater(…)` and `Reject(…)`. Any other exception is a retry with
 its text. A batch function may also return a list with one of these for each message.
 
-A function that is not async runs in threads of this sink, at most `?threads=16` at once. What a
-function does is its own: no time limit is put on it, since a thread cannot be stopped.
+The function gets the message with the route's fixed headers among its own. One that is not
+async runs in threads of this sink, at most `?threads=16` at once. No time limit is put on it: a
+thread cannot be stopped, and a repeat beside the first call would be worse than waiting.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from penstock.model.envelope import Envelope
 from penstock.model.message import Message
 from penstock.model.outcome import (
     DELIVERED,
@@ -59,8 +61,17 @@ class PythonOptions(msgspec.Struct, frozen=True):
 class PythonSink:
     """Calls a function. Made by `python_sink`."""
 
-    def __init__(self, function: Handler, name: str, *, batch: int | None, threads: int) -> None:
+    def __init__(
+        self,
+        function: Handler,
+        name: str,
+        *,
+        batch: int | None,
+        threads: int,
+        envelope: Envelope,
+    ) -> None:
         self.name = name
+        self._envelope = envelope
         self._function = function
         self._batched = batch is not None
         self.max_batch = batch or 1
@@ -69,9 +80,10 @@ class PythonSink:
         self.concurrency = at_once if batch is None else batch * min(at_once, 4)
 
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        given = [self._envelope.with_fixed(message) for message in batch]
         if self._batched:
-            return _outcomes(await self._call(list(batch)), len(batch))
-        return [_outcome(await self._call(message)) for message in batch]
+            return _outcomes(await self._call(given), len(given)) if given else []
+        return [_outcome(await self._call(message)) for message in given]
 
     async def _call(self, argument: Message | list[Message]) -> object:
         """What the function said, an exception's meaning included."""
@@ -110,20 +122,27 @@ def python_sink(
     *,
     batch: int | None = None,
     threads: int = DEFAULT_THREADS,
+    envelope: Envelope | None = None,
 ) -> Sink:
     """A sink that calls `function`; `batch` or its first annotation makes it take lists."""
     if batch is None and takes_many(function):
         batch = DEFAULT_BATCH
     label = name or f"python:{getattr(function, '__qualname__', type(function).__name__)}"
-    return PythonSink(function, label, batch=batch, threads=threads)
+    return PythonSink(
+        function, label, batch=batch, threads=threads, envelope=envelope or Envelope({})
+    )
 
 
 async def open_sink(url: str, options: SinkOptions) -> Sink:
     parts = urlsplit(url)
     own = options.read(PythonOptions, parts.query)
-    options.envelope()
-    function = _find(parts.path, options)
-    return python_sink(function, f"python:{parts.path}", batch=own.batch, threads=own.threads)
+    return python_sink(
+        _find(parts.path, options),
+        f"python:{parts.path}",
+        batch=own.batch,
+        threads=own.threads,
+        envelope=options.envelope(),
+    )
 
 
 def takes_many(function: Handler) -> bool:
