@@ -23,6 +23,7 @@ from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.route import Backoff, Route, is_route_name, parse_backoff
 from penstock.model.times import parse_duration
+from penstock.ports.sink import SinkOptions
 
 DEFAULT_FILE = Path("penstock.toml")
 
@@ -101,6 +102,10 @@ class WorkerSettings(_Part):
 
 
 class RouteSettings(_Part):
+    """A route. Settings not named here are its sink's own, which refuses what it does not know."""
+
+    model_config = ConfigDict(extra="allow")
+
     sink: str = "log://"
     """Where it goes: log:// · http(s)://… · python:pkg.mod:func · and the brokers."""
     semaphore_limit: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -117,6 +122,16 @@ class RouteSettings(_Part):
     """Sent with every message of the route."""
     topics: tuple[str, ...] = ()
     """Patterns of destinations a message may choose by itself."""
+
+    def as_sink_options(self, name: str) -> SinkOptions:
+        return SinkOptions(
+            route=name,
+            timeout=self.timeout / 1000,
+            secret=None if self.secret is None else self.secret.get_secret_value(),
+            headers=self.headers,
+            topics=self.topics,
+            more=self.model_extra or {},
+        )
 
     def as_route(self, name: str) -> Route:
         return Route(

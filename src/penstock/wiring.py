@@ -28,7 +28,7 @@ STORES = {
     "sqlite": ("penstock.stores.sqlite", None),
 }
 SINKS = {
-    # scheme: (module with `async def open_sink(url, options) -> Sink`, extra)
+    # scheme: (module with `async def open_sink(url, options: SinkOptions) -> Sink`, extra)
     "log": ("penstock.sinks.log", None),
     "http": ("penstock.sinks.webhook", None),
     "https": ("penstock.sinks.webhook", None),
@@ -61,12 +61,7 @@ async def open_store(settings: Settings) -> MessageStore:
 
 async def open_sink(name: str, options: RouteSettings) -> Sink:
     driver = _driver(SINKS, options.sink, f"routes.{name}.sink")
-    sink: Sink = await driver.open_sink(
-        options.sink,
-        timeout=options.timeout / 1000,
-        secret=None if options.secret is None else options.secret.get_secret_value(),
-        headers=options.headers,
-    )
+    sink: Sink = await driver.open_sink(options.sink, options.as_sink_options(name))
     return sink
 
 

@@ -13,6 +13,7 @@ PenstockError
 ├── Forbidden             403  a token without the scope, or another origin
 ├── Overloaded            429  too much at once; try again
 ├── StoreUnavailable      503  the store is away; nothing was accepted
+├── SinkUnavailable       503  the other side of a route cannot be reached
 ├── StoreCorrupt          500  the store answered nonsense
 └── ConfigError           exit 2  settings that cannot work
 
@@ -138,6 +139,12 @@ class StoreUnavailable(PenstockError):
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class SinkUnavailable(PenstockError):
+    """Where a route's messages go cannot be reached; they wait in the store."""
+
+    code = "sink_unavailable"
 
 
 class StoreCorrupt(PenstockError):

@@ -114,3 +114,15 @@ class Dead(msgspec.Struct, frozen=True):
 
 SendOutcome: TypeAlias = Delivered | Retry | Dead
 DELIVERED = Delivered()
+
+
+class RetryLater(Exception):
+    """Raised by a python: sink's function: not now; `after` is in seconds, None backs off."""
+
+    def __init__(self, reason: str = "", *, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Reject(Exception):
+    """Raised by a python: sink's function: never; the message is dead at once."""

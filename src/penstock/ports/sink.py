@@ -1,12 +1,68 @@
-"""The seam to whatever receives messages."""
+"""The seam to whatever receives messages.
+
+A sink is a module with `async def open_sink(url: str, options: SinkOptions) -> Sink`. Opening
+checks the address and the options (ConfigError) and reaches nobody: a connection is made by the
+first send or by check(), so a settings file can be checked where the other side is not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+from urllib.parse import parse_qsl
 
+import msgspec
+
+from penstock.model.envelope import Envelope
+from penstock.model.errors import ConfigError, InvalidMessage
 from penstock.model.message import Message
 from penstock.model.outcome import SendOutcome
+
+Own = TypeVar("Own", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkOptions:
+    """What a route's settings say to its sink. Never shows what may be secret."""
+
+    route: str = "default"
+    timeout: float = 10.0
+    """Seconds one send may take."""
+    secret: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Fixed: sent with every message of the route."""
+    topics: tuple[str, ...] = ()
+    """Patterns of destinations a message may choose by itself."""
+    more: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """The route's other settings: a sink reads its own from here, and no other layer knows them."""
+
+    def read(self, own: type[Own], query: str = "") -> Own:
+        """A sink's own settings, from the route's table and its URL's query (which wins).
+
+        A name that `own` does not have is a ConfigError: nothing is silently ignored.
+        """
+        given = {**self.more, **dict(parse_qsl(query, keep_blank_values=True))}
+        for name in given:
+            if name not in own.__struct_fields__:
+                known = ", ".join(own.__struct_fields__) or "none of its own"
+                raise self.wrong(f"no such setting of a route; its sink takes: {known}", name)
+        try:
+            return msgspec.convert(given, own, strict=False)
+        except msgspec.ValidationError as exc:
+            reason, _, path = str(exc).partition(" - at `$.")
+            raise self.wrong(reason[:1].lower() + reason[1:], path.rstrip("`") or "sink") from exc
+
+    def envelope(self) -> Envelope:
+        try:
+            return Envelope(self.headers)
+        except InvalidMessage as exc:
+            raise self.wrong(exc.reason, exc.field or "headers") from exc
+
+    def wrong(self, reason: str, setting: str = "sink") -> ConfigError:
+        """An error that names the setting."""
+        where = f"routes.{self.route}.{setting}"
+        return ConfigError(f"{where}: {reason}", field=where)
 
 
 class Sink(Protocol):

@@ -1,0 +1,48 @@
+"""Reading what another side says: Retry-After, and texts fit to be kept and shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from email.utils import parsedate_to_datetime
+
+MAX_SAID = 200
+"""Characters of the other side's words that are kept."""
+_SHORTEST_SECRET = 8
+"""Shorter words would blot out ordinary text."""
+_NOT_TEXT = re.compile(r"[^\S ]|[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+class Scrubber:
+    """Makes a foreign text one line of at most MAX_SAID characters without the given secrets."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        long_enough = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        # The longest first, so that no part of one is left over.
+        self._secrets = sorted(long_enough, key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        line = " ".join(_NOT_TEXT.sub(" ", text).split())
+        return line if len(line) <= MAX_SAID else line[: MAX_SAID - 1] + "…"
+
+
+def retry_after(text: str | None, now: float) -> float | None:
+    """Retry-After (seconds or an HTTP date) → seconds from `now`.
+
+    None for nonsense, and for no wait at all: then the route's own backoff is kinder.
+    """
+    if text is None:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return (float(text) or None) if len(text) <= 18 else None
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, IndexError, OverflowError):
+        return None
+    if moment.tzinfo is None:  # "-0000"; an HTTP date is always GMT
+        return None
+    wait = moment.timestamp() - now
+    return wait if wait > 0 else None

@@ -1,0 +1,62 @@
+"""What every sink's message carries beside its payload, whatever the wire.
+
+Layers, the later winning: content-type → the caller's headers → the route's fixed headers →
+Penstock's own. An operator's header (an Authorization, say) cannot be replaced by a caller, and
+nobody can pretend to be another id. Names are compared without regard to case and keep the
+spelling they were given in, because brokers tell cases apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.model.draft import check_headers
+from penstock.model.message import Message
+from penstock.model.times import format_moment
+
+CONTENT_TYPE = "content-type"
+ID = "penstock-id"
+ATTEMPT = "penstock-attempt"
+DUE = "penstock-due"
+
+
+class Envelope:
+    """Makes the headers of one route's messages."""
+
+    def __init__(self, fixed: Mapping[str, str]) -> None:
+        """InvalidMessage when a fixed header could not be sent."""
+        check_headers(dict(fixed))
+        self._fixed = {_spelling(name): value for name, value in fixed.items()}
+        self._taken = frozenset(name.lower() for name in fixed)
+
+    def headers(self, message: Message) -> dict[str, str]:
+        carried = {CONTENT_TYPE: message.content_type}
+        if message.headers:
+            for name, value in message.headers.items():
+                if name.lower() not in self._taken:
+                    carried[_spelling(name)] = value
+        carried.update(self._fixed)
+        carried[ID] = message.id
+        carried[ATTEMPT] = str(message.attempt)
+        carried[DUE] = format_moment(message.due)
+        return carried
+
+    def with_fixed(self, message: Message) -> Message:
+        """For receivers in this program: the message itself, the route's headers among its own."""
+        if not self._fixed:
+            return message
+        own = message.headers or {}
+        kept = {name: value for name, value in own.items() if name.lower() not in self._taken}
+        return msgspec.structs.replace(message, headers={**kept, **self._fixed})
+
+
+def _spelling(name: str) -> str:
+    """One spelling for the one name that is ours and theirs."""
+    return CONTENT_TYPE if name.lower() == CONTENT_TYPE else name
+
+
+def lateness(message: Message) -> int | None:
+    """Milliseconds from due to its claim, by the store's clock; None before a claim."""
+    return None if message.claimed is None else message.claimed - message.due

@@ -1,0 +1,191 @@
+"""A real HTTP server that stands in for whoever receives webhooks.
+
+It records what arrives and answers as told: well, badly, or not at all. In a program:
+
+    async with Receiver() as receiver:
+        receiver.then(Reply(status=500), Reply(how=How.CUT))   # the next two requests
+        … send to receiver.url …
+        await receiver.wait_for(3)
+
+For one in a process of its own see `receiver_process`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote
+
+import httptools
+import msgspec
+
+from penstock.model.envelope import ATTEMPT, ID
+from penstock.sim.replies import OK, Reply, answer
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, as it came."""
+
+    id: str
+    attempt: int
+    at: int
+    """Epoch milliseconds of its arrival."""
+    method: str
+    path: str
+    headers: dict[str, str]
+    """Names in lower case."""
+    body: bytes
+    connection: int
+    """Requests of one connection share this number."""
+
+
+class Receiver:
+    """Listens on a free port of the loopback; down() and up() keep the address."""
+
+    def __init__(
+        self, *, port: int = 0, on_received: Callable[[Received], None] | None = None
+    ) -> None:
+        self.received: list[Received] = []
+        self._on_received = on_received
+        self._always = OK
+        self._next: deque[Reply] = deque()
+        self._server: asyncio.Server | None = None
+        self._talks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._arrived = asyncio.Condition()
+        self._connections = 0
+        # Bound and never listening: keeps the port ours while the server is down.
+        self._holder = _bound(port)
+        self.port: int = self._holder.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def always(self, reply: Reply) -> None:
+        """Answer like this from now on."""
+        self._next.clear()
+        self._always = reply
+
+    def then(self, *replies: Reply) -> None:
+        """Answer the next requests like these, one each, then as always."""
+        self._next.extend(replies)
+
+    async def wait_for(self, number: int) -> list[Received]:
+        """Everything received, once there are at least that many."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: len(self.received) >= number)
+            return list(self.received)
+
+    async def up(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._talk, sock=_bound(self.port))
+
+    async def down(self) -> None:
+        """Listen no more and cut every connection: the next one is refused."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in self._talks.values():
+            writer.transport.abort()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        await self.up()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.down()
+        self._holder.close()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a server's handler runs in a task"  # noqa: S101 - for the type
+        self._talks[task] = writer
+        self._connections += 1
+        requests = _Requests(self._connections)
+        try:
+            while data := await reader.read(65_536):
+                requests.feed(data)
+                for request in requests.complete():
+                    reply = await self.take(request)
+                    if not await answer(reply, reader, writer):
+                        return
+        except (ConnectionError, httptools.HttpParserError):
+            return
+        finally:
+            del self._talks[task]
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def take(self, request: Received) -> Reply:
+        """Record it, and say how to answer."""
+        self.received.append(request)
+        if self._on_received is not None:
+            self._on_received(request)
+        async with self._arrived:
+            self._arrived.notify_all()
+        return self._next.popleft() if self._next else self._always
+
+
+class _Requests:
+    """Bytes of one connection → requests."""
+
+    def __init__(self, connection: int) -> None:
+        self._connection = connection
+        self._parser = httptools.HttpRequestParser(self)
+        self._complete: list[Received] = []
+
+    def feed(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def complete(self) -> list[Received]:
+        done, self._complete = self._complete, []
+        return done
+
+    def on_message_begin(self) -> None:
+        self._path = ""
+        self._headers: dict[str, str] = {}
+        self._body = bytearray()
+
+    def on_url(self, url: bytes) -> None:
+        self._path += url.decode()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode().lower()] = value.decode()
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        attempt = self._headers.get(ATTEMPT, "")
+        self._complete.append(
+            Received(
+                id=self._headers.get(ID, ""),
+                attempt=int(attempt) if attempt.isdecimal() else 0,
+                at=time.time_ns() // 1_000_000,
+                method=self._parser.get_method().decode(),
+                path=unquote(self._path),
+                headers=self._headers,
+                body=bytes(self._body),
+                connection=self._connection,
+            )
+        )
+
+
+def _bound(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", port))
+    return sock

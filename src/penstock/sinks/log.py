@@ -1,0 +1,78 @@
+"""log:// — one structured line a message, through the logger `penstock.sink.log`.
+
+The payload is never logged unless asked for: log://?payload=true.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from penstock.model.envelope import lateness
+from penstock.model.message import Message
+from penstock.model.outcome import DELIVERED, SendOutcome
+from penstock.model.times import format_moment
+from penstock.ports.sink import Sink, SinkOptions
+
+log = logging.getLogger("penstock.sink.log")
+
+MAX_BATCH = 500
+
+
+class LogOptions(msgspec.Struct, frozen=True):
+    payload: bool = False
+    """Also write what the message says."""
+
+
+class Line(dict[str, object]):
+    """A record's fields; as text, `name=value` pairs, for loggers that are not structured."""
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.items() if value is not None)
+
+
+class LogSink:
+    name = "log://"
+    max_batch = MAX_BATCH
+    concurrency = 4 * MAX_BATCH
+
+    def __init__(self, *, payload: bool = False) -> None:
+        self._payload = payload
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        if log.isEnabledFor(logging.INFO):
+            for message in batch:
+                log.info(self._line(message))
+        return [DELIVERED] * len(batch)
+
+    def _line(self, message: Message) -> Line:
+        line = Line(
+            event="message",
+            id=message.id,
+            route=message.route,
+            key=message.key,
+            attempt=message.attempt,
+            due=format_moment(message.due),
+            late_ms=lateness(message),
+            size=len(message.payload),
+        )
+        if self._payload:
+            line["payload"] = message.payload.decode(errors="backslashreplace")
+        return line
+
+    async def check(self) -> None:
+        """Nobody to reach."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def open_sink(url: str, options: SinkOptions) -> Sink:
+    parts = urlsplit(url)
+    if parts.netloc or parts.path.strip("/"):
+        raise options.wrong("log:// takes no address; only ?payload=true")
+    options.envelope()  # fixed headers that could not be sent are an error here too
+    return LogSink(payload=options.read(LogOptions, parts.query).payload)

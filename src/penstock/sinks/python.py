@@ -1,0 +1,226 @@
+"""python:package.module:function — calls a function with each message, or with a batch.
+
+    def handle(message: Message) -> None: ...            one by one
+    async def handle(messages: list[Message]): ...       in batches, told by the annotation
+    python:app.tasks:handle?batch=200                    in batches, told by the URL
+
+Returning (None, True, anything else) means delivered; False, `Retry(…)` and `Dead(…)` mean what
+they say, and so do raising `RetryLater(…)` and `Reject(…)`. Any other exception is a retry with
+its text. A batch function may also return a list with one of these for each message.
+
+The function gets the message with the route's fixed headers among its own. One that is not
+async runs in threads of this sink, at most `?threads=16` at once. No time limit is put on it: a
+thread cannot be stopped, and a repeat beside the first call would be worse than waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+
+from penstock.model.envelope import Envelope
+from penstock.model.message import Message
+from penstock.model.outcome import (
+    DELIVERED,
+    Dead,
+    Delivered,
+    Reject,
+    Retry,
+    RetryLater,
+    SendOutcome,
+)
+from penstock.ports.sink import Sink, SinkOptions
+
+Handler: TypeAlias = Callable[..., object]
+
+DEFAULT_BATCH = 500
+DEFAULT_THREADS = 16
+ASYNC_CONCURRENCY = 100
+_MANY = re.compile(r"(?:\w+\.)*(?:list|tuple|List|Tuple|Sequence|Iterable|Collection)\b.*")
+
+
+class PythonOptions(msgspec.Struct, frozen=True):
+    batch: typing.Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    """Call with lists of at most this many messages."""
+    threads: typing.Annotated[int, msgspec.Meta(ge=1, le=1_000)] = DEFAULT_THREADS
+    """Calls at once of a function that is not async."""
+
+
+class PythonSink:
+    """Calls a function. Made by `python_sink`."""
+
+    def __init__(
+        self,
+        function: Handler,
+        name: str,
+        *,
+        batch: int | None,
+        threads: int,
+        envelope: Envelope,
+    ) -> None:
+        self.name = name
+        self._envelope = envelope
+        self._function = function
+        self._batched = batch is not None
+        self.max_batch = batch or 1
+        self._threads = None if _is_async(function) else ThreadPoolExecutor(threads, "penstock")
+        at_once = ASYNC_CONCURRENCY if self._threads is None else threads
+        self.concurrency = at_once if batch is None else batch * min(at_once, 4)
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        given = [self._envelope.with_fixed(message) for message in batch]
+        if self._batched:
+            return _outcomes(await self._call(given), len(given)) if given else []
+        return [_outcome(await self._call(message)) for message in given]
+
+    async def _call(self, argument: Message | list[Message]) -> object:
+        """What the function said, an exception's meaning included."""
+        try:
+            if self._threads is None:
+                said = self._function(argument)
+            else:
+                loop = asyncio.get_running_loop()
+                said = await loop.run_in_executor(self._threads, self._in_thread, argument)
+            return await said if isinstance(said, Awaitable) else said
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # we are being stopped; otherwise the function's own cancellation got out
+            return Retry("the function was cancelled")
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever they raise is an outcome
+            return _meaning(exc)
+
+    def _in_thread(self, argument: Message | list[Message]) -> object:
+        try:
+            return self._function(argument)
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - a StopIteration cannot cross a Future
+            return _meaning(exc)
+
+    async def check(self) -> None:
+        """It was imported: nobody else to reach."""
+
+    async def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def python_sink(
+    function: Handler,
+    name: str | None = None,
+    *,
+    batch: int | None = None,
+    threads: int = DEFAULT_THREADS,
+    envelope: Envelope | None = None,
+) -> Sink:
+    """A sink that calls `function`; `batch` or its first annotation makes it take lists."""
+    if batch is None and takes_many(function):
+        batch = DEFAULT_BATCH
+    label = name or f"python:{getattr(function, '__qualname__', type(function).__name__)}"
+    return PythonSink(
+        function, label, batch=batch, threads=threads, envelope=envelope or Envelope({})
+    )
+
+
+async def open_sink(url: str, options: SinkOptions) -> Sink:
+    parts = urlsplit(url)
+    own = options.read(PythonOptions, parts.query)
+    return python_sink(
+        _find(parts.path, options),
+        f"python:{parts.path}",
+        batch=own.batch,
+        threads=own.threads,
+        envelope=options.envelope(),
+    )
+
+
+def takes_many(function: Handler) -> bool:
+    """Whether the first parameter is annotated as a list, tuple, Sequence or the like."""
+    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its signature is wanted
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some builtins have none
+        return False
+    if not parameters:
+        return False
+    try:
+        annotation = typing.get_type_hints(target).get(parameters[0].name)
+    except (NameError, TypeError, AttributeError):  # names only a type checker can see
+        annotation = parameters[0].annotation
+    if isinstance(annotation, str):
+        return _MANY.fullmatch(annotation.strip("'\"")) is not None
+    shape = typing.get_origin(annotation) or annotation
+    return isinstance(shape, type) and _is_plural(shape)
+
+
+def _is_plural(shape: type) -> bool:
+    return not issubclass(shape, str | bytes | msgspec.Struct) and hasattr(shape, "__iter__")
+
+
+def _is_async(function: Handler) -> bool:
+    # Of an object, it is the __call__ that is async.
+    called = getattr(function, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _find(path: str, options: SinkOptions) -> Handler:
+    module_name, colon, function_name = path.partition(":")
+    if not (module_name and colon and function_name):
+        raise options.wrong(f"must be python:package.module:function, not {'python:' + path!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last: the program's folder must not shadow what is installed
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as exc:
+        raise options.wrong(_import_trouble(module_name, exc)) from exc
+    try:
+        function: object = attrgetter(function_name)(module)
+    except AttributeError as exc:
+        raise options.wrong(f"module {module_name!r} has no {function_name!r}") from exc
+    if not callable(function):
+        kind = type(function).__name__
+        raise options.wrong(f"{module_name}:{function_name} is not a function but {kind}")
+    return function
+
+
+def _import_trouble(module_name: str, exc: Exception) -> str:
+    if isinstance(exc, ModuleNotFoundError) and exc.name is not None:
+        if module_name == exc.name or module_name.startswith(f"{exc.name}."):
+            return f"no module named {exc.name!r} (looked in the current folder and sys.path)"
+        return f"module {module_name!r} needs {exc.name!r}, which is not installed"
+    return f"module {module_name!r} could not be imported: {type(exc).__name__}: {exc}"
+
+
+def _meaning(exc: BaseException) -> SendOutcome:
+    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    if isinstance(exc, Reject):
+        return Dead(str(exc) or text)
+    if isinstance(exc, RetryLater):
+        return Retry(str(exc) or text, after=exc.after)
+    return Retry(text)
+
+
+def _outcome(said: object) -> SendOutcome:
+    if isinstance(said, Delivered | Retry | Dead):
+        return said
+    return Retry("the function returned False") if said is False else DELIVERED
+
+
+def _outcomes(said: object, number: int) -> list[SendOutcome]:
+    if not isinstance(said, list | tuple):
+        return [_outcome(said)] * number
+    if len(said) != number:
+        return [Retry(f"the function returned {len(said)} outcomes for {number} messages")] * number
+    return [_outcome(one) for one in said]

@@ -1,0 +1,242 @@
+"""http(s):// — POSTs each message, signed by the Standard Webhooks scheme.
+
+| the other side                                   | outcome                                 |
+|--------------------------------------------------|-----------------------------------------|
+| answers 2xx (whatever the body does then)        | delivered                               |
+| answers 408, 425, 429, 5xx                       | retry, not before its Retry-After       |
+| answers something that is not HTTP               | retry                                   |
+| answers 3xx (never followed) or another 4xx      | dead                                    |
+| is not there, cuts the line, does not answer     | retry; the circuit breaker counts it    |
+
+One exception: a *kept-alive* connection may be closed by the other side in the very moment it is
+used again. When such a connection ends before any answer the request is repeated at once on
+another, as the same attempt with the same `webhook-id`. Should the other side have acted on it
+and then closed without a word, it sees that id twice, as it may in any at-least-once delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import aiohttp
+import msgspec
+
+from penstock.model.answers import Scrubber, retry_after
+from penstock.model.envelope import Envelope
+from penstock.model.errors import SinkUnavailable
+from penstock.model.message import Message
+from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
+from penstock.model.signing import Signer
+from penstock.ports.sink import Sink, SinkOptions
+
+CONCURRENCY = 100
+KEEP_ALIVE = 30.0
+MAX_ANSWER = 4 * 1024
+"""Bytes of an answer that are read; the connection of a longer one is not used again."""
+ANSWER_PATIENCE = 1.0
+"""Seconds to wait for the body of an answer: its status has told already."""
+STALE_TRIES = 3
+LARGE = 1024 * 1024
+"""Bytes from which a body is handed over in pieces, to leave the loop to others between them."""
+
+_RETRIED = frozenset({408, 425, 429})
+_FRAMING = frozenset(
+    {
+        *("connection", "content-length", "expect", "host", "keep-alive", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "accept-encoding"),
+    }
+)
+"""What a connection says of itself: never taken from a message."""
+_PRIVATE_NAME = re.compile("auth|cookie|key|pass|secret|sign|token", re.IGNORECASE)
+
+
+class NoOptions(msgspec.Struct, frozen=True):
+    """Webhooks have no settings of their own; a URL's query belongs to the other side."""
+
+
+class WebhookSink:
+    max_batch = 1
+    concurrency = CONCURRENCY
+
+    def __init__(
+        self,
+        url: SplitResult,
+        envelope: Envelope,
+        signer: Signer | None,
+        scrub: Scrubber,
+        *,
+        timeout: float,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.host = url.netloc
+        self.name = f"{url.scheme}://{url.netloc}{url.path}"
+        self._url = url
+        self._envelope = envelope
+        self._signer = signer
+        self._scrub = scrub
+        self._timeout = timeout
+        self._now = now
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_note_reuse)
+        self._session = aiohttp.ClientSession(
+            # No limit here: the route's own bound on sends in flight is the limit.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None),
+            headers={"user-agent": "penstock", "accept-encoding": "identity"},
+            auto_decompress=False,  # an answer must not unfold into more than was read
+            trace_configs=[tracing],
+        )
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        return [await self._post(message) for message in batch]
+
+    async def _post(self, message: Message) -> SendOutcome:
+        deadline = asyncio.get_running_loop().time() + self._timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                response = await self._exchange(message)
+        except TimeoutError:
+            return Retry(f"{self.host}: no answer in {self._timeout:g} s", unreachable=True)
+        except aiohttp.ClientResponseError as exc:
+            return Retry(self._scrub(f"{self.host}: the answer is not HTTP ({exc.message})"))
+        except (aiohttp.ClientError, OSError) as exc:
+            return Retry(self._scrub(f"{self.host}: {_trouble(exc)}"), unreachable=True)
+        try:
+            body = await _beginning(response, deadline)
+            return self._judge(response, body)
+        finally:
+            response.close()
+
+    async def _exchange(self, message: Message) -> aiohttp.ClientResponse:
+        """Ask until there is an answer, or a failure that is not a stale connection's."""
+        headers = self._headers(message)
+        payload = message.payload
+        for tries_left in reversed(range(STALE_TRIES)):
+            line = SimpleNamespace(reused=False)
+            try:
+                return await self._session.post(
+                    self._url.geturl(),
+                    data=payload if len(payload) <= LARGE else io.BytesIO(payload),
+                    headers=headers,
+                    allow_redirects=False,
+                    trace_request_ctx=line,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if not (line.reused and tries_left):
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        headers = {
+            name: value
+            for name, value in self._envelope.headers(message).items()
+            if name.lower() not in _FRAMING
+        }
+        timestamp = int(self._now())
+        headers["webhook-id"] = message.id
+        headers["webhook-timestamp"] = str(timestamp)
+        if self._signer is not None:
+            signature = self._signer.sign(message.id, timestamp, message.payload)
+            headers["webhook-signature"] = signature
+        return headers
+
+    def _judge(self, response: aiohttp.ClientResponse, body: bytes) -> SendOutcome:
+        status = response.status
+        if 200 <= status < 300:
+            return DELIVERED
+        if 300 <= status < 400:
+            return Dead(f"{self.host} answered {status}: redirects are not followed")
+        said = self._scrub(body.decode(errors="replace"))
+        error = f"{self.host} answered {status}" + (f": {said}" if said else "")
+        if status in _RETRIED or status >= 500:
+            wish = response.headers.get("retry-after")
+            return Retry(error, after=retry_after(wish, self._now()))
+        return Dead(error)
+
+    async def check(self) -> None:
+        """Open a connection and close it: a request might do something on the other side."""
+        secure = self._url.scheme == "https"
+        port = self._url.port or (443 if secure else 80)
+        try:
+            async with asyncio.timeout(self._timeout):
+                _, writer = await asyncio.open_connection(
+                    self._url.hostname, port, ssl=True if secure else None
+                )
+                writer.close()
+        except OSError as exc:  # a TimeoutError is one too, without words
+            reason = str(exc) or f"no connection in {self._timeout:g} s"
+            raise SinkUnavailable(f"{self.host} cannot be reached: {reason}") from exc
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+async def open_sink(url: str, options: SinkOptions) -> Sink:
+    options.read(NoOptions)
+    parts = urlsplit(url)
+    try:
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() for character in url):
+        raise options.wrong(f"must be {parts.scheme}://host[:port]/path")
+    login = _login(parts)
+    options = replace(options, headers={**login, **options.headers})
+    try:
+        signer = None if options.secret is None else Signer(options.secret)
+    except ValueError as exc:
+        raise options.wrong(str(exc), "secret") from exc
+    scrub = Scrubber(_private(parts, options))
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="")
+    return WebhookSink(bare, options.envelope(), signer, scrub, timeout=options.timeout)
+
+
+def _login(parts: SplitResult) -> dict[str, str]:
+    if parts.username is None and parts.password is None:
+        return {}
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return {"authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+
+
+def _private(parts: SplitResult, options: SinkOptions) -> list[str]:
+    """What an answer may echo and nobody should read in an error."""
+    password = parts.password or ""
+    private = [password, unquote(password), *(options.secret or "").split()]
+    for name, value in options.headers.items():
+        if _PRIVATE_NAME.search(name):
+            private += value.split()
+    return private
+
+
+async def _note_reuse(_session: object, line: SimpleNamespace, _params: object) -> None:
+    line.trace_request_ctx.reused = True
+
+
+async def _beginning(response: aiohttp.ClientResponse, deadline: float) -> bytes:
+    """What the answer says, up to a limit of bytes and of patience; cut short is fine."""
+    got = bytearray()
+    patience = asyncio.get_running_loop().time() + ANSWER_PATIENCE
+    try:
+        async with asyncio.timeout_at(min(deadline, patience)):
+            while len(got) < MAX_ANSWER and (chunk := await response.content.readany()):
+                got += chunk
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        return bytes(got)
+    return bytes(got)
+
+
+def _trouble(exc: Exception) -> str:
+    if isinstance(exc, aiohttp.ServerDisconnectedError):
+        return "closed the connection without an answer"
+    if isinstance(exc, aiohttp.ClientConnectorError):
+        return f"cannot connect: {exc.os_error.strerror or exc.os_error}"
+    return f"connection failed: {exc}"

@@ -1,0 +1,322 @@
+"""What every sink promises, as tests: a new sink passes these or is not one.
+
+    class TestKafkaSink(RemoteSinkSuite):
+        @pytest.fixture
+        async def end(self) -> AsyncIterator[KafkaEnd]: ...
+
+SinkSuite holds for any sink, WireSinkSuite for those that hand the whole message over, and
+RemoteSinkSuite for those whose other side can be away, hang, or break off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from penstock.model.errors import PenstockError
+from penstock.model.message import JSON, Message
+from penstock.model.outcome import DELIVERED, Retry, SendOutcome
+from penstock.model.times import parse_moment
+from penstock.ports.sink import Sink, SinkOptions
+
+DUE = 1_893_456_000_123
+"""2030-01-01T00:00:00.123Z"""
+OPTIONS = SinkOptions(route="suite", timeout=30.0, headers={"x-fixed": "the route's own"})
+IMPATIENT = replace(OPTIONS, timeout=0.3)
+"""For where the other side hangs."""
+TRIES = 100
+"""Sends, 0.1 s apart, within which a sink must have found its way back."""
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it came out at the other end."""
+
+    id: str
+    attempt: int
+    due: str
+    body: bytes
+    content_type: str = ""
+    headers: Mapping[str, str] = {}
+    key: str = ""
+
+
+class SinkEnd(ABC):
+    """What stands at the other end of the sink under test."""
+
+    secrets: tuple[str, ...] = ()
+    """Words of its address that must never be shown."""
+
+    @abstractmethod
+    async def open(self, options: SinkOptions) -> Sink:
+        """A new sink to this end with these options (an end may add some); the suite closes it."""
+
+    @abstractmethod
+    async def arrivals(self, number: int) -> Sequence[Arrival]:
+        """Everything that arrived, in order, once there are at least that many."""
+
+
+class RemoteEnd(SinkEnd):
+    """An end that can be told to misbehave. Every trouble lasts until `recover`."""
+
+    @abstractmethod
+    async def leave(self) -> None:
+        """Nobody is there: connections are refused."""
+
+    @abstractmethod
+    async def hang(self) -> None:
+        """Take what comes and never answer."""
+
+    @abstractmethod
+    async def cut(self) -> None:
+        """Break every connection off instead of answering."""
+
+    @abstractmethod
+    async def recover(self) -> None:
+        """Be as good as new, at the same address."""
+
+
+def message(
+    number: int = 1,
+    *,
+    payload: bytes = b'{"n":1}',
+    attempt: int = 1,
+    headers: dict[str, str] | None = None,
+    content_type: str = JSON,
+    message_id: str | None = None,
+    key: str = "key",
+) -> Message:
+    return Message(
+        id=message_id or f"m-{number}",
+        route="suite",
+        key=key,
+        payload=payload,
+        due=DUE,
+        attempt=attempt,
+        headers=headers,
+        content_type=content_type,
+        claimed=DUE + 3,
+    )
+
+
+async def send(sink: Sink, messages: Sequence[Message]) -> list[SendOutcome]:
+    """As the flow does: in batches the sink can take."""
+    size = sink.max_batch
+    outcomes: list[SendOutcome] = []
+    for start in range(0, len(messages), size):
+        outcomes += await sink.send(messages[start : start + size])
+    return outcomes
+
+
+class SinkSuite:
+    """For every sink."""
+
+    @pytest.fixture
+    async def end(self) -> SinkEnd:
+        raise NotImplementedError("a suite's subclass brings the fixture `end`")
+
+    @pytest.fixture
+    async def sink(self, end: SinkEnd) -> AsyncIterator[Sink]:
+        sink = await end.open(OPTIONS)
+        yield sink
+        await sink.close()
+
+    async def test_a_message_is_delivered(self, sink: Sink, end: SinkEnd) -> None:
+        assert await sink.send([message()]) == [DELIVERED]
+        (arrival,) = await end.arrivals(1)
+        assert arrival.id == "m-1"
+        assert arrival.body == b'{"n":1}'
+
+    async def test_every_message_of_a_batch_gets_an_outcome_and_arrives_in_order(
+        self, sink: Sink, end: SinkEnd
+    ) -> None:
+        batch = [message(n, payload=b"%d" % n) for n in range(50)]
+        assert await send(sink, batch) == [DELIVERED] * 50
+        arrived = await end.arrivals(50)
+        assert [(a.id, a.body) for a in arrived] == [(m.id, m.payload) for m in batch]
+
+    async def test_an_empty_batch_sends_nothing(self, sink: Sink, end: SinkEnd) -> None:
+        assert list(await sink.send([])) == []
+        await sink.send([message(7)])
+        assert [a.id for a in await end.arrivals(1)] == ["m-7"]
+
+    async def test_a_repeat_has_the_same_id_and_a_higher_attempt(
+        self, sink: Sink, end: SinkEnd
+    ) -> None:
+        await sink.send([message(attempt=1)])
+        await sink.send([message(attempt=2)])
+        arrived = await end.arrivals(2)
+        assert [(a.id, a.attempt) for a in arrived] == [("m-1", 1), ("m-1", 2)]
+
+    async def test_it_is_told_when_it_was_due(self, sink: Sink, end: SinkEnd) -> None:
+        await sink.send([message()])
+        (arrival,) = await end.arrivals(1)
+        assert arrival.due == "2030-01-01T00:00:00.123Z"
+        assert parse_moment(arrival.due) == DUE
+
+    async def test_text_of_any_script_arrives(self, sink: Sink, end: SinkEnd) -> None:
+        text = '{"text":"Grüße, 你好, مرحبا, 🚰"}'.encode()
+        await sink.send([message(payload=text)])
+        (arrival,) = await end.arrivals(1)
+        assert arrival.body == text
+
+    async def test_an_empty_payload_arrives_empty(self, sink: Sink, end: SinkEnd) -> None:
+        assert await sink.send([message(payload=b"")]) == [DELIVERED]
+        (arrival,) = await end.arrivals(1)
+        assert arrival.body == b""
+
+    async def test_the_largest_payload_arrives_whole(self, sink: Sink, end: SinkEnd) -> None:
+        payload = b'"' + b"x" * (256 * 1024 - 2) + b'"'
+        assert await sink.send([message(payload=payload)]) == [DELIVERED]
+        (arrival,) = await end.arrivals(1)
+        assert arrival.body == payload
+
+    async def test_many_sends_at_once_arrive_once_each(self, sink: Sink, end: SinkEnd) -> None:
+        sends = [sink.send([message(n)]) for n in range(300)]
+        assert await asyncio.gather(*sends) == [[DELIVERED]] * 300
+        arrived = await end.arrivals(300)
+        assert sorted(a.id for a in arrived) == sorted(f"m-{n}" for n in range(300))
+
+    async def test_check_passes_while_the_other_side_is_there(self, sink: Sink) -> None:
+        await sink.check()
+
+    async def test_closing_twice_is_closing_once(self, end: SinkEnd) -> None:
+        sink = await end.open(OPTIONS)
+        await sink.send([message()])
+        await sink.close()
+        await sink.close()
+
+    async def test_it_says_how_much_it_takes(self, sink: Sink) -> None:
+        assert sink.max_batch >= 1
+        assert sink.concurrency >= 1
+
+    async def test_its_name_shows_no_secret(self, sink: Sink, end: SinkEnd) -> None:
+        assert sink.name
+        assert not [word for word in end.secrets if word in sink.name]
+
+
+class WireSinkSuite(SinkSuite):
+    """For sinks that hand the whole message over."""
+
+    async def test_every_byte_arrives_as_it_was(self, sink: Sink, end: SinkEnd) -> None:
+        payload = bytes(range(256)) * 4
+        await sink.send([message(payload=payload, content_type="application/octet-stream")])
+        (arrival,) = await end.arrivals(1)
+        assert arrival.body == payload
+        assert arrival.content_type == "application/octet-stream"
+
+    async def test_json_is_said_to_be_json(self, sink: Sink, end: SinkEnd) -> None:
+        await sink.send([message()])
+        (arrival,) = await end.arrivals(1)
+        assert arrival.content_type == JSON
+
+    async def test_the_callers_headers_arrive(self, sink: Sink, end: SinkEnd) -> None:
+        await sink.send([message(headers={"x-trace": "a b", "x-town": "Zürich 🚰"})])
+        (arrival,) = await end.arrivals(1)
+        assert arrival.headers["x-trace"] == "a b"
+        assert arrival.headers["x-town"] == "Zürich 🚰"
+
+    async def test_the_routes_headers_arrive_and_no_caller_replaces_them(
+        self, sink: Sink, end: SinkEnd
+    ) -> None:
+        await sink.send([message(1)])
+        await sink.send([message(2, headers={"X-Fixed": "mine"})])
+        arrived = await end.arrivals(2)
+        assert {a.headers["x-fixed"] for a in arrived} == {"the route's own"}
+
+    async def test_a_long_id_of_odd_characters_arrives(self, sink: Sink, end: SinkEnd) -> None:
+        odd = "".join(chr(code) for code in range(33, 127)) + "x" * 106
+        await sink.send([message(message_id=odd)])
+        (arrival,) = await end.arrivals(1)
+        assert arrival.id == odd
+
+
+class KeyedSinkSuite(WireSinkSuite):
+    """For sinks whose wire has a key (brokers)."""
+
+    async def test_the_key_arrives(self, sink: Sink, end: SinkEnd) -> None:
+        await sink.send([message(key="клиент 17")])
+        (arrival,) = await end.arrivals(1)
+        assert arrival.key == "клиент 17"
+
+
+class RemoteSinkSuite(WireSinkSuite):
+    """For sinks whose other side can fail."""
+
+    async def test_when_nobody_is_there_it_says_unreachable(
+        self, sink: Sink, end: RemoteEnd
+    ) -> None:
+        await end.leave()
+        (outcome,) = await sink.send([message()])
+        assert isinstance(outcome, Retry)
+        assert outcome.unreachable
+
+    async def test_when_nobody_is_there_every_message_is_to_be_retried(
+        self, sink: Sink, end: RemoteEnd
+    ) -> None:
+        await end.leave()
+        outcomes = await send(sink, [message(n) for n in range(5)])
+        assert [type(outcome) for outcome in outcomes] == [Retry] * 5
+
+    async def test_check_fails_when_nobody_is_there(self, sink: Sink, end: RemoteEnd) -> None:
+        await end.leave()
+        with pytest.raises(PenstockError):
+            await sink.check()
+
+    async def test_a_side_that_hangs_is_given_up(self, end: RemoteEnd) -> None:
+        sink = await end.open(IMPATIENT)
+        await end.hang()
+        (outcome,) = await sink.send([message()])
+        await sink.close()
+        assert isinstance(outcome, Retry)
+        assert outcome.unreachable
+
+    async def test_a_connection_cut_before_the_answer_is_not_a_delivery(
+        self, sink: Sink, end: RemoteEnd
+    ) -> None:
+        await sink.send([message(1)])
+        await end.cut()
+        (outcome,) = await sink.send([message(2)])
+        assert isinstance(outcome, Retry)
+
+    @pytest.mark.parametrize("trouble", ["leave", "hang", "cut"])
+    async def test_it_finds_its_way_back(self, end: RemoteEnd, trouble: str) -> None:
+        sink = await end.open(IMPATIENT)
+        await sink.send([message(1)])
+        await {"leave": end.leave, "hang": end.hang, "cut": end.cut}[trouble]()
+        assert isinstance((await sink.send([message(2)]))[0], Retry)
+        await end.recover()
+        assert await delivered_at_last(sink, message(2, attempt=2))
+        await sink.close()
+
+    async def test_a_send_broken_off_leaves_the_sink_usable(
+        self, sink: Sink, end: RemoteEnd
+    ) -> None:
+        await end.hang()
+        under_way = asyncio.ensure_future(sink.send([message(1)]))
+        await end.arrivals(1)
+        under_way.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await under_way
+        await end.recover()
+        assert await delivered_at_last(sink, message(2))
+
+    async def test_its_errors_show_no_secret(self, sink: Sink, end: RemoteEnd) -> None:
+        await end.leave()
+        shown = str(await sink.send([message()]))
+        with pytest.raises(PenstockError) as caught:
+            await sink.check()
+        shown += str(caught.value)
+        assert not [word for word in end.secrets if word in shown]
+
+
+async def delivered_at_last(sink: Sink, sent: Message) -> bool:
+    for _ in range(TRIES):
+        if await sink.send([sent]) == [DELIVERED]:
+            return True
+        await asyncio.sleep(0.1)
+    return False
