@@ -91,8 +91,9 @@ class Receiver:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for writer in self._talks.values():
+        for task, writer in self._talks.items():
             writer.transport.abort()
+            task.cancel()
         await asyncio.gather(*self._talks, return_exceptions=True)
 
     async def __aenter__(self) -> Self:

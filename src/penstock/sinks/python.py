@@ -23,6 +23,7 @@ import sys
 import typing
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
@@ -147,7 +148,6 @@ async def open_sink(url: str, options: SinkOptions) -> Sink:
 
 def takes_many(function: Handler) -> bool:
     """Whether the first parameter is annotated as a list, tuple, Sequence or the like."""
-    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 - its signature is wanted
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # some builtins have none
@@ -155,13 +155,20 @@ def takes_many(function: Handler) -> bool:
     if not parameters:
         return False
     try:
-        annotation = typing.get_type_hints(target).get(parameters[0].name)
+        annotation = typing.get_type_hints(_underneath(function)).get(parameters[0].name)
     except (NameError, TypeError, AttributeError):  # names only a type checker can see
         annotation = parameters[0].annotation
     if isinstance(annotation, str):
         return _MANY.fullmatch(annotation.strip("'\"")) is not None
     shape = typing.get_origin(annotation) or annotation
     return isinstance(shape, type) and _is_plural(shape)
+
+
+def _underneath(function: Handler) -> Handler:
+    """What carries the annotations: of a partial its function, of an object its __call__."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _is_plural(shape: type) -> bool:

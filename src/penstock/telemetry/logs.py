@@ -1,0 +1,167 @@
+"""Logs: stdlib logging in, JSON lines or readable text out, on stderr and perhaps a file.
+
+Modules log through `logging.getLogger("penstock.…")` with %-args and `extra={}`; a dict as the
+message is taken as the fields of the line. Times are UTC with milliseconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Literal, TextIO
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from penstock.model.errors import ConfigError
+from penstock.model.times import format_moment
+from penstock.telemetry.repeats import Repeats
+
+LogFormat = Literal["auto", "json", "text"]
+
+MAX_BYTES = 100 * 1024 * 1024
+BACKUPS = 30
+
+_SECRET_NAME = re.compile("authorization|password|secret|token|cookie|api_?key", re.IGNORECASE)
+_SECRET_TEXT = re.compile(
+    r"(?<=://)[^/@\s]*@"  # user and password of a URL
+    r"|\bwhsec_[\w+/=-]+"
+    r"|(?<=\b[Bb]earer )[\w.~+/=-]+"
+    r"|(?<=\b[Bb]asic )[\w+/=-]{8,}"
+)
+
+
+class LogHandler(logging.Handler):
+    """The one handler of the root logger: thins out repeats, then writes to every target."""
+
+    def __init__(self, targets: Sequence[logging.Handler]) -> None:
+        super().__init__()
+        self._targets = targets
+        self._repeats = Repeats()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for each in self._repeats.admit(record):
+            for target in self._targets:
+                target.handle(each)
+
+    def close(self) -> None:
+        """Say what is still held back, and close what was opened."""
+        for summary in self._repeats.flush():
+            for target in self._targets:
+                target.handle(summary)
+        for target in self._targets:
+            target.close()
+        super().close()
+
+
+def setup_logging(
+    level: str = "info",
+    log_format: LogFormat = "auto",
+    file: Path | None = None,
+    *,
+    stream: TextIO | None = None,
+    max_bytes: int = MAX_BYTES,
+    backups: int = BACKUPS,
+) -> LogHandler:
+    """Send everything to `stream` (stderr) and, rotated, to `file`; replaces an earlier set-up.
+
+    auto: text in a terminal, JSON elsewhere. The file is always JSON.
+    """
+    stream = stream if stream is not None else sys.stderr
+    text = log_format == "text" or (log_format == "auto" and stream.isatty())
+    console = logging.StreamHandler(stream)
+    console.setFormatter(_formatter(_text(stream) if text else _JSON))
+    targets: list[logging.Handler] = [console]
+    if file is not None:
+        targets.append(_rotating(file, max_bytes, backups))
+    root = logging.getLogger()
+    for earlier in [each for each in root.handlers if isinstance(each, LogHandler)]:
+        root.removeHandler(earlier)
+        earlier.close()
+    handler = LogHandler(targets)
+    root.addHandler(handler)
+    wanted = logging.getLevelNamesMapping()[level.upper()]
+    logging.getLogger("penstock").setLevel(wanted)
+    root.setLevel(max(wanted, logging.INFO))  # a library's debugging is not ours
+    logging.captureWarnings(True)
+    return handler
+
+
+def _rotating(file: Path, max_bytes: int, backups: int) -> logging.Handler:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(
+            file, maxBytes=max_bytes, backupCount=backups, encoding="utf-8"
+        )
+    except OSError as exc:
+        raise ConfigError(f"log.file: cannot write {file}: {exc.strerror}") from exc
+    handler.setFormatter(_formatter(_JSON))
+    return handler
+
+
+def _formatter(renderer: Sequence[Processor]) -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            _moment,
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.stdlib.ExtraAdder(),
+            _fields,
+        ],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+    )
+
+
+def _text(stream: TextIO) -> list[Processor]:
+    colors = stream.isatty() and "NO_COLOR" not in os.environ
+    plain = structlog.dev.plain_traceback  # a pretty one shows local variables, secrets too
+    return [
+        structlog.processors.format_exc_info,
+        _without_secrets,
+        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain),
+    ]
+
+
+def _encode(event: EventDict, **_options: object) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+def _moment(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    record: logging.LogRecord = event["_record"]
+    return {"timestamp": format_moment(int(record.created * 1000)), **event}
+
+
+def _fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """A dict that was logged is the line's fields; other handlers' marks are not."""
+    event.pop("message", None)
+    event.pop("asctime", None)
+    said = event["_record"].msg
+    if isinstance(said, dict):
+        event.update(said)
+    return event
+
+
+def _without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for name, value in event.items():
+        if _SECRET_NAME.search(name):
+            event[name] = "***"
+        elif isinstance(value, str):
+            event[name] = _SECRET_TEXT.sub(_blot, value)
+    return event
+
+
+def _blot(found: re.Match[str]) -> str:
+    return "***@" if found[0].endswith("@") else "***"
+
+
+_JSON: list[Processor] = [
+    structlog.processors.format_exc_info,
+    _without_secrets,
+    structlog.processors.JSONRenderer(serializer=_encode),
+]

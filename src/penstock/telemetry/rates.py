@@ -1,0 +1,36 @@
+"""A line a second that says how much passed a stage, while something does."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.flow.observe import Observer
+from penstock.model.clock import Clock
+
+log = logging.getLogger("penstock.rates")
+
+PERIOD_MS = 1_000
+
+
+class Rates:
+    """Logs `Scheduled items/s: N` for every second in which messages were released."""
+
+    def __init__(
+        self, observer: Observer, clock: Clock, *, stage: str = "released", what: str = "Scheduled"
+    ) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._stage = stage
+        self._what = what
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        before, since = self._observer.total(self._stage), self._clock.now()
+        while True:
+            await self._clock.sleep_until(since + PERIOD_MS)
+            total, now = self._observer.total(self._stage), self._clock.now()
+            if total > before:
+                # A late wake covers more than a second; a clock that jumped tells nothing.
+                elapsed = max(now - since, PERIOD_MS)
+                log.info("%s items/s: %d", self._what, round((total - before) * 1000 / elapsed))
+            before, since = total, now

@@ -1,0 +1,228 @@
+"""python: sinks: how a function is found, called, and understood."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from penstock.model.errors import ConfigError
+from penstock.model.message import Message
+from penstock.model.outcome import DELIVERED, Dead, Reject, Retry, RetryLater, SendOutcome
+from penstock.ports.sink import SinkOptions
+from penstock.sinks.python import open_sink, python_sink, takes_many
+from penstock.testing.sink_suite import message
+
+
+async def outcome_of(function: Callable[..., object]) -> SendOutcome:
+    sink = python_sink(function)
+    (outcome,) = await sink.send([message()])
+    await sink.close()
+    return outcome
+
+
+def raising(exc: BaseException) -> Callable[[Message], None]:
+    def handle(message: Message) -> None:
+        raise exc
+
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        (None, DELIVERED),
+        (True, DELIVERED),
+        (DELIVERED, DELIVERED),
+        ({"rows": 1}, DELIVERED),
+        (False, Retry("the function returned False")),
+        (Retry("busy", after=3), Retry("busy", after=3)),
+        (Dead("no such user"), Dead("no such user")),
+    ],
+)
+async def test_what_is_returned_is_understood(said: object, outcome: SendOutcome) -> None:
+    async def handle_async(message: Message) -> object:
+        return said
+
+    assert await outcome_of(lambda _: said) == outcome
+    assert await outcome_of(handle_async) == outcome
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome"),
+    [
+        (RetryLater("busy", after=3), Retry("busy", after=3)),
+        (RetryLater(), Retry("RetryLater")),
+        (Reject("no such user"), Dead("no such user")),
+        (ValueError("bad"), Retry("ValueError: bad")),
+        (KeyError(), Retry("KeyError")),
+        (SystemExit(3), Retry("SystemExit: 3")),
+    ],
+)
+async def test_what_is_raised_is_understood(raised: BaseException, outcome: SendOutcome) -> None:
+    async def handle_async(message: Message) -> None:
+        raise raised
+
+    assert await outcome_of(raising(raised)) == outcome
+    assert await outcome_of(handle_async) == outcome
+
+
+async def test_a_stop_iteration_does_not_hang_the_send() -> None:
+    assert await outcome_of(raising(StopIteration())) == Retry("StopIteration")
+
+
+async def test_a_function_that_cancels_itself_is_retried() -> None:
+    async def handle(message: Message) -> None:
+        raise asyncio.CancelledError
+
+    assert await outcome_of(handle) == Retry("the function was cancelled")
+
+
+async def test_a_cancelled_send_cancels_the_function() -> None:
+    ended = asyncio.Event()
+    started = asyncio.Event()
+
+    async def handle(message: Message) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    send = asyncio.ensure_future(python_sink(handle).send([message()]))
+    await started.wait()
+    send.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await send
+    assert ended.is_set()
+
+
+async def test_a_sync_function_runs_off_the_loop_in_few_threads() -> None:
+    seen: set[int] = set()
+
+    def handle(message: Message) -> None:
+        seen.add(threading.get_ident())
+
+    sink = python_sink(handle, threads=2)
+    await asyncio.gather(*(sink.send([message(n)]) for n in range(20)))
+    await sink.close()
+    assert 1 <= len(seen) <= 2
+    assert threading.get_ident() not in seen
+    assert sink.concurrency == 2
+
+
+async def test_a_sync_function_that_returns_a_coroutine_is_awaited() -> None:
+    async def refuse(message: Message) -> Dead:
+        return Dead("no")
+
+    def handle(message: Message) -> object:
+        return refuse(message)
+
+    assert await outcome_of(handle) == Dead("no")
+
+
+async def test_an_object_with_an_async_call_is_async() -> None:
+    class Handler:
+        async def __call__(self, messages: list[Message]) -> list[SendOutcome]:
+            return [Dead(m.id) for m in messages]
+
+    sink = python_sink(Handler())
+    assert list(await sink.send([message(1), message(2)])) == [Dead("m-1"), Dead("m-2")]
+
+
+async def test_a_batch_function_answers_for_each_for_all_or_wrongly() -> None:
+    answers: list[object] = [
+        [None, False, Dead("x")],
+        Retry("all"),
+        [None],
+    ]
+
+    async def handle(messages: list[Message]) -> object:
+        return answers.pop(0)
+
+    sink = python_sink(handle)
+    three = [message(n) for n in range(3)]
+    assert list(await sink.send(three)) == [
+        DELIVERED,
+        Retry("the function returned False"),
+        Dead("x"),
+    ]
+    assert list(await sink.send(three)) == [Retry("all")] * 3
+    wrong = Retry("the function returned 1 outcomes for 3 messages")
+    assert list(await sink.send(three)) == [wrong] * 3
+
+
+def one(message: Message) -> None: ...
+def untyped(message): ...  # type: ignore[no-untyped-def]
+def many(messages: list[Message]) -> None: ...
+def many_more(messages: Sequence[Message]) -> None: ...
+def any_of(messages: Iterable[Message]) -> None: ...
+def a_tuple(messages: tuple[Message, ...]) -> None: ...
+def bare(messages: list) -> None: ...  # type: ignore[type-arg]
+def unseen(messages: "Sequence[NowhereImported]") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def unseen_one(message: "NowhereImported") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def a_text(text: str) -> None: ...
+def nothing() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "batch"),
+    [
+        *((f, False) for f in (one, untyped, unseen_one, a_text, nothing, print)),
+        *((f, True) for f in (many, many_more, any_of, a_tuple, bare, unseen)),
+        (partial(many), True),
+        (partial(one), False),
+    ],
+)
+def test_the_first_annotation_tells_batches(function: Callable[..., object], batch: bool) -> None:
+    assert takes_many(function) is batch
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+async def test_a_module_of_the_current_folder_is_found(folder: Path) -> None:
+    (folder / "penstock_handlers_a.py").write_text(
+        "class Box:\n    @staticmethod\n    async def put(messages):\n        return True\n"
+    )
+    sink = await open_sink("python:penstock_handlers_a:Box.put?batch=7", SinkOptions())
+    assert sink.name == "python:penstock_handlers_a:Box.put"
+    assert sink.max_batch == 7
+    assert list(await sink.send([message(1), message(2)])) == [DELIVERED, DELIVERED]
+    await sink.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("python:", "must be python:package.module:function, not 'python:'"),
+        ("python:os", "must be python:package.module:function, not 'python:os'"),
+        ("python:os:", "must be python:package.module:function"),
+        ("python:nowhere.there:f", "no module named 'nowhere'"),
+        ("python:json.nowhere:f", "no module named 'json.nowhere'"),
+        ("python:json:nowhere", "module 'json' has no 'nowhere'"),
+        ("python:json:__name__", "json:__name__ is not a function but str"),
+        ("python:penstock_needs:f", "module 'penstock_needs' needs 'penstock_absent'"),
+        ("python:penstock_broken:f", "could not be imported: ZeroDivisionError"),
+    ],
+)
+async def test_what_is_missing_is_named(folder: Path, url: str, said: str) -> None:
+    (folder / "penstock_needs.py").write_text("import penstock_absent\n")
+    (folder / "penstock_broken.py").write_text("1 / 0\n")
+    with pytest.raises(ConfigError) as caught:
+        await open_sink(url, SinkOptions(route="jobs"))
+    assert caught.value.message.startswith("routes.jobs.sink: ")
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("query", ["batch=0", "batch=x", "threads=0", "treads=3", "batch="])
+async def test_a_wrong_option_is_named(query: str) -> None:
+    with pytest.raises(ConfigError, match=rf"routes\.jobs\.{query.partition('=')[0]}: "):
+        await open_sink(f"python:json:dumps?{query}", SinkOptions(route="jobs"))

@@ -1,0 +1,63 @@
+"""A line a second while something is released, in virtual time."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from penstock.flow.observe import Observer
+from penstock.model.clock import Timer
+from penstock.telemetry.rates import Rates
+
+
+class SteppedClock:
+    """Each sleep takes a planned number of milliseconds, after something happened; then it ends."""
+
+    def __init__(self, *steps: tuple[int, Callable[[], None]]) -> None:
+        self._steps = list(steps)
+        self._now = 0
+
+    def now(self) -> int:
+        return self._now
+
+    def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
+        raise NotImplementedError
+
+    async def sleep_until(self, when: int) -> None:
+        if not self._steps:
+            raise asyncio.CancelledError
+        assert when == self._now + 1_000
+        took, happened = self._steps.pop(0)
+        happened()
+        self._now += took
+
+
+async def logged(
+    observer: Observer, clock: SteppedClock, caplog: pytest.LogCaptureFixture
+) -> list[str]:
+    caplog.set_level(logging.INFO, logger="penstock.rates")
+    with pytest.raises(asyncio.CancelledError):
+        await Rates(observer, clock).run()
+    return caplog.messages
+
+
+def release(observer: Observer, number: int) -> Callable[[], None]:
+    return lambda: observer.count("released", "push", number)
+
+
+async def test_seconds_with_releases_are_logged_and_others_are_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    observer = Observer()
+    observer.count("released", "push", 1_000)  # before it was looked at
+    clock = SteppedClock(
+        (1_000, release(observer, 7)), (1_000, release(observer, 0)), (1_000, release(observer, 5))
+    )
+    assert await logged(observer, clock, caplog) == ["Scheduled items/s: 7", "Scheduled items/s: 5"]
+
+
+async def test_a_late_wake_is_still_a_rate(caplog: pytest.LogCaptureFixture) -> None:
+    observer = Observer()
+    clock = SteppedClock((2_000, release(observer, 100)))
+    assert await logged(observer, clock, caplog) == ["Scheduled items/s: 50"]
