@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.model.draft import check_headers, check_labels, due_from, payload_bytes, wire_error
+from penstock.model.draft import (
+    WIRE_ERRORS,
+    check_headers,
+    check_labels,
+    due_from,
+    payload_bytes,
+    wire_error,
+)
 from penstock.model.errors import InvalidMessage, TooLarge
 from penstock.model.message import MAX_PAYLOAD, Labels
 from penstock.model.outcome import Action, Amendment
@@ -32,7 +39,7 @@ def decode_patch(body: bytes) -> Patch:
     """JSON → Patch, or an error that names the field."""
     try:
         return _decoder.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
+    except WIRE_ERRORS as exc:
         raise wire_error(exc) from exc
 
 

@@ -5,8 +5,10 @@ One Guard serves both ways in. All its checks take raw header values and raise.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Iterable
 from enum import IntEnum
 from urllib.parse import urlsplit
@@ -27,6 +29,7 @@ NDJSON_TYPES = frozenset(
         b"application/x-jsonlines",
     }
 )
+_HOST = re.compile(rb"[0-9A-Za-z!$&'()*+,;=\-._~:\[\]@%]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -44,10 +47,10 @@ class Guard:
 
     def __init__(self, api: ApiSettings, *, insecure: bool = False) -> None:
         self._tokens = [
-            (token.secret.get_secret_value().encode(), Scope[token.scope.upper()])
+            (_digest(token.secret.get_secret_value().encode()), Scope[token.scope.upper()])
             for token in api.tokens
         ]
-        if any(not secret for secret, _ in self._tokens):
+        if any(not token.secret.get_secret_value().strip() for token in api.tokens):
             raise ConfigError("api.tokens: a secret must not be empty")
         host = split_host_port(api.http)[0].lower()
         loopback = is_loopback(host)
@@ -72,16 +75,22 @@ class Guard:
             if http_version != "1.0":
                 raise Malformed("the Host header is missing")
             return
-        if not self._check_names or host in self._known_hosts:
+        if host in self._known_hosts:
             return
-        name = _host_name(host)
-        if name not in self._names and not name.endswith(".localhost") and not _is_address(name):
-            raise Forbidden(
-                f"this server is not {name[:100]!r}: without tokens it answers only to localhost"
-                " and to IP addresses"
-            )
+        if _HOST.fullmatch(host) is None:
+            raise Malformed("the Host header is not a host name or address")
+        if self._check_names:
+            self._check_name(_host_name(host))
         if len(self._known_hosts) < 64:  # a client says the same thing every time
             self._known_hosts[host] = None
+
+    def _check_name(self, name: str) -> None:
+        if name in self._names or name.endswith(".localhost") or _is_address(name):
+            return
+        raise Forbidden(
+            f"this server is not {name[:100]!r}: without tokens it answers only to localhost"
+            " and to IP addresses"
+        )
 
     def check_token(self, authorization: bytes | None, needed: Scope) -> None:
         """Refuse without a token that covers `needed`."""
@@ -90,10 +99,10 @@ class Guard:
         kind, _, given = (authorization or b"").strip().partition(b" ")
         if kind.lower() != b"bearer":
             raise Unauthorized("send a token: Authorization: Bearer …")
-        given = given.strip()
+        digest = _digest(given.strip())
         held = Scope.OPEN
-        for secret, scope in self._tokens:  # all of them, always: time tells nothing
-            if hmac.compare_digest(secret, given):
+        for known, scope in self._tokens:  # all of them, always: time tells nothing
+            if hmac.compare_digest(known, digest):
                 held = max(held, scope)
         if held is Scope.OPEN:
             raise Unauthorized("this token is not known here")
@@ -121,6 +130,11 @@ class Guard:
             listed = " or ".join(sorted(kind.decode() for kind in allowed))
             raise UnsupportedType(f"the content type must be {listed}")
         return bare
+
+
+def _digest(secret: bytes) -> bytes:
+    """Of one length whatever the secret's is, so that comparing does not tell it."""
+    return hashlib.sha256(secret).digest()
 
 
 def header(headers: Headers, name: bytes) -> bytes | None:

@@ -16,14 +16,13 @@ import uvicorn
 
 from penstock.api.http.app import build_app
 from penstock.api.http.auth import Guard, split_host_port
+from penstock.api.http.connection import BoundedProtocol, Pulse
 from penstock.api.http.context import MAX_IN_FLIGHT, Api
-from penstock.api.http.hot import HotProtocol
+from penstock.api.http.hot import HotProtocol, hot_routes
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.wiring import Parts
 
-TICK = 1.0
-"""Seconds between looks at the date and at connections that stall."""
 EVERY_ANSWER = [("x-content-type-options", "nosniff")]
 
 
@@ -50,10 +49,12 @@ class HttpServer:
         self._host, self._port = split_host_port(api.http)
         self._socket: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
+        pulse = Pulse(api)
+        protocol = partial(HotProtocol, pulse=pulse, api=self.api, routes=hot_routes(self.api))
         wait = parts.settings.worker.shutdown if shutdown is None else shutdown
         config = uvicorn.Config(
             cast("Any", build_app(self.api)),  # the same ASGI, typed by two libraries
-            http=cast("type[asyncio.Protocol]", partial(HotProtocol, api=self.api)),
+            http=cast("type[asyncio.Protocol]", protocol),  # called like the class
             ws="none",
             lifespan="off",
             log_config=None,
@@ -63,7 +64,7 @@ class HttpServer:
             headers=EVERY_ANSWER,
             timeout_graceful_shutdown=max(1, round(wait / 1000)),
         )
-        self._server = _Server(config, self.api)
+        self._server = _Server(config, pulse, self.api.closing)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -107,32 +108,43 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, api: Api) -> None:
+    """uvicorn's server, stopped by an event, with one sweep over its connections."""
+
+    def __init__(self, config: uvicorn.Config, pulse: Pulse, closing: asyncio.Event) -> None:
         super().__init__(config)
-        self._api = api
+        self._pulse = pulse
+        self._closing = closing
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the process's business, not the API's."""
         yield
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._beat()
+        await super().startup(sockets)
+
     async def main_loop(self) -> None:
-        while not self._api.closing.is_set():
-            self._tick()
+        while not self._closing.is_set():
+            self._beat()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._api.closing.wait(), TICK)
+                await asyncio.wait_for(self._closing.wait(), self._pulse.period)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        for connection in list(self.server_state.connections):  # past the deadline
-            cast("HotProtocol", connection).transport.abort()
+        for connection in self._connections():  # past the deadline
+            connection.transport.abort()
 
-    def _tick(self) -> None:
+    def _beat(self) -> None:
         date = (b"date", formatdate(time.time(), usegmt=True).encode())
         self.server_state.default_headers = [date, *self.config.encoded_headers]
         now = asyncio.get_running_loop().time()
-        for connection in list(self.server_state.connections):
-            cast("HotProtocol", connection).look_after(now)
+        self._pulse.beat(now, self.server_state.default_headers)
+        for connection in self._connections():
+            connection.look_after(now)
+
+    def _connections(self) -> list[BoundedProtocol]:
+        return cast("list[BoundedProtocol]", list(self.server_state.connections))
 
 
 def _listen(host: str, port: int) -> socket.socket:

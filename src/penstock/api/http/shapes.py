@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from penstock.api.http.errors import ErrorInfo
-from penstock.model.draft import wire_error
+from penstock.model.draft import WIRE_ERRORS, wire_error
 from penstock.model.errors import InvalidMessage
 from penstock.model.message import JSON, Event, Labels, Message
 from penstock.model.outcome import Receipt
@@ -116,7 +116,7 @@ _bulk_decoder = msgspec.json.Decoder(BulkIn)
 def decode_bulk(body: bytes) -> BulkIn:
     try:
         return _bulk_decoder.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
+    except WIRE_ERRORS as exc:
         raise wire_error(exc) from exc
 
 
@@ -180,8 +180,9 @@ def _payload(message: Message) -> tuple[msgspec.Raw | msgspec.UnsetType, bytes |
 
 def _is_json(payload: bytes) -> bool:
     try:
-        msgspec.json.decode(payload)
-    except (msgspec.DecodeError, RecursionError):
+        msgspec.json.decode(payload, type=msgspec.Raw)  # syntax only: any number will do
+        payload.decode()
+    except WIRE_ERRORS:
         return False
     return True
 

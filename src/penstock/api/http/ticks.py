@@ -9,7 +9,7 @@ from litestar.response.base import ASGIResponse
 from penstock.api.http.answers import Answer, HttpRequest, json_answer, respond
 from penstock.api.http.auth import Scope
 from penstock.api.http.context import Api, read_body
-from penstock.model.draft import Draft, wire_error
+from penstock.model.draft import WIRE_ERRORS, Draft, wire_error
 from penstock.model.errors import InvalidMessage
 from penstock.model.identity import is_key
 from penstock.model.message import DEFAULT_ROUTE
@@ -41,7 +41,7 @@ def decode_tick(body: bytes, route: str) -> Draft:
     """A tick → a message of its own: key = item, payload = the same structure."""
     try:
         tick = _decoder.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
+    except WIRE_ERRORS as exc:
         raise wire_error(exc) from exc
     if not is_key(tick.item):
         raise InvalidMessage("item", "must be 1-512 printable characters")
