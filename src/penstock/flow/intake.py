@@ -12,7 +12,8 @@ from penstock.model.draft import Draft, check_draft
 from penstock.model.errors import InvalidMessage, PenstockError, StoreUnavailable, UnknownRoute
 from penstock.model.identity import IdMaker
 from penstock.model.message import MAX_PAYLOAD, NewMessage
-from penstock.model.outcome import Receipt
+from penstock.model.outcome import Amendment, Receipt
+from penstock.model.patch import Patch, check_patch
 from penstock.model.route import is_route_name
 from penstock.model.times import format_duration
 from penstock.ports.store import MessageStore
@@ -126,6 +127,14 @@ class Intake:
         while self._group or self._flushing:
             await asyncio.gather(*self._flushing)
             await asyncio.sleep(0)
+
+    def change(self, message_id: str, patch: Patch, version: int | None = None) -> Amendment:
+        """The amendment a patch asks for, under the same limits as a new message."""
+        now = self._store.clock.now()
+        amendment = check_patch(patch, message_id, version, now, max_payload=self._max_payload)
+        if amendment.due is not None:
+            self._check_horizon(amendment.due - now, "at" if patch.delay is None else "delay")
+        return amendment
 
     def _check(self, draft: Draft, now: int) -> NewMessage:
         routes = self._routes

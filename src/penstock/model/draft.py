@@ -51,6 +51,14 @@ class Draft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
     on_conflict: OnConflict = OnConflict.KEEP
 
 
+WIRE_ERRORS = (
+    msgspec.ValidationError,
+    msgspec.DecodeError,
+    RecursionError,
+    UnicodeDecodeError,
+)
+"""What msgspec raises for input; `wire_error` says it in our words."""
+
 _decoder = msgspec.json.Decoder(Draft)
 
 
@@ -58,7 +66,7 @@ def decode_draft(body: bytes | memoryview) -> Draft:
     """JSON → Draft, or an error that names the field."""
     try:
         return _decoder.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
+    except WIRE_ERRORS as exc:
         raise wire_error(exc) from exc
 
 
@@ -67,6 +75,8 @@ def wire_error(exc: Exception) -> InvalidMessage | Malformed:
     text = str(exc)
     if isinstance(exc, RecursionError):
         return Malformed("the JSON is nested too deeply")
+    if isinstance(exc, UnicodeDecodeError):
+        return Malformed("not valid JSON: not UTF-8")
     if not isinstance(exc, msgspec.ValidationError):
         return Malformed(f"not valid JSON: {text}")
     reason, _, path = text.partition(" - at `$")
@@ -152,7 +162,18 @@ def payload_bytes(
         return raw, content_type or "application/octet-stream"
     if payload is msgspec.UNSET:
         return None
-    return bytes(payload), content_type or JSON
+    raw = bytes(payload)
+    if not raw.isascii():
+        _check_utf8(raw)
+    return raw, content_type or JSON
+
+
+def _check_utf8(raw: bytes) -> None:
+    """Raw JSON was passed over, not read: what is inside its strings is seen here first."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as exc:
+        raise Malformed("payload: not valid JSON: not UTF-8", field="payload") from exc
 
 
 def _body(draft: Draft) -> tuple[bytes, str]:

@@ -1,0 +1,140 @@
+"""The ordinary way in: Litestar behind a small front that all requests pass."""
+
+from __future__ import annotations
+
+from litestar import Litestar, Response
+from litestar.connection import ASGIConnection
+from litestar.datastructures import State
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.handlers import BaseRouteHandler
+from litestar.types import ASGIApp, ControllerRouterHandler, HTTPScope, Receive, Send
+
+from penstock.api.http import batch, dead, docs, health, messages, routes, stats, ticks
+from penstock.api.http.answers import HttpRequest, respond
+from penstock.api.http.auth import Scope, header
+from penstock.api.http.context import Api, ClientGone
+from penstock.api.http.errors import MethodNotAllowed, error_answer
+from penstock.model.errors import Malformed, PenstockError, UnknownThing
+
+HANDLERS: list[ControllerRouterHandler] = [
+    messages.create_message,
+    batch.create_messages,
+    messages.list_messages,
+    messages.get_message,
+    messages.change_message,
+    messages.cancel_message,
+    messages.release_message,
+    messages.cancel_messages,
+    dead.redrive_dead,
+    routes.list_routes,
+    routes.pause_route,
+    routes.resume_route,
+    stats.stats,
+    stats.events,
+    stats.metrics,
+    health.healthz,
+    health.readyz,
+    ticks.create_tick,
+    ticks.healthy,
+    docs.home,
+    docs.page,
+    docs.asset,
+    docs.document,
+]
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_WORDS_IN_PLACE_OF_AN_ID = frozenset({"/v1/messages/batch", "/v1/messages/cancel"})
+
+
+def build_app(api: Api) -> Front:
+    """Every route, and one shape for whatever goes wrong on any of them."""
+    litestar = Litestar(
+        HANDLERS,
+        dependencies={"api": Provide(lambda: api, sync_to_thread=False)},
+        guards=[_Permission(api)],
+        exception_handlers={Exception: _failed, HTTPException: _failed},
+        openapi_config=None,
+        request_max_body_size=None,  # read_body and the batch have limits of their own
+        logging_config=None,
+        signature_types=[Api],
+    )
+    return Front(litestar, api)
+
+
+class Front:
+    """Sees every request first: the host it came to, and its path as it was sent."""
+
+    def __init__(self, app: ASGIApp, api: Api) -> None:
+        self._app = app
+        self._api = api
+
+    async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        try:
+            host = header(scope["headers"], b"host")
+            self._api.guard.check_host(host, scope["http_version"])
+        except PenstockError as exc:
+            await respond(error_answer(exc))(scope, receive, send)
+            return
+        try:
+            await self._app(_raw(scope), receive, send)
+        except ClientGone:
+            return  # nothing to answer, nobody to answer to
+
+
+def _raw(scope: HTTPScope) -> HTTPScope:
+    """Route on the raw path: `a%2Fb` is one segment, and is decoded once, by `path_id`.
+
+    Under another method than POST, `batch` and `cancel` are ids like any other. HEAD is GET; the
+    server leaves out the body, since the scope it keeps still says HEAD.
+    """
+    path = scope["raw_path"].decode("latin-1")
+    method = scope["method"]
+    if path in _WORDS_IN_PLACE_OF_AN_ID and method != "POST":
+        head, _, word = path.rpartition("/")
+        path = f"{head}/%{ord(word[0]):02x}{word[1:]}"
+    changed = scope.copy()
+    changed["path"] = path
+    if method == "HEAD" and path != "/v1/events":
+        changed["method"] = "GET"
+    return changed
+
+
+class _Permission:
+    """A Litestar guard: the handler's scope, or the method's, and the origin of writes."""
+
+    def __init__(self, api: Api) -> None:
+        self._guard = api.guard
+
+    def __call__(
+        self,
+        connection: ASGIConnection[BaseRouteHandler, object, object, State],
+        handler: BaseRouteHandler,
+    ) -> None:
+        headers = connection.scope["headers"]
+        reading = connection.scope["method"] in READING  # type: ignore[typeddict-item]
+        needed = handler.opt.get("scope", Scope.READ if reading else Scope.WRITE)
+        self._guard.check_token(header(headers, b"authorization"), needed)
+        if not reading:
+            self._guard.check_origin(header(headers, b"origin"), header(headers, b"host"))
+
+
+def _failed(_: HttpRequest, exc: Exception) -> Response[bytes]:
+    if isinstance(exc, ClientGone):
+        raise exc
+    answer = error_answer(_translated(exc))
+    return Response(
+        answer.body,
+        status_code=answer.status,
+        headers={**dict(answer.headers), "content-type": answer.media},
+    )
+
+
+def _translated(exc: Exception) -> Exception:
+    """What Litestar itself refuses, in our words: unknown paths and methods."""
+    if not isinstance(exc, HTTPException) or exc.status_code >= 500:
+        return exc
+    if exc.status_code == 404:
+        return UnknownThing("no such path; see /docs")
+    if exc.status_code == 405:
+        return MethodNotAllowed((exc.headers or {}).get("allow", ""))
+    return Malformed(exc.detail)

@@ -1,0 +1,182 @@
+"""Who may: tokens and scopes, the same origin for browsers, and no rebound host names.
+
+One Guard serves both ways in. All its checks take raw header values and raise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+from collections.abc import Iterable
+from enum import IntEnum
+from urllib.parse import urlsplit
+
+from penstock.api.http.errors import UnsupportedType
+from penstock.model.errors import ConfigError, Forbidden, Malformed, Unauthorized
+from penstock.settings import ApiSettings
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+JSON_TYPES = frozenset({b"application/json"})
+PATCH_TYPES = JSON_TYPES | {b"application/merge-patch+json"}
+NDJSON_TYPES = frozenset(
+    {
+        b"application/x-ndjson",
+        b"application/ndjson",
+        b"application/jsonl",
+        b"application/x-jsonlines",
+    }
+)
+_HOST = re.compile(rb"[0-9A-Za-z!$&'()*+,;=\-._~:\[\]@%]*")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Scope(IntEnum):
+    """What a token covers; each includes those before it."""
+
+    OPEN = 0  # no token needed: health and static pages
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+class Guard:
+    """Decides from the headers alone."""
+
+    def __init__(self, api: ApiSettings, *, insecure: bool = False) -> None:
+        self._tokens = [
+            (_digest(token.secret.get_secret_value().encode()), Scope[token.scope.upper()])
+            for token in api.tokens
+        ]
+        if any(not token.secret.get_secret_value().strip() for token in api.tokens):
+            raise ConfigError("api.tokens: a secret must not be empty")
+        host = split_host_port(api.http)[0].lower()
+        loopback = is_loopback(host)
+        if not self._tokens and not loopback and not insecure:
+            raise ConfigError(
+                f"api.http: refusing to listen on {api.http} without tokens, since anybody who"
+                " reaches it could use it. Set api.tokens, bind 127.0.0.1, or pass --insecure"
+            )
+        # A page on a name that was rebound to 127.0.0.1 is "same origin" for a browser: without
+        # tokens only the Host header gives it away. --insecure on an open bind asks for less.
+        self._check_names = not self._tokens and loopback
+        self._names = {"localhost", host}
+        self._known_hosts: dict[bytes, None] = {}
+
+    @property
+    def needs_token(self) -> bool:
+        return bool(self._tokens)
+
+    def check_host(self, host: bytes | None, http_version: str = "1.1") -> None:
+        """Refuse a request that came here under a name that is not ours."""
+        if host is None:
+            if http_version != "1.0":
+                raise Malformed("the Host header is missing")
+            return
+        if host in self._known_hosts:
+            return
+        if _HOST.fullmatch(host) is None:
+            raise Malformed("the Host header is not a host name or address")
+        if self._check_names:
+            self._check_name(_host_name(host))
+        if len(self._known_hosts) < 64:  # a client says the same thing every time
+            self._known_hosts[host] = None
+
+    def _check_name(self, name: str) -> None:
+        if name in self._names or name.endswith(".localhost") or _is_address(name):
+            return
+        raise Forbidden(
+            f"this server is not {name[:100]!r}: without tokens it answers only to localhost"
+            " and to IP addresses"
+        )
+
+    def check_token(self, authorization: bytes | None, needed: Scope) -> None:
+        """Refuse without a token that covers `needed`."""
+        if not self._tokens or needed is Scope.OPEN:
+            return
+        kind, _, given = (authorization or b"").strip().partition(b" ")
+        if kind.lower() != b"bearer":
+            raise Unauthorized("send a token: Authorization: Bearer …")
+        digest = _digest(given.strip())
+        held = Scope.OPEN
+        for known, scope in self._tokens:  # all of them, always: time tells nothing
+            if hmac.compare_digest(known, digest):
+                held = max(held, scope)
+        if held is Scope.OPEN:
+            raise Unauthorized("this token is not known here")
+        if held < needed:
+            raise Forbidden(
+                f"this needs a token with the scope {needed.name.lower()!r}; this one has"
+                f" {held.name.lower()!r}"
+            )
+
+    @staticmethod
+    def check_origin(origin: bytes | None, host: bytes | None) -> None:
+        """Refuse a write that a page of another origin made."""
+        if origin is None:
+            return
+        if host is None or _authority(origin) != _authority(b"//" + host, origin):
+            raise Forbidden("a page of another origin may not write here")
+
+    @staticmethod
+    def check_type(content_type: bytes | None, allowed: frozenset[bytes] = JSON_TYPES) -> bytes:
+        """The bare content type, or UnsupportedType."""
+        if content_type in allowed:
+            return content_type
+        bare = (content_type or b"").partition(b";")[0].strip().lower()
+        if bare not in allowed:
+            listed = " or ".join(sorted(kind.decode() for kind in allowed))
+            raise UnsupportedType(f"the content type must be {listed}")
+        return bare
+
+
+def _digest(secret: bytes) -> bytes:
+    """Of one length whatever the secret's is, so that comparing does not tell it."""
+    return hashlib.sha256(secret).digest()
+
+
+def header(headers: Headers, name: bytes) -> bytes | None:
+    return next((value for key, value in headers if key == name), None)
+
+
+def split_host_port(address: str) -> tuple[str, int]:
+    """ "127.0.0.1:8700" or "[::1]:8700" → host and port."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _host_name(host: bytes) -> str:
+    text = host.decode("latin-1").strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0].removesuffix(".")
+
+
+def _authority(url: bytes, scheme_of: bytes = b"") -> tuple[str, int | None] | None:
+    """Host and port of a URL, the default port filled in; None when it is not one."""
+    try:
+        parts = urlsplit(url.decode("latin-1"))
+        scheme = parts.scheme or urlsplit(scheme_of.decode("latin-1")).scheme
+        port = parts.port or _DEFAULT_PORTS.get(scheme)
+    except ValueError:
+        return None
+    return None if not parts.hostname else (parts.hostname, port)

@@ -1,0 +1,178 @@
+"""`/v1/messages/batch`: as many messages as there are, in constant memory.
+
+The body is cut into items as it arrives and put in chunks; the outcomes wait in a spool (small in
+memory, large in a file) and are sent when the body has ended, in the format it came in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from typing import IO
+
+import msgspec
+from litestar import post
+from litestar.response.base import ASGIResponse
+from litestar.types import Receive, Scope, Send
+
+from penstock.api.http.answers import JSON, HttpRequest, respond
+from penstock.api.http.auth import JSON_TYPES, NDJSON_TYPES, header
+from penstock.api.http.context import Api, body_chunks
+from penstock.api.http.errors import error_answer, error_info
+from penstock.api.http.shapes import Refused, accepted
+from penstock.api.http.split import Array, Item, Lines, Splitter
+from penstock.flow.intake import Outcome
+from penstock.model.draft import Draft, decode_draft
+from penstock.model.errors import Malformed, PenstockError, StoreUnavailable
+from penstock.model.outcome import Receipt
+
+CHUNK = 500
+"""Messages a store call gets."""
+CHUNK_BYTES = 4 << 20
+"""… or fewer, when they are large."""
+SPOOL_IN_MEMORY = 1 << 20
+PIECE = 1 << 16
+"""Bytes of outcomes sent at once."""
+NDJSON = "application/x-ndjson"
+
+_encoder = msgspec.json.Encoder()
+
+
+@post("/v1/messages/batch", status_code=200)
+async def create_messages(request: HttpRequest, api: Api) -> ASGIResponse:
+    kind = api.guard.check_type(
+        header(request.scope["headers"], b"content-type"), JSON_TYPES | NDJSON_TYPES
+    )
+    limit = api.parts.settings.api.max_body
+    lines = kind in NDJSON_TYPES
+    splitter: Splitter = Lines(limit) if lines else Array(limit)
+    outcomes = Outcomes(lines=lines)
+    taking = Taking(api, outcomes)
+    try:
+        async for chunk in body_chunks(request):
+            for item in splitter.feed(chunk):
+                await taking.add(item)
+        for item in splitter.end():
+            await taking.add(item)
+        await taking.flush()
+    except BaseException:
+        outcomes.close()
+        raise
+    return outcomes.answer()
+
+
+class Taking:
+    """Collects items and puts them chunk by chunk."""
+
+    def __init__(self, api: Api, outcomes: Outcomes) -> None:
+        self._intake = api.parts.intake
+        self._outcomes = outcomes
+        self._items: list[Draft | PenstockError] = []
+        self._bytes = 0
+
+    async def add(self, item: Item) -> None:
+        if isinstance(item, bytes):
+            self._bytes += len(item)
+            try:
+                self._items.append(decode_draft(item))
+            except PenstockError as exc:
+                self._items.append(exc)
+        else:
+            self._items.append(item)
+        if len(self._items) >= CHUNK or self._bytes >= CHUNK_BYTES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        items, self._items, self._bytes = self._items, [], 0
+        drafts = [item for item in items if isinstance(item, Draft)]
+        stored: list[Outcome]
+        try:
+            stored = await self._intake.schedule(drafts) if drafts else []
+        except StoreUnavailable as exc:
+            stored = [exc] * len(drafts)
+        results = iter(stored)
+        self._outcomes.add(
+            [
+                (item.id, next(results)) if isinstance(item, Draft) else (None, item)
+                for item in items
+            ]
+        )
+        await asyncio.sleep(0)  # a long batch must not keep others from their turn
+
+
+class Outcomes:
+    """The outcomes in order, spooled, and what they come to."""
+
+    def __init__(self, *, lines: bool) -> None:
+        self._lines = lines
+        self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY)  # noqa: SIM115 - the answer closes it
+        self._good = 0
+        self._bad = 0
+        self._store_away: StoreUnavailable | None = None
+        self._last: PenstockError | None = None
+
+    def add(self, outcomes: list[tuple[str | None, Outcome]]) -> None:
+        if not outcomes:
+            return
+        pieces: list[bytes] = []
+        for given, outcome in outcomes:
+            if isinstance(outcome, Receipt):
+                self._good += 1
+                pieces.append(_encoder.encode(accepted(outcome)))
+            else:
+                self._bad += 1
+                self._last = outcome
+                if isinstance(outcome, StoreUnavailable):
+                    self._store_away = outcome
+                pieces.append(_encoder.encode(Refused(given, error_info(outcome))))
+        if self._lines:
+            pieces.append(b"")
+            self._spool.write(b"\n".join(pieces))
+        else:
+            first = self._good + self._bad == len(outcomes)
+            self._spool.write((b"[" if first else b",") + b",".join(pieces))
+
+    @property
+    def _only_malformed(self) -> Malformed | None:
+        """The body as a whole could not be read: there is nothing but that to say."""
+        alone = self._good == 0 and self._bad == 1
+        return self._last if alone and isinstance(self._last, Malformed) else None
+
+    @property
+    def status(self) -> int:
+        if self._good == 0 and self._store_away is not None:
+            return 503
+        return 207 if self._bad else 200
+
+    def answer(self) -> ASGIResponse:
+        """All of it as one answer, which takes over the spool."""
+        if not self._lines and self._only_malformed is not None:
+            self.close()
+            return respond(error_answer(self._only_malformed))
+        if not self._lines:
+            self._spool.write(b"]" if self._good + self._bad else b"[]")
+        size = self._spool.tell()
+        self._spool.seek(0)
+        return SpooledAnswer(self.status, self._spool, size, NDJSON if self._lines else JSON)
+
+    def close(self) -> None:
+        self._spool.close()
+
+
+class SpooledAnswer(ASGIResponse):
+    """Sends a file piece by piece, at the client's pace, and closes it."""
+
+    def __init__(self, status: int, spool: IO[bytes], size: int, media: str) -> None:
+        headers = {"retry-after": "1"} if status == 503 else {}
+        super().__init__(status_code=status, content_length=size, media_type=media, headers=headers)
+        self._spool = spool
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._spool:
+            await super().__call__(scope, receive, send)
+
+    async def send_body(self, send: Send, receive: Receive) -> None:
+        del receive
+        while piece := self._spool.read(PIECE):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,120 @@
+"""What every handler works with, and how a request is read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from penstock.api.http.answers import HttpRequest
+from penstock.api.http.auth import JSON_TYPES, Guard, header
+from penstock.flow.worker import Worker
+from penstock.model.errors import InvalidMessage, Malformed, Overloaded, TooLarge, UnknownMessage
+from penstock.model.identity import is_id
+from penstock.wiring import Parts
+
+VERSION = version("penstock")
+MAX_IN_FLIGHT = 20_000
+"""Single puts waiting for the store at most; more are answered 429."""
+
+
+@dataclass(slots=True)
+class Api:
+    """The parts of this process, as the handlers see them."""
+
+    parts: Parts
+    guard: Guard
+    worker: Worker | None = None
+    max_in_flight: int = MAX_IN_FLIGHT
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the server stops: streams end."""
+    started: float = field(default_factory=time.monotonic)
+    in_flight: int = 0
+    """Single puts that came in and are not answered."""
+    streams: int = 0
+    """Server-sent event streams that are open."""
+
+    def check_load(self) -> None:
+        if self.in_flight >= self.max_in_flight:
+            raise Overloaded(f"{self.in_flight:,} messages are waiting for the store already")
+
+
+class ClientGone(Exception):
+    """The client left before its request was complete: nobody is there to answer."""
+
+
+async def body_chunks(request: HttpRequest) -> AsyncIterator[bytes]:
+    """The body as it arrives; the protocol cuts those that stall."""
+    more = True
+    while more:
+        event = await request.receive()
+        if event["type"] != "http.request":
+            raise ClientGone
+        if event["body"]:
+            yield event["body"]
+        more = event["more_body"]
+
+
+async def read_body(request: HttpRequest, api: Api, types: frozenset[bytes] = JSON_TYPES) -> bytes:
+    """A whole body of one of these content types, within the limit."""
+    api.guard.check_type(header(request.scope["headers"], b"content-type"), types)
+    limit = api.parts.settings.api.max_body
+    too_large = TooLarge(f"the body is larger than {limit:,} bytes")
+    declared = header(request.scope["headers"], b"content-length")
+    if declared is not None and int(declared) > limit:
+        raise too_large
+    body = bytearray()
+    async for chunk in body_chunks(request):
+        body += chunk
+        if len(body) > limit:
+            raise too_large
+    return bytes(body)
+
+
+def path_id(raw: str) -> str:
+    """One raw path segment, percent-decoded exactly once → a message id."""
+    text = unquote_to_bytes(raw).decode("latin-1")
+    if not is_id(text):  # such an id was never accepted
+        raise UnknownMessage(text[:200])
+    return text
+
+
+def version_wanted(request: HttpRequest) -> int | None:
+    """`If-Match: 3`, `"3"` or `*` (any)."""
+    value = header(request.scope["headers"], b"if-match")
+    if value is None:
+        return None
+    text = value.decode("latin-1").strip()
+    if text == "*":
+        return None
+    digits = text.removeprefix('"').removesuffix('"')
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+        raise InvalidMessage("if-match", 'must be a version such as 3 or "3", or *')
+    return int(digits)
+
+
+def query(request: HttpRequest, known: frozenset[str]) -> dict[str, str]:
+    """The query's parameters; an unknown or repeated one is an error, not a silent no."""
+    try:
+        pairs = parse_qsl(
+            request.scope["query_string"].decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=50,
+        )
+    except ValueError as exc:  # UnicodeDecodeError too
+        raise Malformed("the query is not readable") from exc
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in known:
+            raise InvalidMessage(
+                name[:100], f"no such parameter; known: {', '.join(sorted(known))}"
+            )
+        if name in found:
+            raise InvalidMessage(name, "is given more than once")
+        if value:  # `state=` is the same as leaving it out
+            found[name] = value
+    return found

@@ -1,0 +1,137 @@
+"""One table of error → status, and the one shape every error has on the wire."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import msgspec
+
+from penstock.api.http.answers import Answer
+from penstock.model.errors import (
+    AlreadyReleased,
+    Forbidden,
+    InvalidMessage,
+    Malformed,
+    Overloaded,
+    PenstockError,
+    StoreCorrupt,
+    StoreUnavailable,
+    TooLarge,
+    Unauthorized,
+    UnknownMessage,
+    UnknownThing,
+    VersionConflict,
+)
+
+log = logging.getLogger("penstock.http")
+
+
+class MethodNotAllowed(PenstockError):
+    """The path exists, the method does not; `allow` lists those that do."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, allow: str) -> None:
+        super().__init__(f"this path answers to {allow}")
+        self.allow = allow
+
+
+class UnsupportedType(PenstockError):
+    """The body's content type is not one we read."""
+
+    code = "unsupported_media_type"
+
+
+class BodyTimeout(PenstockError):
+    """The request stopped arriving."""
+
+    code = "timeout"
+
+
+class HeadTooLarge(PenstockError):
+    """The request line and headers are past their limit."""
+
+    code = "head_too_large"
+
+
+STATUS: dict[type[PenstockError], int] = {
+    Malformed: 400,
+    Unauthorized: 401,
+    Forbidden: 403,
+    UnknownMessage: 404,
+    UnknownThing: 404,
+    MethodNotAllowed: 405,
+    BodyTimeout: 408,
+    AlreadyReleased: 409,
+    VersionConflict: 412,
+    TooLarge: 413,
+    UnsupportedType: 415,
+    InvalidMessage: 422,  # UnknownRoute too
+    Overloaded: 429,
+    HeadTooLarge: 431,
+    StoreCorrupt: 500,
+    StoreUnavailable: 503,
+}
+
+
+class ErrorInfo(msgspec.Struct, frozen=True):
+    """What went wrong: a stable code, a sentence for people, and the field it is about."""
+
+    code: str
+    message: str
+    field: str | None
+
+
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Every error; the facts a caller can act on stand beside it."""
+
+    error: ErrorInfo
+    state: str | None = None
+    """409: the state the message has."""
+    cancel_pending: bool | None = None
+    """409: it is being sent right now and will not go out again after that."""
+    version: int | None = None
+    """412: the version the message has."""
+
+
+_INTERNAL = ErrorBody(ErrorInfo("internal", "an unexpected fault; the server's log has it", None))
+_encoder = msgspec.json.Encoder()
+
+
+def status_of(exc: PenstockError) -> int:
+    return next((STATUS[kind] for kind in type(exc).__mro__ if kind in STATUS), 500)
+
+
+def error_info(exc: PenstockError) -> ErrorInfo:
+    """For the outcome of one item in a batch, too."""
+    return ErrorInfo(exc.code, exc.message, exc.field)
+
+
+def error_answer(exc: BaseException) -> Answer:
+    """The whole answer to a request that failed; of a fault of ours it tells nothing."""
+    if not isinstance(exc, PenstockError):
+        log.error("unexpected fault", exc_info=exc)
+        return Answer(500, _encoder.encode(_INTERNAL))
+    return Answer(status_of(exc), _encoder.encode(_body(exc)), _headers(exc))
+
+
+def _body(exc: PenstockError) -> ErrorBody:
+    info = error_info(exc)
+    if isinstance(exc, AlreadyReleased):
+        return ErrorBody(info, state=str(exc.state), cancel_pending=exc.cancel_pending)
+    if isinstance(exc, VersionConflict):
+        return ErrorBody(info, version=exc.version)
+    return ErrorBody(info)
+
+
+def _headers(exc: PenstockError) -> tuple[tuple[str, str], ...]:
+    if isinstance(exc, Overloaded | StoreUnavailable):
+        return (("retry-after", str(max(1, math.ceil(exc.retry_after)))),)
+    if isinstance(exc, Unauthorized):
+        return (("www-authenticate", 'Bearer realm="penstock"'),)
+    if isinstance(exc, MethodNotAllowed):
+        return (("allow", exc.allow),)
+    if isinstance(exc, VersionConflict):
+        return (("etag", f'"{exc.version}"'),)
+    return ()

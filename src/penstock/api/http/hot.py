@@ -1,0 +1,198 @@
+"""The hot way in: `POST /v1/messages` and `POST /ticks` answered without ASGI.
+
+Only the plainest requests go this way: HTTP/1.1, a Content-Length within the limit, nothing
+unanswered before it on its connection. Everything else goes the ordinary way, to the same intake
+and through the same checks, and gets the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from penstock.api.http.answers import Answer
+from penstock.api.http.auth import Scope
+from penstock.api.http.connection import BoundedProtocol, Pulse, render
+from penstock.api.http.context import Api
+from penstock.api.http.errors import error_answer
+from penstock.api.http.messages import receipt_answer
+from penstock.api.http.ticks import decode_tick, tick_answer, ticks_route
+from penstock.flow.intake import Outcome
+from penstock.model.draft import Draft, decode_draft
+from penstock.model.errors import PenstockError
+from penstock.model.outcome import Receipt
+
+
+class HotRoute(NamedTuple):
+    """How a body becomes a message, and its receipt an answer."""
+
+    decode: Callable[[bytes], Draft]
+    answer: Callable[[Receipt], Answer]
+
+
+def hot_routes(api: Api) -> dict[bytes, HotRoute]:
+    route = ticks_route(api)
+    return {
+        b"/v1/messages": HotRoute(decode_draft, receipt_answer),
+        b"/ticks": HotRoute(lambda body: decode_tick(body, route), tick_answer),
+    }
+
+
+class _NobodyWaits:
+    """Stands where uvicorn keeps the event its ASGI task waits on."""
+
+    def set(self) -> None:
+        """There is no task to wake."""
+
+
+class HotTurn:
+    """The connection's turn while a hot request is unanswered.
+
+    It stands in the place of uvicorn's cycle, so that uvicorn's own logic queues what is
+    pipelined behind it, keeps order, and waits for it at shutdown.
+    """
+
+    message_event = _NobodyWaits()
+
+    def __init__(self) -> None:
+        self.response_started = False
+        self.response_complete = True
+        self.disconnected = False
+        self.keep_alive = True
+
+
+class HotProtocol(BoundedProtocol):
+    """One connection, with a short way for the requests that come by the ten thousand."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        pulse: Pulse,
+        api: Api,
+        routes: dict[bytes, HotRoute],
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop, pulse=pulse)
+        self._api = api
+        self._submit = api.parts.intake.submit
+        self._routes = routes
+        self._max_body = api.parts.settings.api.max_body
+        self._turn = HotTurn()
+        self._route: HotRoute | None = None
+        """Set while the body of a hot request is arriving."""
+        self._answer_with: Callable[[Receipt], Answer] = receipt_answer
+        self._refusal: PenstockError | None = None
+        self._pieces: list[bytes] = []
+
+    def on_message_begin(self) -> None:
+        # The scope is made only for a request that goes the ordinary way.
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self.begin_message()
+
+    def on_headers_complete(self) -> None:
+        route = self._routes.get(self.url)
+        if route is None or not self._plain(dict(self.headers)):
+            self._go_the_ordinary_way()
+            return
+        self.end_head()
+        self._route = route
+        turn = self._turn
+        turn.response_complete = False
+        turn.keep_alive = self.parser.should_keep_alive()
+        self.cycle = turn  # type: ignore[assignment] # it answers to all that is asked of a cycle
+
+    def on_body(self, body: bytes) -> None:
+        if self._route is None:
+            super().on_body(body)
+            return
+        self.gain(len(body))
+        if self._refusal is None:
+            self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        route = self._route
+        if route is None:
+            super().on_message_complete()
+            return
+        self._arriving = False
+        self._route = None
+        try:
+            draft = self._read(route)
+        except Exception as exc:  # noqa: BLE001 - error_answer logs what is not ours
+            self._answer(error_answer(exc))
+            return
+        self._answer_with = route.answer
+        self._api.in_flight += 1
+        self._submit(draft, self._stored)
+
+    def _plain(self, headers: dict[bytes, bytes]) -> bool:
+        """Whether this request may go the hot way; its refusal, if any, is noted."""
+        parser = self.parser
+        if (
+            len(headers) != len(self.headers)  # one of them came twice
+            or not self.answered
+            or parser.get_method() != b"POST"
+            or parser.get_http_version() != "1.1"
+            or self.flow.write_paused
+            or b"transfer-encoding" in headers
+            or b"expect" in headers
+            or b"upgrade" in headers
+        ):
+            return False
+        length = headers.get(b"content-length")
+        if length is None or int(length) > self._max_body:
+            return False
+        guard = self._api.guard
+        host = headers.get(b"host")
+        self._refusal = None
+        try:
+            guard.check_host(host)
+            guard.check_token(headers.get(b"authorization"), Scope.WRITE)
+            guard.check_origin(headers.get(b"origin"), host)
+            guard.check_type(headers.get(b"content-type"))
+        except PenstockError as exc:
+            self._refusal = exc
+        return True
+
+    def _go_the_ordinary_way(self) -> None:
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)  # the scope holds this list
+        super().on_headers_complete()
+
+    def _read(self, route: HotRoute) -> Draft:
+        body = b"".join(self._pieces)
+        self._pieces.clear()
+        if self._refusal is not None:
+            raise self._refusal
+        self._api.check_load()
+        return route.decode(body)
+
+    def _stored(self, outcome: Outcome) -> None:
+        """The message is durable, or refused: called by the intake, which nothing may disturb."""
+        self._api.in_flight -= 1
+        if isinstance(outcome, Receipt):
+            self._answer(self._answer_with(outcome))
+        else:
+            self._answer(error_answer(outcome))
+
+    def _answer(self, answer: Answer) -> None:
+        turn = self._turn
+        turn.response_complete = True
+        transport = self.transport
+        if transport.is_closing():
+            return  # the client has gone
+        transport.write(render(answer, self._pulse.headers, keep_alive=turn.keep_alive))
+        if not turn.keep_alive:
+            transport.close()
+        self.on_response_complete()

@@ -1,0 +1,113 @@
+"""`/v1/messages`: put, look up, list, change, cancel, release."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import delete, get, patch, post
+from litestar.response.base import ASGIResponse
+
+from penstock.api.http.answers import Answer, HttpRequest, json_answer, respond
+from penstock.api.http.auth import PATCH_TYPES
+from penstock.api.http.context import Api, path_id, query, read_body, version_wanted
+from penstock.api.http.shapes import (
+    BulkOut,
+    FilterIn,
+    PageOut,
+    accepted,
+    decode_bulk,
+    message_out,
+)
+from penstock.model.draft import decode_draft
+from penstock.model.errors import InvalidMessage
+from penstock.model.message import Message
+from penstock.model.outcome import Receipt
+from penstock.model.patch import decode_patch
+from penstock.model.query import decode_cursor, encode_cursor
+from penstock.model.state import State
+
+PAGE = 100
+MAX_PAGE = 1_000
+_LIST = frozenset({"state", "route", "key", "due_from", "due_to", "error", "cursor", "limit"})
+_STATES = {state.value: state for state in State}
+_encoder = msgspec.json.Encoder()
+
+
+def receipt_answer(receipt: Receipt) -> Answer:
+    """201 for a new message, 200 for an id seen before."""
+    return Answer(200 if receipt.duplicate else 201, _encoder.encode(accepted(receipt)))
+
+
+@post("/v1/messages")
+async def create_message(request: HttpRequest, api: Api) -> ASGIResponse:
+    body = await read_body(request, api)
+    api.check_load()
+    api.in_flight += 1
+    try:
+        receipt = await api.parts.intake.schedule_one(decode_draft(body))
+    finally:
+        api.in_flight -= 1
+    return respond(receipt_answer(receipt))
+
+
+@get("/v1/messages")
+async def list_messages(request: HttpRequest, api: Api) -> ASGIResponse:
+    given = query(request, _LIST)
+    cursor, limit = given.pop("cursor", None), _limit(given.pop("limit", None))
+    state = given.pop("state", None)
+    if state is not None and state not in _STATES:
+        raise InvalidMessage("state", f"must be one of {', '.join(_STATES)}")
+    where = FilterIn(state=None if state is None else _STATES[state], **given).as_filter("")
+    after = None if cursor is None else decode_cursor(cursor)
+    page = await api.parts.control.search(where, after, limit)
+    following = None if page.next is None else encode_cursor(page.next)
+    return json_answer(PageOut([message_out(item) for item in page.items], following))
+
+
+@get("/v1/messages/{message_id:str}")
+async def get_message(message_id: str, api: Api) -> ASGIResponse:
+    message, timeline = await api.parts.control.get(path_id(message_id))
+    return json_answer(message_out(message, timeline), 200, _etag(message))
+
+
+@patch("/v1/messages/{message_id:str}")
+async def change_message(request: HttpRequest, message_id: str, api: Api) -> ASGIResponse:
+    known = path_id(message_id)
+    version = version_wanted(request)
+    wanted = decode_patch(await read_body(request, api, PATCH_TYPES))
+    amendment = api.parts.intake.change(known, wanted, version)
+    return _changed(await api.parts.control.reschedule(amendment))
+
+
+@delete("/v1/messages/{message_id:str}", status_code=200)
+async def cancel_message(request: HttpRequest, message_id: str, api: Api) -> ASGIResponse:
+    known = path_id(message_id)
+    return _changed(await api.parts.control.cancel(known, version_wanted(request)))
+
+
+@post("/v1/messages/{message_id:str}/release", status_code=200)
+async def release_message(request: HttpRequest, message_id: str, api: Api) -> ASGIResponse:
+    known = path_id(message_id)
+    return _changed(await api.parts.control.release(known, version_wanted(request)))
+
+
+@post("/v1/messages/cancel", status_code=200)
+async def cancel_messages(request: HttpRequest, api: Api) -> ASGIResponse:
+    wanted = decode_bulk(await read_body(request, api))
+    result = await api.parts.control.cancel_where(wanted.filter.as_filter(), dry_run=wanted.dry_run)
+    return json_answer(BulkOut(result.matched, result.done))
+
+
+def _changed(message: Message) -> ASGIResponse:
+    return json_answer(message_out(message), 200, _etag(message))
+
+
+def _etag(message: Message) -> tuple[str, str]:
+    return "etag", f'"{message.version}"'
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return PAGE
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= MAX_PAGE:
+        raise InvalidMessage("limit", f"must be 1-{MAX_PAGE}")
+    return int(text)

@@ -1,0 +1,167 @@
+"""uvicorn inside our own loop: no signal handlers, a port bound before anything starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from functools import partial
+from typing import Any, Self, cast
+
+import uvicorn
+
+from penstock.api.http.app import build_app
+from penstock.api.http.auth import Guard, split_host_port
+from penstock.api.http.connection import BoundedProtocol, Pulse
+from penstock.api.http.context import MAX_IN_FLIGHT, Api
+from penstock.api.http.hot import HotProtocol, hot_routes
+from penstock.flow.worker import Worker
+from penstock.model.errors import ConfigError
+from penstock.wiring import Parts
+
+EVERY_ANSWER = [("x-content-type-options", "nosniff")]
+
+
+class HttpServer:
+    """The HTTP API of one process.
+
+    `async with HttpServer(parts, worker) as server:` serves until the block is left, or call
+    `run()` and, from elsewhere, `stop()`. Nothing acknowledged is lost by stopping: requests that
+    came in are answered first, within `shutdown` milliseconds.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        worker: Worker | None = None,
+        *,
+        insecure: bool = False,
+        shutdown: int | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        """Check the settings; ConfigError says what cannot work."""
+        api = parts.settings.api
+        self.api = Api(parts, Guard(api, insecure=insecure), worker, max_in_flight)
+        self._host, self._port = split_host_port(api.http)
+        self._socket: socket.socket | None = None
+        self._task: asyncio.Task[None] | None = None
+        pulse = Pulse(api)
+        protocol = partial(HotProtocol, pulse=pulse, api=self.api, routes=hot_routes(self.api))
+        wait = parts.settings.worker.shutdown if shutdown is None else shutdown
+        config = uvicorn.Config(
+            cast("Any", build_app(self.api)),  # the same ASGI, typed by two libraries
+            http=cast("type[asyncio.Protocol]", protocol),  # called like the class
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            headers=EVERY_ANSWER,
+            timeout_graceful_shutdown=max(1, round(wait / 1000)),
+        )
+        self._server = _Server(config, pulse, self.api.closing)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; with port 0 the one that was given is known once it is bound."""
+        if self._socket is None:
+            return self._host, self._port
+        return self._host, self._socket.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def bind(self) -> socket.socket:
+        """Take the port now; ConfigError when it cannot be had."""
+        if self._socket is None:
+            self._socket = _listen(self._host, self._port)
+        return self._socket
+
+    async def run(self) -> None:
+        """Serve until stop()."""
+        await self._server.serve(sockets=[self.bind()])
+
+    def stop(self) -> None:
+        """Take no more connections, answer what came in, then let run() return."""
+        self.api.closing.set()
+
+    async def __aenter__(self) -> Self:
+        self.bind()
+        self._task = asyncio.get_running_loop().create_task(self.run())
+        while not self._server.started and not self._task.done():  # noqa: ASYNC110 - a few turns of the loop
+            await asyncio.sleep(0)
+        if self._task.done():
+            await self._task
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stop()
+        if self._task is not None:
+            await self._task
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, stopped by an event, with one sweep over its connections."""
+
+    def __init__(self, config: uvicorn.Config, pulse: Pulse, closing: asyncio.Event) -> None:
+        super().__init__(config)
+        self._pulse = pulse
+        self._closing = closing
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the process's business, not the API's."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._beat()
+        await super().startup(sockets)
+
+    async def main_loop(self) -> None:
+        while not self._closing.is_set():
+            self._beat()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), self._pulse.period)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        for connection in self._connections():  # past the deadline
+            connection.transport.abort()
+
+    def _beat(self) -> None:
+        date = (b"date", formatdate(time.time(), usegmt=True).encode())
+        self.server_state.default_headers = [date, *self.config.encoded_headers]
+        now = asyncio.get_running_loop().time()
+        self._pulse.beat(now, self.server_state.default_headers)
+        for connection in self._connections():
+            connection.look_after(now)
+
+    def _connections(self) -> list[BoundedProtocol]:
+        return cast("list[BoundedProtocol]", list(self.server_state.connections))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as exc:
+        listener.close()
+        where = f"{host}:{port}"
+        if exc.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"api.http: {where} is taken by another program; stop it, or set api.http"
+                " (PENSTOCK_API__HTTP) to a free port"
+            ) from exc
+        raise ConfigError(f"api.http: cannot listen on {where}: {exc.strerror or exc}") from exc
+    return listener

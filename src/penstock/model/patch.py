@@ -1,0 +1,83 @@
+"""A change to a waiting message, as it comes over the wire: the JSON of `PATCH`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.draft import (
+    WIRE_ERRORS,
+    check_headers,
+    check_labels,
+    due_from,
+    payload_bytes,
+    wire_error,
+)
+from penstock.model.errors import InvalidMessage, TooLarge
+from penstock.model.message import MAX_PAYLOAD, Labels
+from penstock.model.outcome import Action, Amendment
+from penstock.model.times import parse_moment
+
+
+class Patch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What to change; what is not given (or null) stays as it is."""
+
+    at: str | None = None
+    delay: float | str | None = None
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    payload_base64: str | None = None
+    content_type: str | None = None
+    headers: dict[str, str] | None = None
+    expires: str | None = None
+    priority: int | None = None
+    labels: Labels | None = None
+
+
+_decoder = msgspec.json.Decoder(Patch)
+
+
+def decode_patch(body: bytes) -> Patch:
+    """JSON → Patch, or an error that names the field."""
+    try:
+        return _decoder.decode(body)
+    except WIRE_ERRORS as exc:
+        raise wire_error(exc) from exc
+
+
+def check_patch(
+    patch: Patch,
+    message_id: str,
+    version: int | None,
+    now: int,
+    *,
+    max_payload: int = MAX_PAYLOAD,
+) -> Amendment:
+    """A Patch → an amendment the store may apply, or InvalidMessage / TooLarge with the field."""
+    moved = patch.at is not None or patch.delay is not None
+    body = payload_bytes(patch.payload, patch.payload_base64, patch.content_type)
+    if body is not None and len(body[0]) > max_payload:
+        raise TooLarge(
+            f"payload: {len(body[0]):,} bytes, the limit is {max_payload:,}", field="payload"
+        )
+    if body is None and patch.content_type is not None:
+        raise InvalidMessage("content_type", "changes only together with a payload")
+    if patch.priority is not None and not 0 <= patch.priority <= 9:
+        raise InvalidMessage("priority", "must be 0-9 (9 leaves first)")
+    if patch.headers:
+        check_headers(patch.headers)
+    if patch.labels is not None:
+        check_labels(patch.labels)
+    amendment = Amendment(
+        action=Action.RESCHEDULE,
+        id=message_id,
+        version=version,
+        due=due_from(patch.at, patch.delay, now) if moved else None,
+        payload=None if body is None else body[0],
+        content_type=None if body is None else body[1],
+        headers=patch.headers,
+        expires=None if patch.expires is None else parse_moment(patch.expires, "expires"),
+        priority=patch.priority,
+        labels=patch.labels,
+    )
+    if amendment == Amendment(action=Action.RESCHEDULE, id=message_id, version=version):
+        raise InvalidMessage("body", "changes nothing; give at, delay, payload, headers …")
+    return amendment
