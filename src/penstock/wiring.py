@@ -16,12 +16,14 @@ from urllib.parse import urlsplit
 from penstock.flow.control import Control
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
+from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.model.route import Route
 from penstock.ports.sink import Sink
 from penstock.ports.store import MessageStore
-from penstock.settings import RouteSettings, Settings
+from penstock.settings import RouteSettings, Settings, redact
+from penstock.version import __version__
 
 STORES = {
     # scheme: (module with `async def open_store(url, **options) -> MessageStore`, extra)
@@ -46,6 +48,13 @@ class Parts:
     intake: Intake
     control: Control
     routes: Mapping[str, Route]
+    any_route: bool = False
+    """Names that are not configured are accepted too, for another process to serve."""
+
+    def status(self, worker: Worker | None = None) -> Status:
+        """How things stand, with the routes of these settings."""
+        sinks = {name: redact(route.sink) for name, route in self.settings.all_routes().items()}
+        return Status(self.store, self.observer, sinks, version=__version__, worker=worker)
 
 
 async def open_store(settings: Settings) -> MessageStore:
@@ -91,7 +100,7 @@ async def open_parts(
             max_delay=settings.limits.max_delay,
         )
         stack.push_async_callback(intake.drain)
-        yield Parts(settings, store, observer, intake, Control(store, observer), routes)
+        yield Parts(settings, store, observer, intake, Control(store, observer), routes, any_route)
 
 
 @asynccontextmanager
