@@ -26,7 +26,8 @@ DEFAULT_FILE = Path("penstock.toml")
 """Read when it is there and no other file is named."""
 
 
-def _millis(value: Any) -> Any:
+def millis(value: Any) -> Any:
+    """A duration as people write it → milliseconds."""
     try:
         timed = isinstance(value, str | float | int) and not isinstance(value, bool)
         return parse_duration(value) if timed else value
@@ -55,7 +56,7 @@ def _listed(value: Any) -> Any:
     return value
 
 
-Millis = Annotated[int, BeforeValidator(_millis)]
+Millis = Annotated[int, BeforeValidator(millis)]
 """A duration: seconds, or "1500ms" "90s" "15m" "2h" "3d"."""
 HostPort = Annotated[str, AfterValidator(_host_port)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]

@@ -26,7 +26,9 @@ from penstock.settings import RouteSettings, Settings, redact
 from penstock.version import __version__
 
 STORES = {
-    # scheme: (module with `async def open_store(url, **options) -> MessageStore`, extra)
+    # scheme: (module, extra). A module has `async def open_store(url, **options) -> MessageStore`
+    # and `def nothing_to_read(url) -> str | None`, which checks the URL and says why a look into
+    # the store would find nothing but a store made by looking.
     "sqlite": ("penstock.stores.sqlite", None),
 }
 SINKS = {
@@ -66,6 +68,30 @@ async def open_store(settings: Settings) -> MessageStore:
         retention_count=settings.limits.retention_count,
     )
     return store
+
+
+def nothing_to_read(settings: Settings) -> str | None:
+    """Why only a command that writes may open this store now; None: it may be read."""
+    driver = _driver(STORES, settings.store, "store")
+    reason: str | None = driver.nothing_to_read(settings.store)
+    return reason
+
+
+async def driver_problems(settings: Settings) -> list[str]:
+    """What is wrong with the addresses of the store and the sinks; reaches and makes nothing."""
+    problems: list[str] = []
+    try:
+        nothing_to_read(settings)
+    except ConfigError as exc:
+        problems.append(exc.message)
+    for name, options in settings.all_routes().items():
+        try:
+            sink = await open_sink(name, options)
+        except ConfigError as exc:
+            problems.append(exc.message)
+        else:
+            await sink.close()
+    return problems
 
 
 async def open_sink(name: str, options: RouteSettings) -> Sink:
