@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from penstock.cli import config, dead, messages, routes, serve, store

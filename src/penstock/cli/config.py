@@ -29,7 +29,9 @@ def check(
 
     Nothing is connected to and nothing is made. Exit 2 lists every problem.
 
-    penstock config check --config penstock.toml
+    \b
+    Examples:
+      penstock config check --config penstock.toml
     """
     settings = session.settings()
     problems = _problems(settings, insecure=insecure)
@@ -46,7 +48,9 @@ def check(
 def show_(session: Session) -> None:
     """Show the settings in force and where each came from; secrets are left out.
 
-    penstock config show
+    \b
+    Examples:
+      penstock config show
     """
     from penstock.cli.config_text import rows
     from penstock.settings import load_with_origins

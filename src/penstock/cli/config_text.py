@@ -46,20 +46,17 @@ def _leaf(
 
 def plain(name: str, value: object) -> object:
     """What may be shown of a value."""
-    match value:
-        case SecretStr():
-            return HIDDEN
-        case BaseModel():  # a token
-            return {key: plain(key, item) for key, item in dict(value).items()}
-        case dict():
-            return {key: plain(str(key), item) for key, item in value.items()}
-        case list() | tuple():
-            return [plain(name, item) for item in value]
-        case Backoff() | Path():
-            return str(value)
-        case str():
-            return HIDDEN if value and names_secret(name) else redact(value)
-    return value
+    if isinstance(value, SecretStr):
+        return HIDDEN
+    if isinstance(value, BaseModel):  # a token
+        value = dict(value)
+    if isinstance(value, dict):
+        return {key: plain(str(key), item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(name, item) for item in value]
+    if isinstance(value, str) and value:
+        return HIDDEN if names_secret(name) else redact(value)
+    return str(value) if isinstance(value, Backoff | Path) else value
 
 
 def is_duration(field: FieldInfo) -> bool:

@@ -41,7 +41,9 @@ async def list_(
 ) -> None:
     """List the dead, with their last error.
 
-    penstock dead list --route push --error timeout
+    \b
+    Examples:
+      penstock dead list --route push --error timeout
     """
     where = Where(
         state=State.DEAD, route=route, key=key, due_from=due_from, due_to=due_to, error=error
@@ -65,7 +67,9 @@ async def redrive(
 ) -> None:
     """Send the dead that match once more; without a filter all of them.
 
-    penstock dead redrive --route push --rate 100/s
+    \b
+    Examples:
+      penstock dead redrive --route push --rate 100/s
     """
     where = Where(route=route, key=key, due_from=due_from, due_to=due_to, error=error)
     with show.progress("redriving") as progress:

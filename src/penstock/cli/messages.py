@@ -81,7 +81,7 @@ def register(app: typer.Typer) -> None:
 async def schedule(
     session: Session,
     route: Annotated[
-        str, typer.Argument(metavar="[ROUTE]", help="Where it goes: a [routes.*] name.")
+        str, typer.Argument(metavar="ROUTE", help="Where it goes: a [routes.*] name.")
     ] = DEFAULT_ROUTE,
     payload: PayloadText = None,
     payload_file: PayloadFile = None,
@@ -109,9 +109,10 @@ async def schedule(
 ) -> None:
     """Hold a message until its moment; without --at and --delay that is now.
 
-    penstock schedule --payload '{"hello":"later"}' --delay 10s
-
-    penstock schedule push --id order-17 --payload-file body.json --at 2030-01-31T09:00:00Z
+    \b
+    Examples:
+      penstock schedule --payload '{"hello":"later"}' --delay 10s
+      penstock schedule push --id order-17 --payload-file body.json --at 2030-01-31T09:00:00Z
     """
     fields: MessageFields = {
         "route": route,
@@ -140,7 +141,9 @@ async def schedule(
 async def get(session: Session, id: IdArgument) -> None:  # noqa: A002
     """Show a message and what happened to it.
 
-    penstock get order-17 --json
+    \b
+    Examples:
+      penstock get order-17 --json
     """
     async with session.verbs() as verbs:
         message, timeline = await verbs.get(id), await verbs.timeline(id)
@@ -170,9 +173,10 @@ async def list_(
 ) -> None:
     """List messages in order of due.
 
-    penstock list --state scheduled --route push
-
-    penstock list --all --json | jq -r .id
+    \b
+    Examples:
+      penstock list --state scheduled --route push
+      penstock list --all --json | jq -r .id
     """
     where = Where(state=state, route=route, key=key, due_from=due_from, due_to=due_to, error=error)
     async with session.verbs() as verbs:
@@ -194,9 +198,10 @@ async def cancel(
 ) -> None:
     """Cancel messages by id, or all scheduled ones that match a filter.
 
-    penstock cancel order-17
-
-    penstock cancel --route push --key user1 --dry-run
+    \b
+    Examples:
+      penstock cancel order-17
+      penstock cancel --route push --key user1 --dry-run
     """
     where = Where(route=route, key=key, due_from=due_from, due_to=due_to)
     filtered = any(value is not None for value in where.values())
@@ -230,7 +235,9 @@ async def reschedule(
 ) -> None:
     """Change when a waiting message goes out, or what it says.
 
-    penstock reschedule order-17 --delay 2h
+    \b
+    Examples:
+      penstock reschedule order-17 --delay 2h
     """
     change: ChangeFields = {
         "at": at,
@@ -249,7 +256,9 @@ async def reschedule(
 async def release(session: Session, id: IdArgument, version: Version = None) -> None:  # noqa: A002
     """Make a waiting message due now.
 
-    penstock release order-17
+    \b
+    Examples:
+      penstock release order-17
     """
     async with session.verbs() as verbs:
         changed(session, await verbs.release(id, version=version))

@@ -12,10 +12,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.cli import show
 from penstock.settings import Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
-from penstock.wiring import open_parts, open_worker
+from penstock.wiring import Parts, open_parts, open_worker
 
 if TYPE_CHECKING:
     from penstock.api.http.server import HttpServer
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.process")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+JSON = "-H 'content-type: application/json'"
+TOKEN = '-H "authorization: Bearer $PENSTOCK_TOKEN" '
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool) -> None:
                 rates = group.create_task(Rates(parts.observer, parts.store.clock).run())
             if server is not None:
                 group.create_task(server.run())
-            _announce(server, parts.store.name, roles, json=json)
+            _announce(server, parts, roles, json=json)
             await stopping.wait()
             log.info("stopping: no more is claimed or accepted, what is in flight is finished")
             if server is not None:
@@ -92,21 +95,20 @@ def _on_signals(stopping: asyncio.Event) -> None:
         loop.add_signal_handler(number, asked, number)
 
 
-def _announce(server: HttpServer | None, store: str, roles: Roles, *, json: bool) -> None:
+def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bool) -> None:
     """Tell people where it is and what to try; on stdout, since logs are on stderr."""
-    from penstock.cli import show
-
+    store, secured = parts.store.name, bool(parts.settings.api.tokens)
     url = None if server is None else server.url
     if json:
         show.as_json({"event": "started", "url": url, "store": store, "worker": roles.worker})
         return
     lines = [f"Penstock holds messages in {store}"]
     if url is not None:
+        body = '{"payload": {"hello": "later"}, "delay": "5s"}'
         lines += [
             f"  dashboard  {url}/",
             f"  API docs   {url}/docs",
-            f"  try it     curl -s {url}/v1/messages -H 'content-type: application/json'"
-            """ -d '{"payload": {"hello": "later"}, "delay": "5s"}'""",
+            f"  try it     curl -s {url}/v1/messages {TOKEN if secured else ''}{JSON} -d '{body}'",
         ]
     if not roles.worker:
         lines.append("  no worker here: start one with `penstock worker`")

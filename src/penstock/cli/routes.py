@@ -19,7 +19,9 @@ RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="The route's
 async def list_(session: Session) -> None:
     """List routes, with what the store holds for each.
 
-    penstock route list --json
+    \b
+    Examples:
+      penstock route list --json
     """
     async with session.verbs() as verbs:
         routes = await verbs.routes()
@@ -48,7 +50,9 @@ async def list_(session: Session) -> None:
 async def pause(session: Session, route: RouteArgument) -> None:
     """Hold everything of a route, in every process.
 
-    penstock route pause push
+    \b
+    Examples:
+      penstock route pause push
     """
     async with session.verbs() as verbs:
         await verbs.pause(route)
@@ -59,7 +63,9 @@ async def pause(session: Session, route: RouteArgument) -> None:
 async def resume(session: Session, route: RouteArgument) -> None:
     """Let a paused route go on.
 
-    penstock route resume push
+    \b
+    Examples:
+      penstock route resume push
     """
     async with session.verbs() as verbs:
         await verbs.resume(route)

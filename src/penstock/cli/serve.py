@@ -27,9 +27,10 @@ def register(app: typer.Typer) -> None:
 def serve(session: Session, http: HttpOption = None, insecure: Insecure = False) -> None:
     """Run everything in one process: HTTP API, dashboard and a worker.
 
-    penstock serve
-
-    penstock serve --config penstock.toml --http 127.0.0.1:9000
+    \b
+    Examples:
+      penstock serve
+      penstock serve --config penstock.toml --http 127.0.0.1:9000
     """
     _run(session, http=http, insecure=insecure, with_api=True, with_worker=True)
 
@@ -37,7 +38,9 @@ def serve(session: Session, http: HttpOption = None, insecure: Insecure = False)
 def api(session: Session, http: HttpOption = None, insecure: Insecure = False) -> None:
     """Run only the HTTP API: accepts and answers, releases nothing.
 
-    penstock api --http 127.0.0.1:8700
+    \b
+    Examples:
+      penstock api --http 127.0.0.1:8700
     """
     _run(session, http=http, insecure=insecure, with_api=True, with_worker=False)
 
@@ -45,7 +48,9 @@ def api(session: Session, http: HttpOption = None, insecure: Insecure = False) -
 def worker(session: Session) -> None:
     """Run only a worker: releases what is due, listens nowhere.
 
-    penstock worker --config penstock.toml
+    \b
+    Examples:
+      penstock worker --config penstock.toml
     """
     _run(session, http=None, insecure=False, with_api=False, with_worker=True)
 

@@ -110,11 +110,9 @@ class Session:
 
 
 def _first(group: BaseExceptionGroup[PenstockError]) -> PenstockError:
-    exc: BaseException = group
-    while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
-    assert isinstance(exc, PenstockError)
-    return exc
+    """Parts that run side by side fail as a group; the first reason is the one to tell."""
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 ConfigOption = Annotated[

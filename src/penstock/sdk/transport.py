@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import random
 import time
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from penstock.model.answers import retry_after
 from penstock.model.errors import ConfigError, PenstockError, Unreachable
 from penstock.model.identity import IdMaker
 from penstock.model.route import Backoff
@@ -79,11 +79,11 @@ class Tries:
         """Whether to wait `pause` and ask again; raises when the server said no for good."""
         if answer.status_code in call.good:
             return False
-        retry_after = _retry_after(answer.headers.get("retry-after"))
-        fault = fault_of(answer.status_code, answer.content, call.about_id, retry_after)
-        if answer.status_code not in {429, 503} or (retry_after or 0.0) > MAX_RETRY_AFTER:
+        asked = retry_after(answer.headers.get("retry-after"), time.time())
+        fault = fault_of(answer.status_code, answer.content, call.about_id, asked)
+        if answer.status_code not in {429, 503} or (asked or 0.0) > MAX_RETRY_AFTER:
             raise fault
-        self._again(fault, retry_after)
+        self._again(fault, asked)
         return True
 
     def failed(self, call: Call[Any], exc: httpx.HTTPError) -> None:
@@ -116,16 +116,3 @@ def _sentence(url: str, exc: httpx.HTTPError) -> str:
             " start one with `penstock serve`, or check the address"
         )
     return f"the connection to {url} broke ({str(exc) or type(exc).__name__})"
-
-
-def _retry_after(text: str | None) -> float | None:
-    """Seconds, or an HTTP date; None when there is none that can be read."""
-    if not text:
-        return None
-    if text.strip().isdigit():
-        return float(text)
-    try:
-        moment = email.utils.parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return max(0.0, moment.timestamp() - time.time())
