@@ -1,33 +1,93 @@
 """Hold it, pace it, let it through: messages that go out later, slower or in turn."""
 
-from penstock.model.draft import Draft
-from penstock.model.errors import (
-    AlreadyReleased,
-    ConfigError,
-    Forbidden,
-    InvalidMessage,
-    Malformed,
-    Overloaded,
-    PenstockError,
-    StoreCorrupt,
-    StoreUnavailable,
-    TooLarge,
-    Unauthorized,
-    UnknownMessage,
-    UnknownRoute,
-    UnknownThing,
-    VersionConflict,
-)
-from penstock.model.message import Event, Labels, Message, OnConflict
-from penstock.model.outcome import Dead, Delivered, Receipt, Retry
-from penstock.model.state import State
-from penstock.sdk.asked import draft
-from penstock.sdk.embedded import Engine
-from penstock.sdk.embedded import open_engine as open  # noqa: A004 - penstock.open(…) it is
-from penstock.settings import RouteSettings
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from penstock.version import __version__
+
+if TYPE_CHECKING:
+    from penstock.model.draft import Draft
+    from penstock.model.errors import (
+        AlreadyReleased,
+        ConfigError,
+        Forbidden,
+        InvalidMessage,
+        Malformed,
+        Overloaded,
+        PenstockError,
+        ServerFault,
+        StoreCorrupt,
+        StoreUnavailable,
+        TooLarge,
+        Unauthorized,
+        UnknownMessage,
+        UnknownRoute,
+        UnknownThing,
+        Unreachable,
+        VersionConflict,
+    )
+    from penstock.model.message import Event, Labels, Message, OnConflict
+    from penstock.model.outcome import Dead, Delivered, Receipt, Retry
+    from penstock.model.state import State
+    from penstock.sdk.asked import draft
+    from penstock.sdk.async_client import AsyncClient
+    from penstock.sdk.client import Client
+    from penstock.sdk.embedded import Engine
+    from penstock.sdk.embedded import open_engine as open  # noqa: A004 - penstock.open(…) it is
+    from penstock.settings import RouteSettings
+
+_HOMES = {
+    "penstock.model.draft": ("Draft",),
+    "penstock.model.errors": (
+        "AlreadyReleased",
+        "ConfigError",
+        "Forbidden",
+        "InvalidMessage",
+        "Malformed",
+        "Overloaded",
+        "PenstockError",
+        "ServerFault",
+        "StoreCorrupt",
+        "StoreUnavailable",
+        "TooLarge",
+        "Unauthorized",
+        "UnknownMessage",
+        "UnknownRoute",
+        "UnknownThing",
+        "Unreachable",
+        "VersionConflict",
+    ),
+    "penstock.model.message": ("Event", "Labels", "Message", "OnConflict"),
+    "penstock.model.outcome": ("Dead", "Delivered", "Receipt", "Retry"),
+    "penstock.model.state": ("State",),
+    "penstock.sdk.asked": ("draft",),
+    "penstock.sdk.async_client": ("AsyncClient",),
+    "penstock.sdk.client": ("Client",),
+    "penstock.sdk.embedded": ("Engine", "open"),
+    "penstock.settings": ("RouteSettings",),
+}
+"""Where each public name lives: imported when it is first asked for, since a command line or a
+client must not pay for pydantic and a worker, nor a worker for httpx."""
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    module = _HOME_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value: object = getattr(import_module(module), "open_engine" if name == "open" else name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "AlreadyReleased",
+    "AsyncClient",
+    "Client",
     "ConfigError",
     "Dead",
     "Delivered",
@@ -45,6 +105,7 @@ __all__ = [
     "Receipt",
     "Retry",
     "RouteSettings",
+    "ServerFault",
     "State",
     "StoreCorrupt",
     "StoreUnavailable",
@@ -53,7 +114,9 @@ __all__ = [
     "UnknownMessage",
     "UnknownRoute",
     "UnknownThing",
+    "Unreachable",
     "VersionConflict",
+    "__version__",
     "draft",
     "open",
 ]

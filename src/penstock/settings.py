@@ -1,36 +1,36 @@
 """Settings: one frozen tree, read once from TOML, the environment (PENSTOCK_*) and .env.
 
 Precedence, strongest first: arguments, environment, .env, TOML file, defaults. Nested names are
-joined by two underscores: PENSTOCK_API__HTTP=127.0.0.1:9000.
+joined by two underscores: PENSTOCK_API__HTTP=127.0.0.1:9000. Where each value came from is known
+(`penstock.settings_origin`), so that an error can say it.
 """
 
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic import ValidationError as PydanticError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
 
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.route import Backoff, Route, is_route_name, parse_backoff
 from penstock.model.times import parse_duration
 from penstock.ports.sink import SinkOptions
+from penstock.settings_origin import Read, read_layers
 
 DEFAULT_FILE = Path("penstock.toml")
+"""Read when it is there and no other file is named."""
 
 
-def _millis(value: Any) -> Any:
+def millis(value: Any) -> Any:
+    """A duration as people write it → milliseconds."""
     try:
-        return parse_duration(value) if isinstance(value, str | float | int) else value
+        timed = isinstance(value, str | float | int) and not isinstance(value, bool)
+        return parse_duration(value) if timed else value
     except PenstockError as exc:
         raise ValueError(exc.message.partition(": ")[2]) from exc
 
@@ -44,14 +44,22 @@ def _backoff(value: Any) -> Any:
 
 def _host_port(value: str) -> str:
     host, _, port = value.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError('must be "host:port", such as "127.0.0.1:8700"')
     return value
 
 
-Millis = Annotated[int, BeforeValidator(_millis)]
+def _listed(value: Any) -> Any:
+    """The environment knows only text: "a,b" is a list there."""
+    if isinstance(value, str):
+        return [item.strip() for item in value.split(",") if item.strip()]
+    return value
+
+
+Millis = Annotated[int, BeforeValidator(millis)]
 """A duration: seconds, or "1500ms" "90s" "15m" "2h" "3d"."""
 HostPort = Annotated[str, AfterValidator(_host_port)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class _Part(BaseModel):
@@ -68,6 +76,7 @@ class TokenSettings(_Part):
 
 
 def _tokens(value: Any) -> Any:
+    value = _listed(value)
     if isinstance(value, list | tuple):
         return [{"secret": item} if isinstance(item, str) else item for item in value]
     return value
@@ -120,7 +129,7 @@ class RouteSettings(_Part):
     """Signs webhooks (Standard Webhooks, whsec_…)."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Sent with every message of the route."""
-    topics: tuple[str, ...] = ()
+    topics: Texts = ()
     """Patterns of destinations a message may choose by itself."""
 
     def as_sink_options(self, name: str) -> SinkOptions:
@@ -164,17 +173,8 @@ class LogSettings(_Part):
     """Also into this file, rotated."""
 
 
-class Settings(BaseSettings):
+class Settings(_Part):
     """Everything that can be set."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="PENSTOCK_",
-        env_nested_delimiter="__",
-        env_file=".env",
-        env_file_encoding="utf-8",
-        frozen=True,
-        extra="forbid",
-    )
 
     store: str = "sqlite:///penstock.db"
     """Where messages are held."""
@@ -188,78 +188,93 @@ class Settings(BaseSettings):
         """The configured routes; `default` always exists."""
         return {DEFAULT_ROUTE: RouteSettings(), **self.routes}
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        del file_secret_settings  # secrets come from the environment or .env
-        toml = TomlConfigSettingsSource(settings_cls)
-        return init_settings, env_settings, dotenv_settings, toml
-
 
 def load(config: Path | None = None, **overrides: Any) -> Settings:
     """Read everything once; ConfigError says what is wrong, where, and what would be right."""
+    return load_with_origins(config, **overrides)[0]
+
+
+def load_with_origins(config: Path | None = None, **overrides: Any) -> tuple[Settings, Read]:
+    """The settings, and what was read and from where."""
     if config is None and DEFAULT_FILE.exists():
         config = DEFAULT_FILE
-    if config is not None and not config.is_file():
-        raise ConfigError(f"config file {config} does not exist")
-
-    class FromFile(Settings):
-        model_config = SettingsConfigDict(toml_file=config)
-
-    return _build(FromFile, config, overrides)
+    read = read_layers(config, frozenset(Settings.model_fields), overrides)
+    return _build(read), read
 
 
 def given(**values: Any) -> Settings:
     """Settings from these values alone: a library must not read files nobody named."""
-    return _build(_Given, None, values)
+    return _build(Read(values))
 
 
-class _Given(Settings):
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
-        init_settings: PydanticBaseSettingsSource,
-        *others: PydanticBaseSettingsSource,  # noqa: ARG003
-        **more: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
-
-
-def _build(kind: type[Settings], config: Path | None, values: dict[str, Any]) -> Settings:
+def _build(read: Read) -> Settings:
+    problems = list(read.problems)
+    settings = None
     try:
-        settings = kind(**values)
+        settings = Settings(**read.values)
     except PydanticError as exc:
-        raise ConfigError(_explain(exc, config)) from exc
-    except (ValueError, OSError) as exc:
-        raise ConfigError(f"{config or 'settings'}: {exc}") from exc
-    for name in settings.routes:
-        if not is_route_name(name):
-            raise ConfigError(f"routes.{name}: a route's name is letters, digits, _ . and -")
+        problems += _explain(exc, read)
+    for name in read.values.get("routes") or ():
+        if not is_route_name(str(name)):
+            problems.append(f"routes.{name}: a route's name is letters, digits, _ . and -")
+    if settings is None or problems:
+        raise ConfigError("bad settings:\n  " + "\n  ".join(problems))
     return settings
 
 
-def _explain(exc: PydanticError, config: Path | None) -> str:
+def _explain(exc: PydanticError, read: Read) -> list[str]:
     lines = []
     for error in exc.errors(include_input=False, include_url=False):
-        where = ".".join(str(part) for part in error["loc"])
+        path = tuple(str(part) for part in error["loc"])
         reason = error["msg"].removeprefix("Value error, ")
+        reason = reason[:1].lower() + reason[1:]
         if error["type"] == "extra_forbidden":
-            reason = "no such setting"
-        lines.append(f"{where}: {reason}")
-    source = f" in {config}" if config else ""
-    return f"bad settings{source}:\n  " + "\n  ".join(lines)
+            reason = "no such setting" + _did_you_mean(path)
+        origin = read.origin(path)
+        lines.append(f"{'.'.join(path)}: {reason}{f' ({origin})' if origin else ''}")
+    return lines
 
 
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+def _did_you_mean(path: tuple[str, ...]) -> str:
+    kind = section(path[:-1])
+    known = list(kind.model_fields) if kind is not None else []
+    close = get_close_matches(path[-1].lower(), known, n=1)
+    if close:
+        return f"; did you mean {'.'.join((*path[:-1], close[0]))}?"
+    return f"; known here: {', '.join(known)}" if known else ""
+
+
+def section(path: tuple[str, ...]) -> type[BaseModel] | None:
+    """The part of the tree that has the settings below `path`."""
+    if not path:
+        return Settings
+    if path[0] == "routes":
+        return RouteSettings if len(path) == 2 else None
+    if path[:2] == ("api", "tokens"):
+        return TokenSettings
+    field = Settings.model_fields.get(path[0])
+    kind = None if field is None else field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+_CREDENTIALS = re.compile(r"(?<=://)(?:[^/?#\s]*|[^/?#\s@]*:(?!\d+(?:/|$))[^\s@]*)@")
+_SECRET_NAME = re.compile(
+    r"pass|pwd|secret|token|credential|auth|cookie|^key$|^sig$|signature|signing"
+    r"|(?:api|access|account|private|shared|subscription)[_.-]?key",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(r"(?<=[?&;])([^=&;#\s]+)=[^&;#\s]*")
 
 
 def redact(url: str) -> str:
-    """A URL without its user and password."""
-    return _CREDENTIALS.sub("***@", url)
+    """A URL without its user, its password and whatever its query says in secret."""
+    return _QUERY.sub(_redact_pair, _CREDENTIALS.sub("***@", url))
+
+
+def _redact_pair(pair: re.Match[str]) -> str:
+    return f"{pair[1]}=***" if names_secret(pair[1]) else pair[0]
+
+
+def names_secret(name: str) -> bool:
+    """Whether the value of a setting, header or parameter so called is not for every eye."""
+    return _SECRET_NAME.search(name) is not None

@@ -16,15 +16,19 @@ from urllib.parse import urlsplit
 from penstock.flow.control import Control
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
+from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.model.route import Route
 from penstock.ports.sink import Sink
 from penstock.ports.store import MessageStore
-from penstock.settings import RouteSettings, Settings
+from penstock.settings import RouteSettings, Settings, redact
+from penstock.version import __version__
 
 STORES = {
-    # scheme: (module with `async def open_store(url, **options) -> MessageStore`, extra)
+    # scheme: (module, extra). A module has `async def open_store(url, **options) -> MessageStore`
+    # and `def nothing_to_read(url) -> str | None`, which checks the URL and says why a look into
+    # the store would find nothing but a store made by looking.
     "sqlite": ("penstock.stores.sqlite", None),
 }
 SINKS = {
@@ -46,6 +50,13 @@ class Parts:
     intake: Intake
     control: Control
     routes: Mapping[str, Route]
+    any_route: bool = False
+    """Names that are not configured are accepted too, for another process to serve."""
+
+    def status(self, worker: Worker | None = None) -> Status:
+        """How things stand, with the routes of these settings."""
+        sinks = {name: redact(route.sink) for name, route in self.settings.all_routes().items()}
+        return Status(self.store, self.observer, sinks, version=__version__, worker=worker)
 
 
 async def open_store(settings: Settings) -> MessageStore:
@@ -57,6 +68,30 @@ async def open_store(settings: Settings) -> MessageStore:
         retention_count=settings.limits.retention_count,
     )
     return store
+
+
+def nothing_to_read(settings: Settings) -> str | None:
+    """Why only a command that writes may open this store now; None: it may be read."""
+    driver = _driver(STORES, settings.store, "store")
+    reason: str | None = driver.nothing_to_read(settings.store)
+    return reason
+
+
+async def driver_problems(settings: Settings) -> list[str]:
+    """What is wrong with the addresses of the store and the sinks; reaches and makes nothing."""
+    problems: list[str] = []
+    try:
+        nothing_to_read(settings)
+    except ConfigError as exc:
+        problems.append(exc.message)
+    for name, options in settings.all_routes().items():
+        try:
+            sink = await open_sink(name, options)
+        except ConfigError as exc:
+            problems.append(exc.message)
+        else:
+            await sink.close()
+    return problems
 
 
 async def open_sink(name: str, options: RouteSettings) -> Sink:
@@ -91,7 +126,7 @@ async def open_parts(
             max_delay=settings.limits.max_delay,
         )
         stack.push_async_callback(intake.drain)
-        yield Parts(settings, store, observer, intake, Control(store, observer), routes)
+        yield Parts(settings, store, observer, intake, Control(store, observer), routes, any_route)
 
 
 @asynccontextmanager

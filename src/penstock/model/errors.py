@@ -15,6 +15,8 @@ PenstockError
 ├── StoreUnavailable      503  the store is away; nothing was accepted
 ├── SinkUnavailable       503  the other side of a route cannot be reached
 ├── StoreCorrupt          500  the store answered nonsense
+├── Unreachable           (client) no server answered at its address
+├── ServerFault           (client) a server answered what it should not
 └── ConfigError           exit 2  settings that cannot work
 
 Each carries a stable `code`, a message for people and, where it fits, the `field`.
@@ -151,6 +153,22 @@ class StoreCorrupt(PenstockError):
     """The store's content is not what Penstock wrote."""
 
     code = "store_corrupt"
+
+
+class Unreachable(PenstockError):
+    """No server answered; what was asked may or may not have happened, and may be asked again."""
+
+    code = "unreachable"
+
+
+class ServerFault(PenstockError):
+    """The server failed, or what answered is not Penstock; `status` is the HTTP status."""
+
+    code = "server_fault"
+
+    def __init__(self, message: str, *, status: int, field: str | None = None) -> None:
+        super().__init__(message, field=field)
+        self.status = status
 
 
 class ConfigError(PenstockError):

@@ -9,7 +9,7 @@ the executable form of this file.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from penstock.model.clock import Clock
 from penstock.model.message import Event, Message, NewMessage
@@ -106,3 +106,12 @@ class MessageStore(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class SelfChecking(Protocol):
+    """A store that can look itself over on demand; not every one has anything to look at."""
+
+    async def integrity(self) -> None:
+        """Read everything that is kept; StoreCorrupt says what is wrong with it."""
+        ...

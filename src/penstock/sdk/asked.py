@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -10,7 +11,7 @@ import msgspec
 
 from penstock.model.change import Change
 from penstock.model.draft import Draft, wire_error
-from penstock.model.errors import InvalidMessage
+from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
 from penstock.model.query import Filter
 from penstock.model.state import State
@@ -21,9 +22,15 @@ Moment: TypeAlias = datetime | str
 Delay: TypeAlias = timedelta | float | str
 """A timedelta, seconds, or text such as "15m"."""
 LabelsLike: TypeAlias = Labels | Mapping[str, Any]
+MessageLike: TypeAlias = Draft | Mapping[str, Any]
+"""A draft, or the arguments of one: {"payload": …, "route": …, "delay": …}."""
+
+MAX_PAGE = 1_000
+"""Messages of one page at most."""
 
 _encode = msgspec.json.Encoder().encode
 _BYTES = (bytes, bytearray, memoryview)
+_FIELDS = frozenset(Draft.__struct_fields__) - {"payload_base64"}
 
 
 def draft(
@@ -59,6 +66,19 @@ def draft(
         topic=topic,
         on_conflict=_conflict(on_conflict),
     )
+
+
+def drafted(message: MessageLike) -> Draft | PenstockError:
+    """A message of a batch, or what is wrong with it: a bad one must not hold back the good."""
+    if isinstance(message, Draft):
+        return message
+    unknown = set(message) - _FIELDS
+    if unknown:
+        return InvalidMessage(str(min(unknown, key=str)), "no such field of a message")
+    try:
+        return draft(**message)
+    except PenstockError as exc:
+        return exc
 
 
 def change_of(
@@ -111,6 +131,12 @@ def filter_of(
     )
 
 
+def page_size(limit: int) -> int:
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidMessage("limit", f"must be 1-{MAX_PAGE}")
+    return limit
+
+
 def _body(payload: object, content_type: str | None) -> tuple[bytes, str | None]:
     if isinstance(payload, _BYTES):
         return bytes(payload), content_type or "application/octet-stream"
@@ -133,7 +159,11 @@ def moment_text(value: Moment, field: str) -> str:
 
 
 def delay_value(value: Delay) -> float | str:
-    return value / timedelta(seconds=1) if isinstance(value, timedelta) else value
+    if isinstance(value, timedelta):
+        return value / timedelta(seconds=1)
+    if isinstance(value, float) and not math.isfinite(value):  # JSON would say null: now
+        raise InvalidMessage("delay", "must be a finite number of seconds, not negative")
+    return value
 
 
 def labels_value(value: LabelsLike) -> Labels:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any, TypeAlias, Unpack
 
-import msgspec
-
+from penstock.flow.control import BulkResult
+from penstock.flow.status import Readiness, RouteStatus, Stats
 from penstock.model.change import check_change
 from penstock.model.draft import Draft
-from penstock.model.errors import PenstockError
+from penstock.model.errors import InvalidMessage, PenstockError, UnknownThing
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.query import decode_cursor, encode_cursor
-from penstock.model.state import State
+from penstock.model.rate import parse_rate
+from penstock.model.route import is_route_name
 from penstock.ports.sink import Sink
-from penstock.sdk.asked import (
-    Delay,
-    LabelsLike,
-    Moment,
-    change_of,
-    draft,
-    filter_of,
-)
-from penstock.sdk.fields import MessageFields
+from penstock.sdk.asked import MessageLike, change_of, draft, drafted, filter_of, page_size
+from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
 from penstock.settings import RouteSettings, given
 from penstock.wiring import Parts, handler_sink, open_parts, open_worker
 
@@ -81,21 +77,27 @@ class Engine:
     def __init__(self, parts: Parts, handlers: Mapping[str, Sink]) -> None:
         self._parts = parts
         self._handlers = handlers
+        self._status = parts.status()
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
         return await self._parts.intake.schedule_one(draft(payload, **fields))
 
-    async def schedule_many(
-        self, messages: Iterable[Mapping[str, Any] | Draft]
-    ) -> list[Receipt | PenstockError]:
+    async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
-        drafts = [item if isinstance(item, Draft) else draft(**item) for item in messages]
-        outcomes: list[Receipt | PenstockError] = []
+        return [outcome async for outcome in self.schedule_stream(messages)]
+
+    async def schedule_stream(
+        self, messages: Iterable[MessageLike]
+    ) -> AsyncIterator[Receipt | PenstockError]:
+        """Keep any number in constant memory: outcomes come as the messages are durable."""
         size = self._parts.settings.worker.batch_size
-        for start in range(0, len(drafts), size):
-            outcomes += await self._parts.intake.schedule(drafts[start : start + size])
-        return outcomes
+        following = iter(messages)
+        while items := [drafted(item) for item in islice(following, size)]:
+            drafts = [item for item in items if isinstance(item, Draft)]
+            outcomes = iter(await self._parts.intake.schedule(drafts))
+            for item in items:
+                yield next(outcomes) if isinstance(item, Draft) else item
 
     async def get(self, message_id: str) -> Message:
         """The message as it is now; UnknownMessage if there is none."""
@@ -106,20 +108,11 @@ class Engine:
         return (await self._parts.control.get(message_id))[1]
 
     async def list(
-        self,
-        *,
-        state: State | str | None = None,
-        route: str | None = None,
-        key: str | None = None,
-        due_from: Moment | None = None,
-        due_to: Moment | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> tuple[list[Message], str | None]:
+        self, *, cursor: str | None = None, limit: int = 100, **where: Unpack[FilterFields]
+    ) -> tuple[builtins.list[Message], str | None]:
         """A page in order of due, and the cursor of the next one (None: the last)."""
-        where = filter_of(state=state, route=route, key=key, due_from=due_from, due_to=due_to)
         after = None if cursor is None else decode_cursor(cursor)
-        page = await self._parts.control.search(where, after, limit)
+        page = await self._parts.control.search(filter_of(**where), after, page_size(limit))
         return page.items, None if page.next is None else encode_cursor(page.next)
 
     async def cancel(self, message_id: str, *, version: int | None = None) -> Message:
@@ -127,44 +120,60 @@ class Engine:
         return await self._parts.control.cancel(message_id, version)
 
     async def reschedule(
-        self,
-        message_id: str,
-        *,
-        at: Moment | None = None,
-        delay: Delay | None = None,
-        payload: object = msgspec.UNSET,
-        headers: Mapping[str, str] | None = None,
-        expires: Moment | None = None,
-        priority: int | None = None,
-        labels: LabelsLike | None = None,
-        version: int | None = None,
+        self, message_id: str, *, version: int | None = None, **change: Unpack[ChangeFields]
     ) -> Message:
         """Change when it goes out, or what it says, while it is still waiting."""
-        change = change_of(
-            at=at,
-            delay=delay,
-            payload=payload,
-            headers=headers,
-            expires=expires,
-            priority=priority,
-            labels=labels,
-        )
         now = self._parts.store.clock.now()
         limit = self._parts.settings.limits.max_payload
         return await self._parts.control.reschedule(
-            check_change(message_id, change, now, version=version, max_payload=limit)
+            check_change(message_id, change_of(**change), now, version=version, max_payload=limit)
         )
 
     async def release(self, message_id: str, *, version: int | None = None) -> Message:
         """Make it due now."""
         return await self._parts.control.release(message_id, version)
 
+    async def cancel_where(
+        self, *, dry_run: bool = False, **where: Unpack[FilterFields]
+    ) -> BulkResult:
+        """Cancel everything scheduled that matches; `dry_run` only counts."""
+        return await self._parts.control.cancel_where(filter_of(**where), dry_run=dry_run)
+
+    async def redrive(
+        self, *, rate: str | None = None, dry_run: bool = False, **where: Unpack[FilterFields]
+    ) -> BulkResult:
+        """Send the dead that match once more; `rate` paces them ("100/s")."""
+        return await self._parts.control.redrive_where(
+            filter_of(**where), rate=None if rate is None else parse_rate(rate), dry_run=dry_run
+        )
+
+    async def routes(self) -> builtins.list[RouteStatus]:
+        """Every route, with what the store holds for it."""
+        return await self._status.routes()
+
     async def pause(self, route: str) -> None:
         """Hold everything of a route, in every process."""
-        await self._parts.control.pause(route, True)
+        await self._pause(route, True)
 
     async def resume(self, route: str) -> None:
-        await self._parts.control.pause(route, False)
+        """Let a paused route go on."""
+        await self._pause(route, False)
+
+    async def stats(self) -> Stats:
+        """What the store holds, and what this process did."""
+        return await self._status.stats()
+
+    async def health(self) -> Readiness:
+        """Whether messages can be taken now."""
+        return await self._status.readiness()
+
+    async def _pause(self, route: str, paused: bool) -> None:
+        if self._parts.any_route:
+            if not is_route_name(route):
+                raise InvalidMessage("route", "must be 1-100 letters, digits, _ . or -")
+        elif route not in {status.name for status in await self._status.routes()}:
+            raise UnknownThing(f"no route named {route[:100]!r}", field="route")
+        await self._parts.control.pause(route, paused)
 
     async def run(self) -> None:
         """Release messages here until cancelled; for programs that only work."""

@@ -1,4 +1,4 @@
-"""The fields of a message as keyword arguments, in one place for every verb that takes them."""
+"""Keyword arguments of the verbs, in one place for the engine and both clients."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from penstock.model.message import OnConflict
+from penstock.model.state import State
 from penstock.sdk.asked import Delay, LabelsLike, Moment
 
 
 class MessageFields(TypedDict, total=False):
+    """What a message can have besides its payload."""
+
     route: str
     at: Moment | None
     delay: Delay | None
@@ -22,3 +25,26 @@ class MessageFields(TypedDict, total=False):
     topic: str | None
     content_type: str | None
     on_conflict: OnConflict | str
+
+
+class ChangeFields(TypedDict, total=False):
+    """What can be changed of a message that is waiting."""
+
+    at: Moment | None
+    delay: Delay | None
+    payload: object
+    headers: Mapping[str, str] | None
+    expires: Moment | None
+    priority: int | None
+    labels: LabelsLike | None
+
+
+class FilterFields(TypedDict, total=False):
+    """Which messages: all that are given must match. From `due_from` until before `due_to`."""
+
+    state: State | str | None
+    route: str | None
+    key: str | None
+    due_from: Moment | None
+    due_to: Moment | None
+    error: str | None

@@ -9,7 +9,7 @@ from penstock.stores.sqlite.schema import connect, prepare
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore", "open_store"]
+__all__ = ["SqliteStore", "nothing_to_read", "open_store"]
 
 
 async def open_store(
@@ -39,3 +39,11 @@ async def open_store(
         retention=retention,
         retention_count=retention_count,
     )
+
+
+def nothing_to_read(url: str) -> str | None:
+    """Why opening this to look at it would only make an empty store; None: there is one."""
+    path = parse_address(url).path
+    if path is None:
+        return "a store in memory is seen only by the process that made it"
+    return None if path.exists() else f"the store {path} does not exist"

@@ -1,0 +1,82 @@
+"""Settings: check them, and show what is in force and why."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import show
+from penstock.cli.session import Session, command, group
+from penstock.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.settings import Settings
+
+app = typer.Typer(no_args_is_help=True)
+group(app, "Settings: check, show.")
+
+
+@command(app)
+def check(
+    session: Session,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="As `serve --insecure`: an open bind is meant.")
+    ] = False,
+) -> None:
+    """Check every setting, that each sink and the store have a driver, and that a server may start.
+
+    Nothing is connected to and nothing is made. Exit 2 lists every problem.
+
+    \b
+    Examples:
+      penstock config check --config penstock.toml
+    """
+    settings = session.settings()
+    problems = _problems(settings, insecure=insecure)
+    if problems:
+        raise ConfigError("bad settings:\n  " + "\n  ".join(problems))
+    routes = sorted(settings.all_routes())
+    if session.json:
+        show.as_json({"status": "ok", "routes": routes})
+    else:
+        show.as_text(f"settings are good; routes: {', '.join(routes)}")
+
+
+@command(app, name="show")
+def show_(session: Session) -> None:
+    """Show the settings in force and where each came from; secrets are left out.
+
+    \b
+    Examples:
+      penstock config show
+    """
+    from penstock.cli.config_text import rows
+    from penstock.settings import load_with_origins
+
+    settings, read = load_with_origins(session.config)
+    shown = rows(settings, read)
+    if session.json:
+        show.as_json({path: {"value": value, "from": origin} for path, value, origin in shown})
+    else:
+        show.table(("setting", "value", "from"), [(p, _text(v), o) for p, v, o in shown])
+
+
+def _problems(settings: Settings, *, insecure: bool) -> list[str]:
+    from penstock.wiring import driver_problems
+
+    problems = asyncio.run(driver_problems(settings))
+    from penstock.api.http.auth import Guard
+
+    try:
+        Guard(settings.api, insecure=insecure)
+    except ConfigError as exc:
+        problems.append(exc.message)
+    return problems
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else str(value)

@@ -1,0 +1,125 @@
+"""One process: parts opened, one signal handler, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.cli import show
+from penstock.settings import Settings
+from penstock.telemetry.logs import setup_logging
+from penstock.telemetry.rates import Rates
+from penstock.wiring import Parts, open_parts, open_worker
+
+if TYPE_CHECKING:
+    from penstock.api.http.server import HttpServer
+
+log = logging.getLogger("penstock.process")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+JSON = "-H 'content-type: application/json'"
+TOKEN = '-H "authorization: Bearer $PENSTOCK_TOKEN" '
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What this process does."""
+
+    api: bool
+    worker: bool
+    insecure: bool = False
+
+
+def run_process(settings: Settings, roles: Roles, *, json: bool = False) -> None:
+    """Until SIGINT or SIGTERM: then stop claiming and accepting, finish what is in flight.
+
+    A second signal ends it at once; what was acknowledged is in the store either way.
+    """
+    logs = settings.log
+    handler = setup_logging(logs.level, logs.format, logs.file)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_run(settings, roles, json=json))
+    finally:
+        handler.close()
+
+
+async def _run(settings: Settings, roles: Roles, *, json: bool) -> None:
+    stopping = asyncio.Event()
+    _on_signals(stopping)
+    async with AsyncExitStack() as stack:
+        parts = await stack.enter_async_context(open_parts(settings))
+        worker = await stack.enter_async_context(open_worker(parts)) if roles.worker else None
+        server: HttpServer | None = None
+        if roles.api:
+            from penstock.api.http.server import HttpServer
+
+            server = HttpServer(parts, worker, insecure=roles.insecure)
+            server.bind()  # before anything is claimed: a port that is taken stops it here
+        async with asyncio.TaskGroup() as group:
+            if worker is not None:
+                group.create_task(worker.run())
+                rates = group.create_task(Rates(parts.observer, parts.store.clock).run())
+            if server is not None:
+                group.create_task(server.run())
+            _announce(server, parts, roles, json=json)
+            await stopping.wait()
+            log.info("stopping: no more is claimed or accepted, what is in flight is finished")
+            if server is not None:
+                server.stop()
+            if worker is not None:
+                worker.stop()
+                rates.cancel()
+    log.info("stopped")
+
+
+def _on_signals(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def asked(number: signal.Signals) -> None:
+        if not stopping.is_set():
+            stopping.set()
+            return
+        log.warning("stopping at once")
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, asked, number)
+
+
+def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bool) -> None:
+    """Tell people where it is and what to try; on stdout, since logs are on stderr."""
+    store, secured = parts.store.name, bool(parts.settings.api.tokens)
+    url = None if server is None else server.url
+    if json:
+        show.as_json({"event": "started", "url": url, "store": store, "worker": roles.worker})
+        return
+    lines = [f"Penstock holds messages in {store}"]
+    if url is not None:
+        body = '{"payload": {"hello": "later"}, "delay": "5s"}'
+        lines += [
+            f"  dashboard  {url}/",
+            f"  API docs   {url}/docs",
+            f"  try it     curl -s {url}/v1/messages {TOKEN if secured else ''}{JSON} -d '{body}'",
+        ]
+    if not roles.worker:
+        lines.append("  no worker here: start one with `penstock worker`")
+    show.as_text(*lines)
+    sys.stdout.flush()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

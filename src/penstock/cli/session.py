@@ -1,0 +1,229 @@
+"""What every command shares: its common options, what it acts on, and how it fails.
+
+Common options stand before or after the command, as people type them:
+`penstock --json list` and `penstock list --json` are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json as jsonlib
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from penstock.model.errors import (
+    ConfigError,
+    InvalidMessage,
+    Malformed,
+    PenstockError,
+    TooLarge,
+    UnknownThing,
+)
+
+if TYPE_CHECKING:
+    from penstock.sdk.async_client import AsyncClient
+    from penstock.sdk.embedded import Engine
+    from penstock.settings import Settings
+    from penstock.wiring import Parts
+
+    Verbs: TypeAlias = Engine | AsyncClient
+
+FAILED = 1
+BAD_USAGE = 2
+_USAGE = (ConfigError, InvalidMessage, Malformed, TooLarge)
+_PANEL = "Common options"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One call of the command line."""
+
+    config: Path | None = None
+    json: bool = False
+    url: str | None = None
+    token: str | None = None
+
+    def settings(self, **overrides: Any) -> Settings:
+        from penstock.settings import load
+
+        return load(self.config, **overrides)
+
+    @asynccontextmanager
+    async def verbs(
+        self, *, creates: bool = False, progress: Callable[[int], None] | None = None
+    ) -> AsyncIterator[Verbs]:
+        """The server at --url, or else the store of the config.
+
+        Only a command that `creates` may make a store that is not there. `progress` is told how
+        many messages a bulk change has changed more, where that can be known while it runs.
+        """
+        if self.url is not None:
+            from penstock.sdk.async_client import AsyncClient
+
+            async with AsyncClient(self.url, token=self.token, retries=2) as client:
+                yield client
+            return
+        from penstock.sdk.embedded import Engine
+
+        async with self.parts(creates=creates) as parts:
+            if progress is not None:
+                parts.observer.listen(lambda _stage, _route, number: progress(number))
+            yield Engine(parts, {})
+
+    @asynccontextmanager
+    async def parts(self, *, creates: bool = False) -> AsyncIterator[Parts]:
+        """The store of the config, opened here."""
+        from penstock.wiring import nothing_to_read, open_parts
+
+        settings = self.settings()
+        missing = None if creates else nothing_to_read(settings)
+        if missing is not None:
+            raise UnknownThing(
+                f"nothing to read: {missing}. Schedule something first, name another store"
+                " with --config or PENSTOCK_STORE, or a running server with --url"
+            )
+        async with open_parts(settings) as parts:
+            yield parts
+
+    @contextmanager
+    def failing_clearly(self) -> Iterator[None]:
+        """PenstockError → one sentence on stderr and an exit code; never a traceback."""
+        try:
+            yield
+        except* PenstockError as group:
+            exc = _first(group)
+            print(self.told(exc), file=sys.stderr)
+            raise typer.Exit(BAD_USAGE if isinstance(exc, _USAGE) else FAILED) from None
+
+    def told(self, exc: PenstockError) -> str:
+        if not self.json:
+            return f"penstock: {exc.message}"
+        error = {"code": exc.code, "message": exc.message, "field": exc.field}
+        return jsonlib.dumps({"error": error}, ensure_ascii=False)
+
+
+def _first(group: BaseExceptionGroup[PenstockError]) -> PenstockError:
+    """Parts that run side by side fail as a group; the first reason is the one to tell."""
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Settings file [default: penstock.toml if it is there; env PENSTOCK_CONFIG].",
+        rich_help_panel=_PANEL,
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="JSON for machines.", rich_help_panel=_PANEL)
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Act on a running server, not on the store itself [env PENSTOCK_URL].",
+        rich_help_panel=_PANEL,
+    ),
+]
+TokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TEXT",
+        help="Bearer token for --url [env PENSTOCK_TOKEN].",
+        rich_help_panel=_PANEL,
+    ),
+]
+_LOCAL: dict[str, tuple[Any, object]] = {
+    "config": (ConfigOption, None),
+    "json": (JsonOption, False),
+}
+_REMOTE: dict[str, tuple[Any, object]] = {
+    "url": (UrlOption, None),
+    "token": (TokenOption, None),
+}
+
+
+def command(
+    app: typer.Typer, name: str | None = None, *, remote: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function that takes a Session first; `remote`: it can act through --url."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        common = _LOCAL | (_REMOTE if remote else {})
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+
+        def run(ctx: typer.Context, **values: Any) -> None:
+            session = _session(ctx, {name: values.pop(name) for name in common})
+            with session.failing_clearly():
+                result = function(session, **values)
+                if inspect.iscoroutine(result):
+                    asyncio.run(result)
+
+        _sign(run, own, common, function)
+        app.command(name or function.__name__.rstrip("_"))(run)
+        return function
+
+    return register
+
+
+def group(app: typer.Typer, help_text: str) -> None:
+    """Let the common options stand before the command too."""
+
+    def before(ctx: typer.Context, **values: Any) -> None:
+        ctx.obj = {**(ctx.obj or {}), **{name: v for name, v in values.items() if v}}
+
+    _sign(before, [], _LOCAL | _REMOTE, before)
+    before.__doc__ = help_text
+    app.callback()(before)
+
+
+def _sign(
+    run: Callable[..., None],
+    own: list[inspect.Parameter],
+    common: dict[str, tuple[Any, object]],
+    like: Callable[..., Any],
+) -> None:
+    """Show typer the parameters it is to read."""
+    ctx = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    shared = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+        for name, (annotation, default) in common.items()
+    ]
+    parameters = [
+        ctx,
+        *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own),
+        *shared,
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    run.__doc__ = like.__doc__
+    run.__name__ = like.__name__
+
+
+def _session(ctx: typer.Context, values: dict[str, Any]) -> Session:
+    """After the command wins over before it, and that over the environment."""
+    from penstock.settings_origin import client_value
+
+    merged = {**(ctx.obj or {}), **{name: value for name, value in values.items() if value}}
+    config = merged.get("config") or client_value("config")
+    url = merged.get("url") or (client_value("url") if "url" in values else None)
+    return Session(
+        config=None if config is None else Path(config),
+        json=bool(merged.get("json")),
+        url=url,
+        token=merged.get("token") or client_value("token"),
+    )

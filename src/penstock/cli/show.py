@@ -1,0 +1,177 @@
+"""Output: tables for people, the JSON of the HTTP API for machines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.flow.control import BulkResult
+from penstock.model.message import Event, Message
+from penstock.model.times import format_moment
+from penstock.model.view import message_out
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+WIDE = 400
+"""Columns where there is no terminal: nothing is cut for `grep`."""
+_encode = msgspec.json.Encoder().encode
+
+
+def as_json(value: object) -> None:
+    """One line of JSON on stdout."""
+    sys.stdout.buffer.write(_encode(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def as_text(*lines: str) -> None:
+    for line in lines:
+        print(printable(line))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
+    """A table on stdout; columns whose heading starts with > are numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        drawn.add_column(
+            heading.removeprefix(">"),
+            justify="right" if heading.startswith(">") else "left",
+            overflow="fold",
+        )
+    for row in rows:
+        drawn.add_row(*(Text(printable(cell or "")) for cell in row))
+    _print(drawn)
+
+
+def message(shown: Message, timeline: list[Event]) -> None:
+    """A message and what happened to it."""
+    facts = [(name, value) for name, value in _facts(shown) if value]
+    width = max(len(name) for name, _ in facts)
+    as_text(*(f"{name:<{width}}  {value}" for name, value in facts))
+    if timeline:
+        as_text("")
+        table(
+            ("when", "what", ">attempt", "detail"),
+            [
+                (
+                    format_moment(event.at),
+                    event.event,
+                    None if event.attempt is None else str(event.attempt),
+                    event.detail,
+                )
+                for event in timeline
+            ],
+        )
+
+
+def messages(items: Iterable[Message]) -> None:
+    table(
+        ("id", "route", "state", "due", ">prio", ">attempt", "key", "last error"),
+        [
+            (
+                item.id,
+                item.route,
+                item.state,
+                format_moment(item.due),
+                str(item.priority),
+                str(item.attempt),
+                "" if item.key == item.id else item.key,
+                item.last_error,
+            )
+            for item in items
+        ],
+    )
+
+
+def message_json(shown: Message, timeline: list[Event] | None = None) -> None:
+    as_json(message_out(shown, timeline))
+
+
+def bulk(result: BulkResult, done: str, *, as_json: bool, dry_run: bool) -> None:
+    """How many a bulk change matched, and of how many it was done."""
+    if as_json:
+        sys.stdout.buffer.write(_encode(result) + b"\n")
+    elif dry_run:
+        as_text(f"{result.matched:,} would be {done}")
+    else:
+        as_text(f"{result.done:,} of {result.matched:,} {done}")
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Progress]:
+    """A moving count on stderr while something long is under way; silent where nobody looks."""
+    if not sys.stderr.isatty():
+        yield Progress(None, what)
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{what} …") as status:
+        yield Progress(status.update, what)
+
+
+class Progress:
+    """Counts what was done."""
+
+    def __init__(self, update: object, what: str) -> None:
+        self._update = update
+        self._what = what
+        self.done = 0
+
+    def add(self, number: int) -> None:
+        self.done += number
+        if callable(self._update):
+            self._update(f"{self._what} … {self.done:,}")
+
+
+def printable(text: str) -> str:
+    """Nothing that could steer a terminal: what others sent is only shown."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def _facts(shown: Message) -> Iterator[tuple[str, str | None]]:
+    yield "id", shown.id
+    yield "route", shown.route
+    yield "state", f"{shown.state}{' (cancel asked)' if shown.cancel_pending else ''}"
+    yield "due", format_moment(shown.due)
+    yield "key", shown.key
+    yield "priority", str(shown.priority)
+    yield "attempt", str(shown.attempt)
+    yield "version", str(shown.version)
+    yield "expires", None if shown.expires is None else format_moment(shown.expires)
+    yield "topic", shown.topic
+    yield "last error", shown.last_error
+    yield "labels", None if shown.labels is None else _encode(shown.labels).decode()
+    for name, value in (shown.headers or {}).items():
+        yield "header", f"{name}: {value}"
+    yield "content type", shown.content_type
+    yield "payload", _payload(shown.payload)
+
+
+def _payload(payload: bytes) -> str:
+    if not payload:
+        return ""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return f"{len(payload):,} bytes"
+    return text if len(text) <= 2_000 else f"{text[:2_000]} … ({len(payload):,} bytes)"
+
+
+def _print(drawn: RenderableType) -> None:
+    console().print(drawn)
+
+
+def console() -> Console:
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    return Console(width=None if terminal else WIDE, highlight=False, markup=False)

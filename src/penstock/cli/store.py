@@ -1,0 +1,32 @@
+"""The store itself."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli import show
+from penstock.cli.session import Session, command, group
+from penstock.model.errors import UnknownThing
+from penstock.ports.store import SelfChecking
+
+app = typer.Typer(no_args_is_help=True)
+group(app, "The store itself: check.")
+
+
+@command(app)
+async def check(session: Session) -> None:
+    """Read the whole store and check that it is sound; exit 1 if it is not.
+
+    \b
+    Examples:
+      penstock store check --config penstock.toml
+    """
+    async with session.parts() as parts:
+        facts = await parts.store.check()
+        if not isinstance(parts.store, SelfChecking):
+            raise UnknownThing(f"{parts.store.name} has no check of its own")
+        await parts.store.integrity()
+    if session.json:
+        show.as_json({"status": "ok", "store": parts.store.name, "facts": facts})
+    else:
+        show.as_text(f"{parts.store.name} is sound", *(f"  {k}: {v}" for k, v in facts.items()))

@@ -1,0 +1,174 @@
+"""STATUS: how things stand, as one value each for the API, the clients and the command line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.flow.observe import Lateness, Observer
+from penstock.flow.worker import Worker
+from penstock.model.errors import PenstockError
+from penstock.model.query import RouteFigures
+from penstock.model.state import State
+from penstock.model.times import format_moment
+from penstock.ports.store import MessageStore
+
+
+class RouteStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A route and what the store holds for it."""
+
+    name: str
+    sink: str | None
+    """None: this process does not know the route, but the store holds messages for it."""
+    paused: bool
+    scheduled: int
+    overdue: int
+    leased: int
+    dead: int
+    next_due: str | None
+    in_flight: int | None = None
+    """Sends under way here; None without a worker in this process."""
+    capacity: int | None = None
+    waiting_for_sink: bool | None = None
+    """The sink does not answer at all: its messages wait in the store."""
+
+
+class RouteStats(msgspec.Struct, frozen=True, kw_only=True):
+    scheduled: int
+    overdue: int
+    leased: int
+    dead: int
+    next_due: str | None
+
+
+class LatenessStats(msgspec.Struct, frozen=True, kw_only=True):
+    """released - due in milliseconds; quantiles are upper bounds of their bucket."""
+
+    count: int
+    mean: float
+    p50: int | None
+    p99: int | None
+    max: int
+    early: int
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store holds, and what this process did since it started."""
+
+    now: str
+    version: str
+    uptime: float
+    states: dict[State, int]
+    routes: dict[str, RouteStats]
+    totals: dict[str, int]
+    """Messages by stage: accepted, released, delivered, retry, dead …"""
+    counts: dict[str, dict[str, int]]
+    """The same by route, then stage."""
+    lateness: dict[str, LatenessStats]
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether messages can be taken now, with the facts."""
+
+    status: str
+    """ready · not ready · stopping"""
+    store: str
+    facts: dict[str, str]
+    error: str | None = None
+
+
+class Status:
+    """Asks the store and the observer; the only place that puts their figures together."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        observer: Observer,
+        sinks: Mapping[str, str],
+        *,
+        version: str,
+        worker: Worker | None = None,
+    ) -> None:
+        self._store = store
+        self._observer = observer
+        self._sinks = sinks
+        self._version = version
+        self.worker = worker
+        self._started = time.monotonic()
+
+    async def routes(self) -> list[RouteStatus]:
+        """The routes of this process and those the store holds messages for, by name."""
+        figures = (await self._store.figures(self._store.clock.now())).routes
+        paused = await self._store.paused()
+        names = sorted(self._sinks.keys() | figures.keys() | paused)
+        return [self._route(name, figures.get(name), name in paused) for name in names]
+
+    async def stats(self) -> Stats:
+        now = self._store.clock.now()
+        figures = await self._store.figures(now)
+        totals: dict[str, int] = {}
+        counts: dict[str, dict[str, int]] = {}
+        for (stage, route), number in self._observer.counts.items():
+            totals[stage] = totals.get(stage, 0) + number
+            counts.setdefault(route, {})[stage] = number
+        return Stats(
+            now=format_moment(now),
+            version=self._version,
+            uptime=round(time.monotonic() - self._started, 3),
+            states=figures.states,
+            routes={name: _route_stats(held) for name, held in figures.routes.items()},
+            totals=totals,
+            counts=counts,
+            lateness={name: _lateness(late) for name, late in self._observer.lateness.items()},
+        )
+
+    async def readiness(self) -> Readiness:
+        try:
+            facts = await self._store.check()
+        except PenstockError as exc:
+            return Readiness("not ready", self._store.name, {}, exc.message)
+        return Readiness("ready", self._store.name, facts)
+
+    def _route(self, name: str, figures: RouteFigures | None, paused: bool) -> RouteStatus:
+        held = figures if figures is not None else RouteFigures()
+        lane = None if self.worker is None else self.worker.lanes.get(name)
+        return RouteStatus(
+            name=name,
+            sink=self._sinks.get(name),
+            paused=paused,
+            scheduled=held.scheduled,
+            overdue=held.overdue,
+            leased=held.leased,
+            dead=held.dead,
+            next_due=_text(held.next_due),
+            in_flight=None if lane is None else lane.in_flight,
+            capacity=None if lane is None else lane.capacity,
+            waiting_for_sink=None if lane is None else lane.breaker.is_open,
+        )
+
+
+def _route_stats(held: RouteFigures) -> RouteStats:
+    return RouteStats(
+        scheduled=held.scheduled,
+        overdue=held.overdue,
+        leased=held.leased,
+        dead=held.dead,
+        next_due=_text(held.next_due),
+    )
+
+
+def _lateness(late: Lateness) -> LatenessStats:
+    return LatenessStats(
+        count=late.count,
+        mean=round(late.total / late.count, 3) if late.count else 0.0,
+        p50=late.quantile(0.5),
+        p99=late.quantile(0.99),
+        max=late.worst,
+        early=late.early,
+    )
+
+
+def _text(moment: int | None) -> str | None:
+    return None if moment is None else format_moment(moment)

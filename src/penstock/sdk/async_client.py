@@ -1,0 +1,147 @@
+"""The verbs of Penstock over HTTP, for programs with an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import httpx
+
+from penstock.flow.control import BulkResult
+from penstock.flow.status import Readiness, RouteStatus, Stats
+from penstock.model.message import Event, Message
+from penstock.model.outcome import Receipt
+from penstock.sdk import calls
+from penstock.sdk.asked import MessageLike, change_of, draft, filter_of, page_size
+from penstock.sdk.calls import Call, Outcome
+from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
+from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, DEFAULT_URL, Wiring
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A connection pool to one server. Everything is safe to repeat, and is repeated.
+
+    async with penstock.AsyncClient("http://127.0.0.1:8700", token="…") as client:
+        await client.schedule({"hello": "later"}, delay="15m")
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        retries: int = DEFAULT_RETRIES,
+    ) -> None:
+        self._wiring = Wiring(url, token, timeout, retries)
+        self._http = httpx.AsyncClient(**self._wiring.options())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; the client cannot be used after."""
+        await self._http.aclose()
+
+    async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
+        """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
+        wanted = calls.with_id(draft(payload, **fields), self._wiring.make_id)
+        return await self._send(calls.schedule(wanted))
+
+    async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Outcome]:
+        """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
+        return [outcome async for outcome in self.schedule_stream(messages)]
+
+    async def schedule_stream(self, messages: Iterable[MessageLike]) -> AsyncIterator[Outcome]:
+        """Keep any number in constant memory: outcomes come as the messages are durable."""
+        for batch in calls.batches(messages, self._wiring.make_id):
+            answered = (
+                await self._send(calls.schedule_batch(bytes(batch.lines))) if batch.sent else []
+            )
+            for outcome in batch.outcomes(answered):
+                yield outcome
+
+    async def get(self, message_id: str) -> Message:
+        """The message as it is now; UnknownMessage if there is none."""
+        return await self._send(calls.get(message_id))
+
+    async def timeline(self, message_id: str) -> list[Event]:
+        """What happened to it, oldest first."""
+        return await self._send(calls.timeline(message_id))
+
+    async def list(
+        self, *, cursor: str | None = None, limit: int = 100, **where: Unpack[FilterFields]
+    ) -> tuple[builtins.list[Message], str | None]:
+        """A page in order of due, and the cursor of the next one (None: the last)."""
+        return await self._send(calls.list_page(filter_of(**where), cursor, page_size(limit)))
+
+    async def cancel(self, message_id: str, *, version: int | None = None) -> Message:
+        """Cancelled, now or before; else AlreadyReleased, UnknownMessage or VersionConflict."""
+        return await self._send(calls.cancel(message_id, version))
+
+    async def reschedule(
+        self, message_id: str, *, version: int | None = None, **change: Unpack[ChangeFields]
+    ) -> Message:
+        """Change when it goes out, or what it says, while it is still waiting."""
+        return await self._send(calls.reschedule(message_id, change_of(**change), version))
+
+    async def release(self, message_id: str, *, version: int | None = None) -> Message:
+        """Make it due now."""
+        return await self._send(calls.release(message_id, version))
+
+    async def cancel_where(
+        self, *, dry_run: bool = False, **where: Unpack[FilterFields]
+    ) -> BulkResult:
+        """Cancel everything scheduled that matches; `dry_run` only counts."""
+        return await self._send(calls.cancel_where(filter_of(**where), dry_run=dry_run))
+
+    async def redrive(
+        self, *, rate: str | None = None, dry_run: bool = False, **where: Unpack[FilterFields]
+    ) -> BulkResult:
+        """Send the dead that match once more; `rate` paces them ("100/s")."""
+        return await self._send(calls.redrive(filter_of(**where), rate=rate, dry_run=dry_run))
+
+    async def routes(self) -> builtins.list[RouteStatus]:
+        """Every route, with what the store holds for it."""
+        return await self._send(calls.routes())
+
+    async def pause(self, route: str) -> None:
+        """Hold everything of a route, in every process."""
+        await self._send(calls.pause(route, True))
+
+    async def resume(self, route: str) -> None:
+        """Let a paused route go on."""
+        await self._send(calls.pause(route, False))
+
+    async def stats(self) -> Stats:
+        """What the store holds, and what the server did."""
+        return await self._send(calls.stats())
+
+    async def health(self) -> Readiness:
+        """Whether messages can be taken now."""
+        return await self._send(calls.health())
+
+    async def _send(self, call: Call[T]) -> T:
+        tries = self._wiring.tries()
+        while True:
+            try:
+                answer = await self._http.request(**self._wiring.request(call))
+            except httpx.HTTPError as exc:
+                tries.failed(call, exc)
+            else:
+                if not tries.busy(call, answer):
+                    return call.answer(answer.content)
+            await asyncio.sleep(tries.pause())

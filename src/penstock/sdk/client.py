@@ -1,0 +1,142 @@
+"""The verbs of Penstock over HTTP, for programs without an event loop."""
+
+from __future__ import annotations
+
+import builtins
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import httpx
+
+from penstock.flow.control import BulkResult
+from penstock.flow.status import Readiness, RouteStatus, Stats
+from penstock.model.message import Event, Message
+from penstock.model.outcome import Receipt
+from penstock.sdk import calls
+from penstock.sdk.asked import MessageLike, change_of, draft, filter_of, page_size
+from penstock.sdk.calls import Call, Outcome
+from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
+from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, DEFAULT_URL, Wiring
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection pool to one server. Everything is safe to repeat, and is repeated.
+
+    with penstock.Client("http://127.0.0.1:8700", token="…") as client:
+        client.schedule({"hello": "later"}, delay="15m")
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        retries: int = DEFAULT_RETRIES,
+    ) -> None:
+        self._wiring = Wiring(url, token, timeout, retries)
+        self._http = httpx.Client(**self._wiring.options())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; the client cannot be used after."""
+        self._http.close()
+
+    def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
+        """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
+        wanted = calls.with_id(draft(payload, **fields), self._wiring.make_id)
+        return self._send(calls.schedule(wanted))
+
+    def schedule_many(self, messages: Iterable[MessageLike]) -> list[Outcome]:
+        """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
+        return builtins.list(self.schedule_stream(messages))
+
+    def schedule_stream(self, messages: Iterable[MessageLike]) -> Iterator[Outcome]:
+        """Keep any number in constant memory: outcomes come as the messages are durable."""
+        for batch in calls.batches(messages, self._wiring.make_id):
+            answered = self._send(calls.schedule_batch(bytes(batch.lines))) if batch.sent else []
+            yield from batch.outcomes(answered)
+
+    def get(self, message_id: str) -> Message:
+        """The message as it is now; UnknownMessage if there is none."""
+        return self._send(calls.get(message_id))
+
+    def timeline(self, message_id: str) -> list[Event]:
+        """What happened to it, oldest first."""
+        return self._send(calls.timeline(message_id))
+
+    def list(
+        self, *, cursor: str | None = None, limit: int = 100, **where: Unpack[FilterFields]
+    ) -> tuple[builtins.list[Message], str | None]:
+        """A page in order of due, and the cursor of the next one (None: the last)."""
+        return self._send(calls.list_page(filter_of(**where), cursor, page_size(limit)))
+
+    def cancel(self, message_id: str, *, version: int | None = None) -> Message:
+        """Cancelled, now or before; else AlreadyReleased, UnknownMessage or VersionConflict."""
+        return self._send(calls.cancel(message_id, version))
+
+    def reschedule(
+        self, message_id: str, *, version: int | None = None, **change: Unpack[ChangeFields]
+    ) -> Message:
+        """Change when it goes out, or what it says, while it is still waiting."""
+        return self._send(calls.reschedule(message_id, change_of(**change), version))
+
+    def release(self, message_id: str, *, version: int | None = None) -> Message:
+        """Make it due now."""
+        return self._send(calls.release(message_id, version))
+
+    def cancel_where(self, *, dry_run: bool = False, **where: Unpack[FilterFields]) -> BulkResult:
+        """Cancel everything scheduled that matches; `dry_run` only counts."""
+        return self._send(calls.cancel_where(filter_of(**where), dry_run=dry_run))
+
+    def redrive(
+        self, *, rate: str | None = None, dry_run: bool = False, **where: Unpack[FilterFields]
+    ) -> BulkResult:
+        """Send the dead that match once more; `rate` paces them ("100/s")."""
+        return self._send(calls.redrive(filter_of(**where), rate=rate, dry_run=dry_run))
+
+    def routes(self) -> builtins.list[RouteStatus]:
+        """Every route, with what the store holds for it."""
+        return self._send(calls.routes())
+
+    def pause(self, route: str) -> None:
+        """Hold everything of a route, in every process."""
+        self._send(calls.pause(route, True))
+
+    def resume(self, route: str) -> None:
+        """Let a paused route go on."""
+        self._send(calls.pause(route, False))
+
+    def stats(self) -> Stats:
+        """What the store holds, and what the server did."""
+        return self._send(calls.stats())
+
+    def health(self) -> Readiness:
+        """Whether messages can be taken now."""
+        return self._send(calls.health())
+
+    def _send(self, call: Call[T]) -> T:
+        tries = self._wiring.tries()
+        while True:
+            try:
+                answer = self._http.request(**self._wiring.request(call))
+            except httpx.HTTPError as exc:
+                tries.failed(call, exc)
+            else:
+                if not tries.busy(call, answer):
+                    return call.answer(answer.content)
+            time.sleep(tries.pause())

@@ -1,0 +1,90 @@
+"""An answer that is not what was asked for → the same exception the embedded engine raises."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.errors import (
+    AlreadyReleased,
+    Forbidden,
+    InvalidMessage,
+    Malformed,
+    Overloaded,
+    PenstockError,
+    ServerFault,
+    StoreCorrupt,
+    StoreUnavailable,
+    TooLarge,
+    Unauthorized,
+    UnknownMessage,
+    UnknownRoute,
+    UnknownThing,
+    VersionConflict,
+)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a server says went wrong."""
+
+    code: str
+    message: str
+    field: str | None = None
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """The body of an error, with the facts that stand beside it."""
+
+    error: Told
+    state: str = ""
+    cancel_pending: bool = False
+    version: int = 0
+
+
+_decode = msgspec.json.Decoder(Fault).decode
+_PLAIN: dict[str, type[PenstockError]] = {
+    kind.code: kind for kind in (Forbidden, Malformed, StoreCorrupt, TooLarge, Unauthorized)
+}
+
+
+def fault_of(
+    status: int, body: bytes, message_id: str | None = None, retry_after: float | None = None
+) -> PenstockError:
+    """The error an answer means; `message_id` is the one that was asked about."""
+    try:
+        fault = _decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        said = body[:200].decode(errors="replace").strip()
+        return ServerFault(
+            f"HTTP {status} from something that is not Penstock: {said!r}", status=status
+        )
+    about_id = message_id or ""
+    match fault.error.code:
+        case AlreadyReleased.code:
+            return AlreadyReleased(about_id, fault.state, cancel_pending=fault.cancel_pending)
+        case VersionConflict.code:
+            return VersionConflict(about_id, fault.version)
+        case UnknownMessage.code if message_id is not None:
+            return UnknownMessage(message_id)
+    return told(fault.error, status, retry_after)
+
+
+def told(error: Told, status: int = 500, retry_after: float | None = None) -> PenstockError:
+    """The error in words alone: also that of one item of a batch."""
+    wait = 1.0 if retry_after is None else retry_after
+    match error.code:
+        case UnknownRoute.code | InvalidMessage.code:
+            field = error.field or "body"
+            kind = UnknownRoute if error.code == UnknownRoute.code else InvalidMessage
+            invalid = kind.__new__(kind)
+            InvalidMessage.__init__(invalid, field, error.message.removeprefix(f"{field}: "))
+            return invalid
+        case Overloaded.code:
+            return Overloaded(error.message, retry_after=wait)
+        case StoreUnavailable.code:
+            return StoreUnavailable(error.message, retry_after=wait)
+        case UnknownThing.code:
+            return UnknownThing(error.message, field=error.field)
+    plain = _PLAIN.get(error.code)
+    if plain is not None:
+        return plain(error.message, field=error.field)
+    return ServerFault(error.message, status=status, field=error.field)
