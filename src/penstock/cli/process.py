@@ -25,7 +25,7 @@ log = logging.getLogger("penstock.process")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 JSON = "-H 'content-type: application/json'"
-TOKEN = '-H "authorization: Bearer $PENSTOCK_TOKEN" '
+BEARER = '-H "authorization: Bearer $PENSTOCK_TOKEN" '
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bo
         lines += [
             f"  dashboard  {url}/",
             f"  API docs   {url}/docs",
-            f"  try it     curl -s {url}/v1/messages {TOKEN if secured else ''}{JSON} -d '{body}'",
+            f"  try it     curl -s {url}/v1/messages {BEARER if secured else ''}{JSON} -d '{body}'",
         ]
     if not roles.worker:
         lines.append("  no worker here: start one with `penstock worker`")

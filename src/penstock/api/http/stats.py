@@ -80,7 +80,7 @@ async def events(api: Api) -> Stream:
 async def metrics(api: Api) -> ASGIResponse:
     parts = api.parts
     figures = await parts.store.figures(parts.store.clock.now())
-    return respond(Answer(200, render(parts.observer, figures), media=CONTENT_TYPE))
+    return respond(Answer(200, render(parts.observer, figures, api.worker), media=CONTENT_TYPE))
 
 
 async def gather(api: Api) -> StatsOut:
