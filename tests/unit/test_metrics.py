@@ -1,9 +1,16 @@
 """Prometheus figures are what the observer counted."""
 
+from typing import cast
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.flow.observe import Observer
+from penstock.flow.worker import Worker
+from penstock.model.clock import SystemClock
 from penstock.model.query import RouteFigures, StoreFigures
+from penstock.model.route import Route
+from penstock.ports.store import MessageStore
+from penstock.sinks.log import LogSink
 from penstock.telemetry.metrics import CONTENT_TYPE, render
 
 
@@ -50,6 +57,25 @@ def test_what_the_store_holds_is_shown_when_given() -> None:
     found = samples(render(Observer(), figures))
     assert found["penstock_held_messages", (("route", 'odd"\n'), ("state", "dead"))] == 4
     assert found["penstock_overdue_messages", (("route", 'odd"\n'),)] == 2
+
+
+class NoStore:
+    """As much of a store as a worker needs that is never run."""
+
+    clock = SystemClock()
+
+    def listen(self, listener: object) -> None: ...
+
+
+def test_a_workers_lanes_are_shown_when_given() -> None:
+    sink = LogSink()
+    route = Route(name="push", semaphore_limit=7)
+    worker = Worker(cast("MessageStore", NoStore()), {"push": (route, sink)}, Observer())
+    worker.lanes["push"].in_flight = 3
+    found = samples(render(Observer(), worker=worker))
+    assert found["penstock_in_flight", (("route", "push"),)] == 3
+    assert found["penstock_capacity", (("route", "push"),)] == 7
+    assert found["penstock_breaker_open", (("route", "push"),)] == 0
 
 
 def test_the_process_itself_is_measured() -> None:

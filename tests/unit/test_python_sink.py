@@ -70,6 +70,16 @@ async def test_what_is_raised_is_understood(raised: BaseException, outcome: Send
     assert await outcome_of(handle_async) == outcome
 
 
+async def test_an_unexpected_exception_is_logged_with_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await outcome_of(raising(Reject("meant")))
+    await outcome_of(raising(ValueError("bad")))
+    (record,) = caplog.records
+    assert record.getMessage().endswith(" raised ValueError: bad")
+    assert record.exc_info is not None
+
+
 async def test_a_stop_iteration_does_not_hang_the_send() -> None:
     assert await outcome_of(raising(StopIteration())) == Retry("StopIteration")
 

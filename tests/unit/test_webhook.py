@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, SinkUnavailable
 from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
 from penstock.model.signing import Signer
 from penstock.ports.sink import Sink, SinkOptions
@@ -172,6 +172,16 @@ async def test_a_signed_message_can_be_verified(receiver: Receiver) -> None:
     assert abs(request.at // 1000 - timestamp) <= 60
 
 
+async def test_a_signature_fits_an_id_whose_outer_spaces_are_lost(receiver: Receiver) -> None:
+    sink = await open_sink(receiver.url, SinkOptions(secret="plain-text"))
+    await sink.send([message(message_id=" a b ")])
+    await sink.close()
+    headers = receiver.received[0].headers
+    assert headers["webhook-id"] == "a b"
+    expected = Signer("plain-text").sign("a b", int(headers["webhook-timestamp"]), b'{"n":1}')
+    assert headers["webhook-signature"] == expected
+
+
 async def test_an_unsigned_message_has_id_and_timestamp(sink: Sink, receiver: Receiver) -> None:
     await sink.send([message()])
     headers = receiver.received[0].headers
@@ -200,6 +210,17 @@ async def test_an_answer_that_comes_too_late_is_given_up(receiver: Receiver) -> 
     (outcome,) = await sink.send([message()])
     await sink.close()
     assert outcome == Retry(f"127.0.0.1:{receiver.port}: no answer in 0.05 s", unreachable=True)
+
+
+async def test_a_side_that_does_not_speak_tls_is_unreachable(receiver: Receiver) -> None:
+    sink = await open_sink(f"https://127.0.0.1:{receiver.port}/", SinkOptions(timeout=30))
+    (outcome,) = await sink.send([message()])
+    with pytest.raises(SinkUnavailable):
+        await sink.check()
+    await sink.close()
+    assert isinstance(outcome, Retry)
+    assert outcome.unreachable
+    assert receiver.received == []
 
 
 async def test_a_name_nobody_knows_is_unreachable() -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import logging
 import re
 import sys
 import typing
@@ -43,6 +44,8 @@ from penstock.model.outcome import (
     SendOutcome,
 )
 from penstock.ports.sink import Sink, SinkOptions
+
+log = logging.getLogger("penstock.sink.python")
 
 Handler: TypeAlias = Callable[..., object]
 
@@ -101,13 +104,22 @@ class PythonSink:
                 raise  # we are being stopped; otherwise the function's own cancellation got out
             return Retry("the function was cancelled")
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever they raise is an outcome
-            return _meaning(exc)
+            return self._meaning(exc)
 
     def _in_thread(self, argument: Message | list[Message]) -> object:
         try:
             return self._function(argument)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - a StopIteration cannot cross a Future
-            return _meaning(exc)
+            return self._meaning(exc)
+
+    def _meaning(self, exc: BaseException) -> SendOutcome:
+        text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+        if isinstance(exc, Reject):
+            return Dead(str(exc) or text)
+        if isinstance(exc, RetryLater):
+            return Retry(str(exc) or text, after=exc.after)
+        log.warning("%s raised %s", self.name, text, exc_info=exc)  # where, for its author
+        return Retry(text)
 
     async def check(self) -> None:
         """It was imported: nobody else to reach."""
@@ -208,15 +220,6 @@ def _import_trouble(module_name: str, exc: Exception) -> str:
             return f"no module named {exc.name!r} (looked in the current folder and sys.path)"
         return f"module {module_name!r} needs {exc.name!r}, which is not installed"
     return f"module {module_name!r} could not be imported: {type(exc).__name__}: {exc}"
-
-
-def _meaning(exc: BaseException) -> SendOutcome:
-    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
-    if isinstance(exc, Reject):
-        return Dead(str(exc) or text)
-    if isinstance(exc, RetryLater):
-        return Retry(str(exc) or text, after=exc.after)
-    return Retry(text)
 
 
 def _outcome(said: object) -> SendOutcome:

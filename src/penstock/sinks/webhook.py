@@ -79,6 +79,7 @@ class WebhookSink:
         self.host = url.netloc
         self.name = f"{url.scheme}://{url.netloc}{url.path}"
         self._url = url
+        self._target = url.geturl()
         self._envelope = envelope
         self._signer = signer
         self._scrub = scrub
@@ -111,7 +112,9 @@ class WebhookSink:
         except (aiohttp.ClientError, OSError) as exc:
             return Retry(self._scrub(f"{self.host}: {_trouble(exc)}"), unreachable=True)
         try:
-            body = await _beginning(response, deadline)
+            # An answer that is here already has given its connection back: nothing to wait for.
+            whole = response.content.is_eof() and 200 <= response.status < 300
+            body = b"" if whole else await _beginning(response, deadline)
             return self._judge(response, body)
         finally:
             response.close()
@@ -124,7 +127,7 @@ class WebhookSink:
             line = SimpleNamespace(reused=False)
             try:
                 return await self._session.post(
-                    self._url.geturl(),
+                    self._target,
                     data=payload if len(payload) <= LARGE else io.BytesIO(payload),
                     headers=headers,
                     allow_redirects=False,
@@ -142,10 +145,12 @@ class WebhookSink:
             if name.lower() not in _FRAMING
         }
         timestamp = int(self._now())
-        headers["webhook-id"] = message.id
+        # Spaces around a header's value are lost on the way: sign what will arrive.
+        webhook_id = message.id.strip()
+        headers["webhook-id"] = webhook_id
         headers["webhook-timestamp"] = str(timestamp)
         if self._signer is not None:
-            signature = self._signer.sign(message.id, timestamp, message.payload)
+            signature = self._signer.sign(webhook_id, timestamp, message.payload)
             headers["webhook-signature"] = signature
         return headers
 

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Literal, TextIO
@@ -35,6 +36,8 @@ _SECRET_TEXT = re.compile(
     r"|(?<=\b[Bb]earer )[\w.~+/=-]+"
     r"|(?<=\b[Bb]asic )[\w+/=-]{8,}"
 )
+_SECRET_HINTS = ("://", "whsec_", "earer ", "asic ")
+"""Without any of these there is nothing for _SECRET_TEXT to find; looking for them is cheap."""
 
 
 class LogHandler(logging.Handler):
@@ -149,11 +152,16 @@ def _fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict
 
 def _without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     for name, value in event.items():
-        if _SECRET_NAME.search(name):
+        if _is_secret(name):
             event[name] = "***"
-        elif isinstance(value, str):
+        elif isinstance(value, str) and any(hint in value for hint in _SECRET_HINTS):
             event[name] = _SECRET_TEXT.sub(_blot, value)
     return event
+
+
+@lru_cache(maxsize=1024)  # the same few names again and again
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
 
 
 def _blot(found: re.Match[str]) -> str:
