@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Overloaded,
         PenstockError,
         ServerFault,
+        SinkUnavailable,
         StoreCorrupt,
         StoreUnavailable,
         TooLarge,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         VersionConflict,
     )
     from penstock.model.message import Event, Labels, Message, OnConflict
-    from penstock.model.outcome import Dead, Delivered, Receipt, Retry
+    from penstock.model.outcome import Dead, Delivered, Receipt, Reject, Retry, RetryLater
     from penstock.model.state import State
     from penstock.sdk.asked import draft
     from penstock.sdk.async_client import AsyncClient
@@ -47,6 +48,7 @@ _HOMES = {
         "Overloaded",
         "PenstockError",
         "ServerFault",
+        "SinkUnavailable",
         "StoreCorrupt",
         "StoreUnavailable",
         "TooLarge",
@@ -58,7 +60,7 @@ _HOMES = {
         "VersionConflict",
     ),
     "penstock.model.message": ("Event", "Labels", "Message", "OnConflict"),
-    "penstock.model.outcome": ("Dead", "Delivered", "Receipt", "Retry"),
+    "penstock.model.outcome": ("Dead", "Delivered", "Receipt", "Reject", "Retry", "RetryLater"),
     "penstock.model.state": ("State",),
     "penstock.sdk.asked": ("draft",),
     "penstock.sdk.async_client": ("AsyncClient",),
@@ -103,9 +105,12 @@ __all__ = [
     "Overloaded",
     "PenstockError",
     "Receipt",
+    "Reject",
     "Retry",
+    "RetryLater",
     "RouteSettings",
     "ServerFault",
+    "SinkUnavailable",
     "State",
     "StoreCorrupt",
     "StoreUnavailable",

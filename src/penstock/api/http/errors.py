@@ -15,6 +15,7 @@ from penstock.model.errors import (
     Malformed,
     Overloaded,
     PenstockError,
+    SinkUnavailable,
     StoreCorrupt,
     StoreUnavailable,
     TooLarge,
@@ -70,6 +71,7 @@ STATUS: dict[type[PenstockError], int] = {
     InvalidMessage: 422,  # UnknownRoute too
     Overloaded: 429,
     HeadTooLarge: 431,
+    SinkUnavailable: 503,
     StoreCorrupt: 500,
     StoreUnavailable: 503,
 }
