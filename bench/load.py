@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from typing import cast
 
 import uvloop
 
@@ -27,9 +28,8 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(self._request)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         data = self._buffer + data
@@ -74,6 +74,8 @@ def hammer(port: int, request: bytes, *, connections: int = 64, seconds: float =
         check=True,
     )
     answer = json.loads(done.stdout)
+    if not answer["ok"]:
+        raise RuntimeError(f"nothing was answered: {done.stderr.decode()[-500:]}")
     if answer["failed"]:
         raise RuntimeError(f"{answer['failed']} requests were not answered 2xx")
     return float(answer["rate"])

@@ -3,8 +3,10 @@
 import base64
 import hashlib
 import hmac
+from datetime import UTC, datetime
 
 import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from penstock.model.signing import Signer
 
@@ -37,3 +39,17 @@ def test_a_secret_without_a_key_is_refused_and_not_shown(bad: str) -> None:
     with pytest.raises(ValueError, match=r"is empty|must be base64") as caught:
         Signer(bad)
     assert "???" not in str(caught.value)
+
+
+def test_the_schemes_own_library_verifies_what_we_sign() -> None:
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    body = '{"exact" :  1}'
+    now = int(datetime.now(UTC).timestamp())
+    headers = {
+        "webhook-id": "m-1",
+        "webhook-timestamp": str(now),
+        "webhook-signature": Signer(f"{secret} another-key").sign("m-1", now, body.encode()),
+    }
+    assert Webhook(secret).verify(body, headers) == {"exact": 1}
+    with pytest.raises(WebhookVerificationError):
+        Webhook(secret).verify(body + " ", headers)

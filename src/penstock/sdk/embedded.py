@@ -11,7 +11,9 @@ from typing import Any, TypeAlias, Unpack
 
 from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, RouteStatus, Stats
+from penstock.flow.worker import Worker
 from penstock.model.change import check_change
+from penstock.model.clock import Clock
 from penstock.model.draft import Draft
 from penstock.model.errors import InvalidMessage, PenstockError, UnknownThing
 from penstock.model.message import Event, Message
@@ -57,18 +59,51 @@ async def open_engine(
     handlers: dict[str, Sink] = {
         name: handler_sink(name, value) for name, value in named.items() if callable(value)
     }
-    async with open_parts(configured, any_route=routes is None) as parts:
+    async with open_parts(configured, any_route=routes is None) as parts, _closing(handlers):
         engine = Engine(parts, handlers)
         if not worker:
             yield engine
             return
-        async with open_worker(parts, handlers) as running, asyncio.TaskGroup() as group:
-            task = group.create_task(running.run())
-            try:
-                yield engine
-            finally:
-                running.stop()
-                await asyncio.shield(task)
+        async with open_worker(parts, handlers) as running, _beside(running):
+            yield engine
+
+
+@asynccontextmanager
+async def _closing(sinks: Mapping[str, Sink]) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        for sink in sinks.values():
+            await sink.close()
+
+
+@asynccontextmanager
+async def _beside(worker: Worker) -> AsyncIterator[None]:
+    """Run the worker while the block runs. The block's errors are its own, not a group's.
+
+    Should the worker itself fail, the block is cancelled and the worker's error raised.
+    """
+    owner = asyncio.current_task()
+    failed: BaseException | None = None
+
+    def ended(done: asyncio.Task[None]) -> None:
+        nonlocal failed
+        failed = None if done.cancelled() else done.exception()
+        if failed is not None and owner is not None:
+            owner.cancel()
+
+    task = asyncio.get_running_loop().create_task(worker.run())
+    task.add_done_callback(ended)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if failed is None or owner is None:
+            raise
+        owner.uncancel()
+        raise failed from None
+    finally:
+        worker.stop()
+        await asyncio.wait([task])
 
 
 class Engine:
@@ -78,6 +113,11 @@ class Engine:
         self._parts = parts
         self._handlers = handlers
         self._status = parts.status()
+
+    @property
+    def clock(self) -> Clock:
+        """The store's clock: due times are on it."""
+        return self._parts.store.clock
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""

@@ -8,10 +8,9 @@
 | answers 3xx (never followed) or another 4xx      | dead                                    |
 | is not there, cuts the line, does not answer     | retry; the circuit breaker counts it    |
 
-One exception: a *kept-alive* connection may be closed by the other side in the very moment it is
-used again. When such a connection ends before any answer the request is repeated at once on
-another, as the same attempt with the same `webhook-id`. Should the other side have acted on it
-and then closed without a word, it sees that id twice, as it may in any at-least-once delivery.
+A *kept-alive* connection may be closed by the other side in the very moment it is used again, or
+after it acted and before it answered: nobody can tell which. So that is a retry too, after a
+moment and as the next attempt, and the circuit breaker does not count it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,8 @@ MAX_ANSWER = 4 * 1024
 """Bytes of an answer that are read; the connection of a longer one is not used again."""
 ANSWER_PATIENCE = 1.0
 """Seconds to wait for the body of an answer: its status has told already."""
-STALE_TRIES = 3
+STALE_WAIT = 0.05
+"""Seconds until a message is tried again whose kept-alive connection was closed under it."""
 LARGE = 1024 * 1024
 """Bytes from which a body is handed over in pieces, to leave the loop to others between them."""
 
@@ -60,6 +60,10 @@ _PRIVATE_NAME = re.compile("auth|cookie|key|pass|secret|sign|token", re.IGNORECA
 
 class NoOptions(msgspec.Struct, frozen=True):
     """Webhooks have no settings of their own; a URL's query belongs to the other side."""
+
+
+class _Stale(Exception):
+    """A connection that had worked before ended without an answer."""
 
 
 class WebhookSink:
@@ -107,6 +111,8 @@ class WebhookSink:
                 response = await self._exchange(message)
         except TimeoutError:
             return Retry(f"{self.host}: no answer in {self._timeout:g} s", unreachable=True)
+        except _Stale:
+            return Retry(f"{self.host}: closed a kept-alive connection unanswered", STALE_WAIT)
         except aiohttp.ClientResponseError as exc:
             return Retry(self._scrub(f"{self.host}: the answer is not HTTP ({exc.message})"))
         except (aiohttp.ClientError, OSError) as exc:
@@ -120,23 +126,20 @@ class WebhookSink:
             response.close()
 
     async def _exchange(self, message: Message) -> aiohttp.ClientResponse:
-        """Ask until there is an answer, or a failure that is not a stale connection's."""
-        headers = self._headers(message)
         payload = message.payload
-        for tries_left in reversed(range(STALE_TRIES)):
-            line = SimpleNamespace(reused=False)
-            try:
-                return await self._session.post(
-                    self._target,
-                    data=payload if len(payload) <= LARGE else io.BytesIO(payload),
-                    headers=headers,
-                    allow_redirects=False,
-                    trace_request_ctx=line,
-                )
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if not (line.reused and tries_left):
-                    raise
-        raise AssertionError("the last try returns or raises")
+        line = SimpleNamespace(reused=False)
+        try:
+            return await self._session.post(
+                self._target,
+                data=payload if len(payload) <= LARGE else io.BytesIO(payload),
+                headers=self._headers(message),
+                allow_redirects=False,
+                trace_request_ctx=line,
+            )
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as exc:
+            if line.reused:
+                raise _Stale from exc
+            raise
 
     def _headers(self, message: Message) -> dict[str, str]:
         headers = {

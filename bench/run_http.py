@@ -1,0 +1,81 @@
+"""POST /v1/messages one by one over 64 connections, against what the same server does bare."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from bench.load import hammer, post
+from bench.report import Report
+from bench.sqlite_limits import folder
+
+BODY = b'{"payload":{"user":"user-000042","text":"%s"},"delay":3600}' % (b"x" * 72)
+CONNECTIONS = 64
+ROUNDS = 3
+
+
+@contextmanager
+def server(kind: str, at: Path) -> Iterator[int]:
+    """One of bench.servers in a process of its own; its port."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.servers", kind, str(at)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        asyncio.run(ready(port))
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def ready(port: int) -> None:
+    async with httpx.AsyncClient() as client:
+        for _ in range(200):
+            try:
+                await client.get(f"http://127.0.0.1:{port}/healthz")
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+    raise RuntimeError("the server did not start")
+
+
+def main() -> None:
+    report = Report("http", "POST /v1/messages one by one, 64 connections, SQLite file, FULL")
+    best: dict[str, float] = {}
+    request = post("/v1/messages", BODY)
+    for turn in range(ROUNDS):
+        for kind in ("bare", "litestar", "penstock"):
+            with folder() as at, server(kind, at) as port:
+                rate = hammer(port, request, connections=CONNECTIONS)
+            best[kind] = max(best.get(kind, 0.0), rate)
+            time.sleep(0.2)
+        print(f"  round {turn + 1} of {ROUNDS}", flush=True)
+    report.add("bare handler on the same server, stores nothing", best["bare"], "requests/s")
+    report.add("plain Litestar route doing the same put", best["litestar"], "requests/s")
+    report.add(
+        "POST /v1/messages",
+        best["penstock"],
+        "requests/s",
+        baseline=best["bare"],
+        against="bare handler",
+        aim=">= 0.5 x",
+    )
+    report.add(
+        "POST /v1/messages",
+        best["penstock"],
+        "requests/s",
+        baseline=best["litestar"],
+        against="plain Litestar route",
+        aim=">= 3 x",
+    )
+    report.finish()

@@ -1,0 +1,125 @@
+"""The servers the HTTP benchmarks measure: `python -m bench.servers KIND FOLDER`, prints its port.
+
+penstock   the HTTP API over a SQLite file
+worker     the same and a worker: what `penstock serve` runs
+litestar   the plainest Litestar route that does the same put, on the same uvicorn
+bare       uvicorn's own protocol answering a constant of the same size, storing nothing
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+import uvloop
+from litestar import Litestar, post
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+import penstock
+from penstock.api.http.server import HttpServer
+from penstock.settings import given
+from penstock.wiring import open_parts, open_worker
+
+ANSWER = (
+    b'{"id":"0192f0c1-2345-7abc-8def-0123456789ab","state":"scheduled",'
+    b'"due":"2030-01-01T00:00:00.000Z","duplicate":false}'
+)
+HEAD = (
+    b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    % len(ANSWER)
+)
+
+
+def free_socket() -> socket.socket:
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    print(sock.getsockname()[1], flush=True)
+    return sock
+
+
+class BareProtocol(HttpToolsProtocol):
+    """Reads the request, stores nothing, answers a constant."""
+
+    def on_headers_complete(self) -> None:
+        """No scope, no task."""
+
+    def on_body(self, body: bytes) -> None:
+        """Not looked at."""
+
+    def on_message_complete(self) -> None:
+        self.transport.write(HEAD + ANSWER)
+
+
+async def _nothing(scope: Any, receive: Any, send: Any) -> None:
+    """Never called: the protocol answers."""
+
+
+async def bare(_: Path) -> None:
+    config = uvicorn.Config(
+        _nothing, http=BareProtocol, ws="none", lifespan="off", log_level="warning"
+    )
+    await uvicorn.Server(config).serve(sockets=[free_socket()])
+
+
+class Asked(msgspec.Struct):
+    payload: Any
+    delay: float
+
+
+class Given(msgspec.Struct):
+    id: str
+    state: str
+    due: int
+    duplicate: bool
+
+
+async def litestar(at: Path) -> None:
+    async with penstock.open(f"sqlite:///{at}/bench.db") as engine:
+
+        @post("/v1/messages")
+        async def put(data: Asked) -> Given:
+            kept = await engine.schedule(data.payload, delay=data.delay)
+            return Given(kept.id, kept.state, kept.due, kept.duplicate)
+
+        app: Any = Litestar([put], openapi_config=None)
+        config = uvicorn.Config(
+            app, ws="none", lifespan="off", log_level="warning", access_log=False
+        )
+        await uvicorn.Server(config).serve(sockets=[free_socket()])
+
+
+async def serve(at: Path) -> None:
+    settings = given(store=f"sqlite:///{at}/bench.db", api={"http": "127.0.0.1:0"})
+    async with open_parts(settings) as parts, HttpServer(parts) as server:
+        print(server.address[1], flush=True)
+        await asyncio.Event().wait()
+
+
+async def everything(at: Path) -> None:
+    settings = given(store=f"sqlite:///{at}/bench.db", api={"http": "127.0.0.1:0"})
+    async with (
+        open_parts(settings) as parts,
+        open_worker(parts) as worker,
+        HttpServer(parts, worker) as server,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(worker.run())
+        print(server.address[1], flush=True)
+        await asyncio.Event().wait()
+
+
+KINDS: dict[str, Callable[[Path], Any]] = {
+    "bare": bare,
+    "litestar": litestar,
+    "penstock": serve,
+    "worker": everything,
+}
+
+if __name__ == "__main__":
+    uvloop.run(KINDS[sys.argv[1]](Path(sys.argv[2])))
