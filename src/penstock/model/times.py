@@ -46,20 +46,25 @@ def parse_moment(text: str, field: str = "at") -> int:
 def parse_duration(value: str | float, field: str = "delay") -> int:
     """Seconds, or "1500ms" "90s" "15m" "2h" "3d" → ms, rounded up."""
     if isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip()) if len(value) <= 40 else None
-        if match is None:
+        millis = _parse_text(value)
+        if millis is None:
             raise InvalidMessage(
                 field, 'must be seconds or a text such as "1500ms", "90s", "15m", "2h", "3d"'
             )
-        millis = math.ceil(Fraction(match[1]) * _UNIT_MS[match[2]])
     else:
         if not math.isfinite(value) or value < 0:
             raise InvalidMessage(field, "must be a finite number of seconds, not negative")
-        # str() gives the digits the caller wrote, so that 0.1 is 100 ms and not 101
-        millis = math.ceil(Fraction(str(value)) * 1000)
+        # Six digits hide what binary fractions add (0.1 s is 100 ms and not 101), no more.
+        millis = math.ceil(round(value * 1000, 6)) if value >= 1e-9 else int(value > 0)
     if millis > MAX_TIME:
         raise InvalidMessage(field, "is longer than the calendar")
     return millis
+
+
+@lru_cache(maxsize=256)  # programs use few different texts, again and again
+def _parse_text(text: str) -> int | None:
+    match = _DURATION.fullmatch(text.strip()) if len(text) <= 40 else None
+    return None if match is None else math.ceil(Fraction(match[1]) * _UNIT_MS[match[2]])
 
 
 def check_range(millis: int, field: str) -> int:
