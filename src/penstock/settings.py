@@ -214,12 +214,25 @@ def _build(read: Read) -> Settings:
         settings = Settings(**read.values)
     except PydanticError as exc:
         problems += _explain(exc, read)
-    for name in read.values.get("routes") or ():
-        if not is_route_name(str(name)):
-            problems.append(f"routes.{name}: a route's name is letters, digits, _ . and -")
+    if settings is not None:
+        for name, route in settings.routes.items():
+            problems += _route_problems(name, route, read)
     if settings is None or problems:
         raise ConfigError("bad settings:\n  " + "\n  ".join(problems))
     return settings
+
+
+def _route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
+    """What a sink calls its own is the sink's to judge, unless it only looks like a slip."""
+    problems = []
+    if not is_route_name(name):
+        problems.append(f"routes.{name}: a route's name is letters, digits, _ . and -")
+    for extra in route.model_extra or {}:
+        close = get_close_matches(extra.lower(), RouteSettings.model_fields, n=1, cutoff=0.8)
+        if close:
+            path = ("routes", name, extra)
+            problems.append(_problem(path, f"no such setting{_did_you_mean(path)}", read))
+    return problems
 
 
 def _explain(exc: PydanticError, read: Read) -> list[str]:
@@ -230,9 +243,13 @@ def _explain(exc: PydanticError, read: Read) -> list[str]:
         reason = reason[:1].lower() + reason[1:]
         if error["type"] == "extra_forbidden":
             reason = "no such setting" + _did_you_mean(path)
-        origin = read.origin(path)
-        lines.append(f"{'.'.join(path)}: {reason}{f' ({origin})' if origin else ''}")
+        lines.append(_problem(path, reason, read))
     return lines
+
+
+def _problem(path: tuple[str, ...], reason: str, read: Read) -> str:
+    origin = read.origin(path)
+    return f"{'.'.join(path)}: {reason}{f' ({origin})' if origin else ''}"
 
 
 def _did_you_mean(path: tuple[str, ...]) -> str:
