@@ -8,6 +8,7 @@ joined by two underscores: PENSTOCK_API__HTTP=127.0.0.1:9000. Where each value c
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -189,16 +190,21 @@ class Settings(_Part):
         return {DEFAULT_ROUTE: RouteSettings(), **self.routes}
 
 
-def load(config: Path | None = None, **overrides: Any) -> Settings:
-    """Read everything once; ConfigError says what is wrong, where, and what would be right."""
-    return load_with_origins(config, **overrides)[0]
+def load(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read everything once; ConfigError says what is wrong, where, and what would be right.
+
+    `overrides` are arguments by dotted name ({"api.http": …}); None means not given.
+    """
+    return load_with_origins(config, overrides)[0]
 
 
-def load_with_origins(config: Path | None = None, **overrides: Any) -> tuple[Settings, Read]:
+def load_with_origins(
+    config: Path | None = None, overrides: Mapping[str, object] | None = None
+) -> tuple[Settings, Read]:
     """The settings, and what was read and from where."""
     if config is None and DEFAULT_FILE.exists():
         config = DEFAULT_FILE
-    read = read_layers(config, frozenset(Settings.model_fields), overrides)
+    read = read_layers(config, frozenset(Settings.model_fields), overrides or {})
     return _build(read), read
 
 

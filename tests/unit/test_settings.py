@@ -89,8 +89,8 @@ def test_environment_wins_over_dotenv_and_that_over_the_file(
 
 def test_an_argument_wins_over_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_API__HTTP", "127.0.0.1:1")
-    assert load(**{"api.http": "127.0.0.1:2"}).api.http == "127.0.0.1:2"
-    assert load(**{"api.http": None}).api.http == "127.0.0.1:1"
+    assert load(overrides={"api.http": "127.0.0.1:2"}).api.http == "127.0.0.1:2"
+    assert load(overrides={"api.http": None}).api.http == "127.0.0.1:1"
 
 
 def test_other_programs_keys_in_a_dotenv_are_left_alone(folder: Path) -> None:

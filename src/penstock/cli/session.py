@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import json as jsonlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +50,10 @@ class Session:
     url: str | None = None
     token: str | None = None
 
-    def settings(self, **overrides: Any) -> Settings:
+    def settings(self, overrides: Mapping[str, object] | None = None) -> Settings:
         from penstock.settings import load
 
-        return load(self.config, **overrides)
+        return load(self.config, overrides)
 
     @asynccontextmanager
     async def verbs(

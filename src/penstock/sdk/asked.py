@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.model.change import Change
 from penstock.model.draft import Draft, wire_error
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
+from penstock.model.patch import Patch
 from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.model.times import parse_moment
@@ -90,9 +90,9 @@ def change_of(
     expires: Moment | None = None,
     priority: int | None = None,
     labels: LabelsLike | None = None,
-) -> Change:
+) -> Patch:
     """What to change of a waiting message."""
-    change = Change(
+    change = Patch(
         at=None if at is None else moment_text(at, "at"),
         delay=None if delay is None else delay_value(delay),
         headers=None if headers is None else dict(headers),

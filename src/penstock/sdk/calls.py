@@ -15,11 +15,11 @@ import msgspec
 
 from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, RouteStatus, Stats
-from penstock.model.change import Change
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, ServerFault
 from penstock.model.message import JSON, Event, Message
 from penstock.model.outcome import Receipt
+from penstock.model.patch import Patch
 from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
@@ -141,7 +141,7 @@ def cancel(message_id: str, version: int | None) -> Call[Message]:
     return Call("DELETE", _at(message_id), _read_message, version=version, about_id=message_id)
 
 
-def reschedule(message_id: str, change: Change, version: int | None) -> Call[Message]:
+def reschedule(message_id: str, change: Patch, version: int | None) -> Call[Message]:
     return Call(
         "PATCH",
         _at(message_id),
@@ -238,7 +238,7 @@ def _segment(text: str) -> str:
     return quote(text, safe="").replace(".", "%2E")
 
 
-def _wire(asked: Draft | Change, *, one_line: bool = False) -> dict[str, object]:
+def _wire(asked: Draft | Patch, *, one_line: bool = False) -> dict[str, object]:
     """What was given, and nothing else; bytes that are not JSON, or not one line, as base64."""
     given: dict[str, object] = {
         name: value
