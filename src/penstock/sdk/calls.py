@@ -239,19 +239,17 @@ def _segment(text: str) -> str:
 
 
 def _wire(asked: Draft | Patch, *, one_line: bool = False) -> dict[str, object]:
-    """What was given, and nothing else; bytes that are not JSON, or not one line, as base64."""
+    """What was given, and nothing else; where one line is one item, longer JSON as base64."""
     given: dict[str, object] = {
         name: value
         for name in asked.__struct_fields__
         if (value := getattr(asked, name)) is not None and value is not msgspec.UNSET
     }
-    payload = asked.payload
-    if payload is not msgspec.UNSET:
-        raw = bytes(payload)
-        if asked.content_type is not None or (one_line and b"\n" in raw):
-            del given["payload"]
-            given["payload_base64"] = base64.b64encode(raw).decode()
-            given.setdefault("content_type", JSON)
+    raw = b"" if asked.payload is msgspec.UNSET else bytes(asked.payload)
+    if one_line and b"\n" in raw:
+        del given["payload"]
+        given["payload_base64"] = base64.b64encode(raw).decode()
+        given.setdefault("content_type", JSON)
     return given
 
 
