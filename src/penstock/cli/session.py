@@ -105,8 +105,13 @@ class Session:
     def told(self, exc: PenstockError) -> str:
         if not self.json:
             return f"penstock: {exc.message}"
-        error = {"code": exc.code, "message": exc.message, "field": exc.field}
-        return jsonlib.dumps({"error": error}, ensure_ascii=False)
+        return json_error(exc.code, exc.message, exc.field)
+
+
+def json_error(code: str, message: str, field: str | None = None) -> str:
+    """An error for machines, in the shape it has over HTTP."""
+    error = {"code": code, "message": message, "field": field}
+    return jsonlib.dumps({"error": error}, ensure_ascii=False)
 
 
 def _first(group: BaseExceptionGroup[PenstockError]) -> PenstockError:
