@@ -71,7 +71,9 @@ class TokenSettings(_Part):
     """Who may call the API."""
 
     name: str = "token"
+    """Who it is, for logs."""
     secret: SecretStr
+    """What a caller sends: `Authorization: Bearer <secret>`."""
     scope: Literal["read", "write", "admin"] = "admin"
     """read: look; write: also schedule, cancel …; admin: also routes, policies, rooms."""
 
@@ -168,6 +170,7 @@ class LimitSettings(_Part):
 
 class LogSettings(_Part):
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """debug · info · warning · error: this and what is graver."""
     format: Literal["auto", "json", "text"] = "auto"
     """auto: text in a terminal, JSON elsewhere."""
     file: Path | None = None
