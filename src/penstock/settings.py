@@ -8,6 +8,7 @@ joined by two underscores: PENSTOCK_API__HTTP=127.0.0.1:9000. Where each value c
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -70,7 +71,9 @@ class TokenSettings(_Part):
     """Who may call the API."""
 
     name: str = "token"
+    """Who it is, for logs."""
     secret: SecretStr
+    """What a caller sends: `Authorization: Bearer <secret>`."""
     scope: Literal["read", "write", "admin"] = "admin"
     """read: look; write: also schedule, cancel …; admin: also routes, policies, rooms."""
 
@@ -167,6 +170,7 @@ class LimitSettings(_Part):
 
 class LogSettings(_Part):
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """debug · info · warning · error: this and what is graver."""
     format: Literal["auto", "json", "text"] = "auto"
     """auto: text in a terminal, JSON elsewhere."""
     file: Path | None = None
@@ -189,16 +193,21 @@ class Settings(_Part):
         return {DEFAULT_ROUTE: RouteSettings(), **self.routes}
 
 
-def load(config: Path | None = None, **overrides: Any) -> Settings:
-    """Read everything once; ConfigError says what is wrong, where, and what would be right."""
-    return load_with_origins(config, **overrides)[0]
+def load(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read everything once; ConfigError says what is wrong, where, and what would be right.
+
+    `overrides` are arguments by dotted name ({"api.http": …}); None means not given.
+    """
+    return load_with_origins(config, overrides)[0]
 
 
-def load_with_origins(config: Path | None = None, **overrides: Any) -> tuple[Settings, Read]:
+def load_with_origins(
+    config: Path | None = None, overrides: Mapping[str, object] | None = None
+) -> tuple[Settings, Read]:
     """The settings, and what was read and from where."""
     if config is None and DEFAULT_FILE.exists():
         config = DEFAULT_FILE
-    read = read_layers(config, frozenset(Settings.model_fields), overrides)
+    read = read_layers(config, frozenset(Settings.model_fields), overrides or {})
     return _build(read), read
 
 
@@ -214,12 +223,25 @@ def _build(read: Read) -> Settings:
         settings = Settings(**read.values)
     except PydanticError as exc:
         problems += _explain(exc, read)
-    for name in read.values.get("routes") or ():
-        if not is_route_name(str(name)):
-            problems.append(f"routes.{name}: a route's name is letters, digits, _ . and -")
+    if settings is not None:
+        for name, route in settings.routes.items():
+            problems += _route_problems(name, route, read)
     if settings is None or problems:
         raise ConfigError("bad settings:\n  " + "\n  ".join(problems))
     return settings
+
+
+def _route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
+    """What a sink calls its own is the sink's to judge, unless it only looks like a slip."""
+    problems = []
+    if not is_route_name(name):
+        problems.append(f"routes.{name}: a route's name is letters, digits, _ . and -")
+    for extra in route.model_extra or {}:
+        close = get_close_matches(extra.lower(), RouteSettings.model_fields, n=1, cutoff=0.8)
+        if close:
+            path = ("routes", name, extra)
+            problems.append(_problem(path, f"no such setting{_did_you_mean(path)}", read))
+    return problems
 
 
 def _explain(exc: PydanticError, read: Read) -> list[str]:
@@ -230,9 +252,13 @@ def _explain(exc: PydanticError, read: Read) -> list[str]:
         reason = reason[:1].lower() + reason[1:]
         if error["type"] == "extra_forbidden":
             reason = "no such setting" + _did_you_mean(path)
-        origin = read.origin(path)
-        lines.append(f"{'.'.join(path)}: {reason}{f' ({origin})' if origin else ''}")
+        lines.append(_problem(path, reason, read))
     return lines
+
+
+def _problem(path: tuple[str, ...], reason: str, read: Read) -> str:
+    origin = read.origin(path)
+    return f"{'.'.join(path)}: {reason}{f' ({origin})' if origin else ''}"
 
 
 def _did_you_mean(path: tuple[str, ...]) -> str:

@@ -50,7 +50,9 @@ class Read:
             self.origins[path] = origin
 
 
-def read_layers(config: Path | None, known: frozenset[str], overrides: Tree) -> Read:
+def read_layers(
+    config: Path | None, known: frozenset[str], overrides: Mapping[str, object]
+) -> Read:
     """Weakest first: TOML, .env, environment, arguments. `known` are the names at the top."""
     read = Read({})
     if config is not None:
@@ -130,8 +132,7 @@ def _nested(path: list[str], value: object) -> Tree:
     return value if isinstance(value, dict) else {}
 
 
-def _given(overrides: Tree) -> Tree:
-    """Arguments by dotted name (`{"api.http": …}`); None means not given."""
+def _given(overrides: Mapping[str, object]) -> Tree:
     tree: Tree = {}
     for name, value in overrides.items():
         if value is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 from penstock.cli import config, dead, messages, routes, serve, store
-from penstock.cli.session import group
+from penstock.cli.session import group, json_error
 
 HELP = """Hold it, pace it, let it through.
 
@@ -14,8 +18,26 @@ Messages that go out later, slower or in turn. Commands act on the store of the 
 """
 
 
+class Commands(TyperGroup):
+    """With --json wrong usage is told in JSON too, as every other error is."""
+
+    def main(self, *given: Any, **options: Any) -> Any:
+        args = (given[0] if given else options.get("args")) or sys.argv[1:]
+        if "--json" not in args:
+            return super().main(*given, **options)
+        try:
+            code = super().main(*given, **{**options, "standalone_mode": False})
+        except typer.TyperException as exc:
+            print(json_error("usage", exc.format_message()), file=sys.stderr)
+            sys.exit(exc.exit_code)
+        except typer.Abort:
+            sys.exit(1)
+        sys.exit(code or 0)
+
+
 def build() -> typer.Typer:
     app = typer.Typer(
+        cls=Commands,
         name="penstock",
         no_args_is_help=True,
         pretty_exceptions_enable=False,  # it would print local variables, and so secrets

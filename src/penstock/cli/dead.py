@@ -75,4 +75,4 @@ async def redrive(
     with show.progress("redriving") as progress:
         async with session.verbs(progress=progress.add) as verbs:
             result = await verbs.redrive(rate=rate, dry_run=dry_run, **where)
-    show.bulk(result, "redriven", as_json=session.json, dry_run=dry_run)
+    show.bulk(result, "redriven", json=session.json, dry_run=dry_run)

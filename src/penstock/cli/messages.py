@@ -211,7 +211,7 @@ async def cancel(
         with show.progress("cancelling") as progress:
             async with session.verbs(progress=progress.add) as verbs:
                 result = await verbs.cancel_where(dry_run=dry_run, **where)
-        show.bulk(result, "cancelled", as_json=session.json, dry_run=dry_run)
+        show.bulk(result, "cancelled", json=session.json, dry_run=dry_run)
         return
     async with session.verbs() as verbs:
         for id_ in ids:

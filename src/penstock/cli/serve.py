@@ -60,7 +60,7 @@ def _run(
 ) -> None:
     from penstock.cli.process import Roles, run_process
 
-    settings = session.settings(**{"api.http": http})
+    settings = session.settings({"api.http": http})
     run_process(
         settings, Roles(api=with_api, worker=with_worker, insecure=insecure), json=session.json
     )

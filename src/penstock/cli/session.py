@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import json as jsonlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +50,10 @@ class Session:
     url: str | None = None
     token: str | None = None
 
-    def settings(self, **overrides: Any) -> Settings:
+    def settings(self, overrides: Mapping[str, object] | None = None) -> Settings:
         from penstock.settings import load
 
-        return load(self.config, **overrides)
+        return load(self.config, overrides)
 
     @asynccontextmanager
     async def verbs(
@@ -105,8 +105,13 @@ class Session:
     def told(self, exc: PenstockError) -> str:
         if not self.json:
             return f"penstock: {exc.message}"
-        error = {"code": exc.code, "message": exc.message, "field": exc.field}
-        return jsonlib.dumps({"error": error}, ensure_ascii=False)
+        return json_error(exc.code, exc.message, exc.field)
+
+
+def json_error(code: str, message: str, field: str | None = None) -> str:
+    """An error for machines, in the shape it has over HTTP."""
+    error = {"code": code, "message": message, "field": field}
+    return jsonlib.dumps({"error": error}, ensure_ascii=False)
 
 
 def _first(group: BaseExceptionGroup[PenstockError]) -> PenstockError:

@@ -24,7 +24,10 @@ _encode = msgspec.json.Encoder().encode
 
 def as_json(value: object) -> None:
     """One line of JSON on stdout."""
-    sys.stdout.buffer.write(_encode(value) + b"\n")
+    line = _encode(value)
+    if b"\n" in line:  # a payload is its caller's own text, line breaks and all
+        line = msgspec.json.format(line, indent=-1)
+    sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 
 
@@ -94,10 +97,10 @@ def message_json(shown: Message, timeline: list[Event] | None = None) -> None:
     as_json(message_out(shown, timeline))
 
 
-def bulk(result: BulkResult, done: str, *, as_json: bool, dry_run: bool) -> None:
+def bulk(result: BulkResult, done: str, *, json: bool, dry_run: bool) -> None:
     """How many a bulk change matched, and of how many it was done."""
-    if as_json:
-        sys.stdout.buffer.write(_encode(result) + b"\n")
+    if json:
+        as_json(result)
     elif dry_run:
         as_text(f"{result.matched:,} would be {done}")
     else:

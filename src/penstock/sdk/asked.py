@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -9,10 +10,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.model.change import Change
 from penstock.model.draft import Draft, wire_error
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
+from penstock.model.patch import Patch
 from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.model.times import parse_moment
@@ -50,12 +51,13 @@ def draft(
     on_conflict: OnConflict | str = OnConflict.KEEP,
 ) -> Draft:
     """One message to schedule. `bytes` are sent as they are, anything else as JSON."""
-    body, content_type = _body(payload, content_type)
+    text, base64_text, content_type = _body(payload, content_type)
     return Draft(
         id=id,
         route=route,
         key=key,
-        payload=msgspec.Raw(body),
+        payload=text,
+        payload_base64=base64_text,
         content_type=content_type,
         headers=None if headers is None else dict(headers),
         at=None if at is None else moment_text(at, "at"),
@@ -90,9 +92,9 @@ def change_of(
     expires: Moment | None = None,
     priority: int | None = None,
     labels: LabelsLike | None = None,
-) -> Change:
+) -> Patch:
     """What to change of a waiting message."""
-    change = Change(
+    change = Patch(
         at=None if at is None else moment_text(at, "at"),
         delay=None if delay is None else delay_value(delay),
         headers=None if headers is None else dict(headers),
@@ -101,8 +103,7 @@ def change_of(
         labels=None if labels is None else labels_value(labels),
     )
     if payload is not msgspec.UNSET:
-        body, change.content_type = _body(payload, None)
-        change.payload = msgspec.Raw(body)
+        change.payload, change.payload_base64, change.content_type = _body(payload, None)
     return change
 
 
@@ -137,11 +138,15 @@ def page_size(limit: int) -> int:
     return limit
 
 
-def _body(payload: object, content_type: str | None) -> tuple[bytes, str | None]:
+def _body(
+    payload: object, content_type: str | None
+) -> tuple[msgspec.Raw | msgspec.UnsetType, str | None, str | None]:
+    """(JSON, base64, content type): the two forms of payload the wire knows, and no third."""
     if isinstance(payload, _BYTES):
-        return bytes(payload), content_type or "application/octet-stream"
+        text = base64.b64encode(payload).decode()
+        return msgspec.UNSET, text, content_type or "application/octet-stream"
     try:
-        return _encode(payload), content_type
+        return msgspec.Raw(_encode(payload)), None, content_type
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage("payload", f"cannot be written as JSON ({exc})") from exc
 

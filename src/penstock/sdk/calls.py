@@ -15,11 +15,11 @@ import msgspec
 
 from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, RouteStatus, Stats
-from penstock.model.change import Change
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, ServerFault
 from penstock.model.message import JSON, Event, Message
 from penstock.model.outcome import Receipt
+from penstock.model.patch import Patch
 from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
@@ -141,7 +141,7 @@ def cancel(message_id: str, version: int | None) -> Call[Message]:
     return Call("DELETE", _at(message_id), _read_message, version=version, about_id=message_id)
 
 
-def reschedule(message_id: str, change: Change, version: int | None) -> Call[Message]:
+def reschedule(message_id: str, change: Patch, version: int | None) -> Call[Message]:
     return Call(
         "PATCH",
         _at(message_id),
@@ -238,20 +238,18 @@ def _segment(text: str) -> str:
     return quote(text, safe="").replace(".", "%2E")
 
 
-def _wire(asked: Draft | Change, *, one_line: bool = False) -> dict[str, object]:
-    """What was given, and nothing else; bytes that are not JSON, or not one line, as base64."""
+def _wire(asked: Draft | Patch, *, one_line: bool = False) -> dict[str, object]:
+    """What was given, and nothing else; where one line is one item, longer JSON as base64."""
     given: dict[str, object] = {
         name: value
         for name in asked.__struct_fields__
         if (value := getattr(asked, name)) is not None and value is not msgspec.UNSET
     }
-    payload = asked.payload
-    if payload is not msgspec.UNSET:
-        raw = bytes(payload)
-        if asked.content_type is not None or (one_line and b"\n" in raw):
-            del given["payload"]
-            given["payload_base64"] = base64.b64encode(raw).decode()
-            given.setdefault("content_type", JSON)
+    raw = b"" if asked.payload is msgspec.UNSET else bytes(asked.payload)
+    if one_line and b"\n" in raw:
+        del given["payload"]
+        given["payload_base64"] = base64.b64encode(raw).decode()
+        given.setdefault("content_type", JSON)
     return given
 
 

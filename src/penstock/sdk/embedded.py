@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, Unpack
 from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, RouteStatus, Stats
 from penstock.flow.worker import Worker
-from penstock.model.change import check_change
 from penstock.model.clock import Clock
 from penstock.model.draft import Draft
 from penstock.model.errors import InvalidMessage, PenstockError, UnknownThing
@@ -163,11 +162,8 @@ class Engine:
         self, message_id: str, *, version: int | None = None, **change: Unpack[ChangeFields]
     ) -> Message:
         """Change when it goes out, or what it says, while it is still waiting."""
-        now = self._parts.store.clock.now()
-        limit = self._parts.settings.limits.max_payload
-        return await self._parts.control.reschedule(
-            check_change(message_id, change_of(**change), now, version=version, max_payload=limit)
-        )
+        amendment = self._parts.intake.change(message_id, change_of(**change), version)
+        return await self._parts.control.reschedule(amendment)
 
     async def release(self, message_id: str, *, version: int | None = None) -> Message:
         """Make it due now."""

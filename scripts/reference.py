@@ -1,0 +1,158 @@
+"""Writes docs/reference/config.md and cli.md from the code; a test says when to run it again.
+
+python scripts/reference.py
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import penstock.settings
+from penstock.cli.app import build
+from penstock.cli.config_text import is_duration, plain
+from penstock.model.times import format_duration
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+WIDTH = "80"
+
+CONFIG_HEAD = """# Settings
+
+Read once at start. Strongest first: arguments (`--http`), the environment (`PENSTOCK_*`), `.env`, the TOML file
+(`--config`, else `penstock.toml` if it is there), defaults. In the environment, nested names are joined by two
+underscores, lists and tables are JSON or, for lists, `a,b`; an empty variable counts as unset:
+
+```sh
+PENSTOCK_STORE=sqlite:////var/lib/penstock/penstock.db
+PENSTOCK_API__HTTP=127.0.0.1:9000
+PENSTOCK_API__TOKENS='[{"name": "ci", "secret": "…", "scope": "write"}]'
+PENSTOCK_ROUTES__PUSH__SINK=https://example.com/hook
+```
+
+An unknown name is an error that says what was probably meant; names of other programs in `.env` are left alone, and
+so is what Kubernetes sets beside a service called `penstock`. `PENSTOCK_CONFIG`, `PENSTOCK_URL` and `PENSTOCK_TOKEN`
+are for the [command line](cli.md). Durations are seconds or `1500ms` `90s` `15m` `2h` `3d`.
+
+`penstock config check` lists everything that is wrong; `penstock config show` shows what is in force and where each
+value came from, without secrets.
+"""
+
+CLI_HEAD = """# Command line
+
+`penstock …` and `python -m penstock …` are the same. The message commands act on the store of the
+[settings](config.md) directly, or on a running server with `--url` (or `PENSTOCK_URL`, with `--token` or
+`PENSTOCK_TOKEN`); only `schedule` makes a store that is not there. `--config`, `--json`, `--url` and `--token` stand
+before or after the command.
+
+| exit code | means |
+|---|---|
+| 0 | done |
+| 1 | failed: unknown id, already released, another version, server or store away, a store that is not sound |
+| 2 | bad usage, a value that cannot be accepted, or bad settings |
+
+Errors are one sentence on stderr. With `--json` they are `{"error": {"code", "message", "field"}}` on stderr, and what
+is printed on stdout is the JSON of the [HTTP API](http.md), one value on one line: lists are
+`{"items": […], "next": cursor or null}`; with `list --all` every message is a line of its own (NDJSON).
+
+A payload given as text is sent verbatim if it is JSON; other text becomes a JSON string (text that begins like JSON
+and is not is refused). With `--content-type` it is sent as it is. Files that are not JSON are sent as they are.
+
+`serve`, `api` and `worker` stop on SIGINT or SIGTERM: nothing more is claimed or accepted, what is in flight is
+finished within `worker.shutdown`. A second signal ends them at once; nothing acknowledged is lost either way. Logs go
+to stderr; where it listens and a line to try go to stdout.
+"""
+
+
+def config_page() -> str:
+    return CONFIG_HEAD + "".join(_sections())
+
+
+def cli_page() -> str:
+    return CLI_HEAD + "".join(_commands())
+
+
+def _sections() -> Iterator[str]:
+    tree = penstock.settings
+    yield _section("Top level", tree.Settings, "Before the first `[section]`.")
+    yield _section("[api]", tree.ApiSettings)
+    yield _section("[[api.tokens]]", tree.TokenSettings, 'Or just the secret: `tokens = ["…"]`.')
+    yield _section("[worker]", tree.WorkerSettings)
+    more = "The route `default` always exists. Other settings of a route are its sink's own."
+    yield _section("[routes.NAME]", tree.RouteSettings, more)
+    yield _section("[limits]", tree.LimitSettings)
+    yield _section("[log]", tree.LogSettings)
+
+
+def _section(title: str, part: type[BaseModel], more: str = "") -> str:
+    meanings = _meanings(part)
+    rows = [
+        f"| `{name}` | {_default(name, field)} | {meanings[name]} |\n"
+        for name, field in part.model_fields.items()
+        if name in meanings
+    ]
+    intro = f"\n{more}\n" if more else ""
+    return f"\n## `{title}`\n{intro}\n| setting | default | meaning |\n|---|---|---|\n" + "".join(
+        rows
+    )
+
+
+def _meanings(part: type[BaseModel]) -> dict[str, str]:
+    """The text below each field, as the code has it."""
+    (body,) = ast.parse(inspect.getsource(part)).body
+    if not isinstance(body, ast.ClassDef):
+        raise TypeError(f"{part} is not a class")
+    found: dict[str, str] = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str() as text)),
+            ):
+                found[name] = " ".join(text.split()).replace("|", "\\|")
+    return found
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    if value is None:
+        return "–"
+    if isinstance(value, int) and is_duration(field):
+        return f'`"{format_duration(value)}"`'
+    shown = plain(name, value)
+    return f'`"{shown}"`' if isinstance(shown, str) else f"`{shown}`"
+
+
+def _commands() -> Iterator[str]:
+    app, runner = build(), CliRunner()
+    for path in [(), *_paths(get_command(app))]:
+        done = runner.invoke(app, [*path, "--help"], env={"COLUMNS": WIDTH}, prog_name="penstock")
+        shown = "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
+        yield f"\n## `{' '.join(('penstock', *path))}`\n\n```text\n{shown}\n```\n"
+
+
+def _paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, below in getattr(command, "commands", {}).items():
+        if not hasattr(below, "commands"):
+            yield (*path, name)
+        yield from _paths(below, (*path, name))
+
+
+def main() -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "config.md").write_text(config_page())
+    (FOLDER / "cli.md").write_text(cli_page())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""`dead`, `route`, `store`, `config`, and what the command line says when it is used wrongly."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.conftest import Cli
+
+
+def test_routes_are_listed_paused_and_resumed(cli: Cli) -> None:
+    cli("schedule", "--delay", "1h")
+    assert cli("route", "pause", "default").out == "default is paused\n"
+    (route,) = cli("route", "list", "--json").json["items"]
+    assert (route["name"], route["paused"], route["scheduled"]) == ("default", True, 1)
+    assert "paused" in cli("route", "list").out
+    assert cli("route", "resume", "default", "--json").json == {"name": "default", "paused": False}
+    unknown = cli("route", "pause", "nosuch")
+    assert (unknown.code, unknown.err) == (1, "penstock: no route named 'nosuch'\n")
+
+
+def test_the_dead_are_listed_and_redriven(cli: Cli) -> None:
+    cli("schedule", "--delay", "1h")
+    assert cli("dead", "list", "--json").json == {"items": [], "next": None}
+    assert cli("dead", "redrive", "--rate", "10/s", "--json").json == {"matched": 0, "done": 0}
+    assert cli("dead", "redrive", "--rate", "often").code == 2
+
+
+def test_a_sound_store_is_told_from_a_broken_one(cli: Cli, folder: Path) -> None:
+    cli("schedule", "--delay", "1h", "--payload", "x" * 100_000)
+    assert cli("store", "check", "--json").json["status"] == "ok"
+    with sqlite3.connect(folder / "penstock.db") as store:
+        store.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file = folder / "penstock.db"
+    data = bytearray(file.read_bytes())
+    data[40_960:49_152] = b"\xa5" * 8_192
+    file.write_bytes(data)
+    broken = cli("store", "check")
+    assert broken.code == 1
+    assert "penstock.db" in broken.err
+
+
+def test_good_settings_are_called_good(cli: Cli, folder: Path) -> None:
+    (folder / "penstock.toml").write_text('[routes.push]\nsink = "https://example.test/hook"\n')
+    assert cli("config", "check", "--json").json == {
+        "status": "ok",
+        "routes": ["default", "push"],
+    }
+    assert [path.name for path in folder.iterdir()] == ["penstock.toml"]
+
+
+def test_every_problem_of_the_settings_is_listed(cli: Cli, folder: Path) -> None:
+    (folder / "penstock.toml").write_text(
+        """
+        store = "postgres://h/db"
+        [api]
+        http = "0.0.0.0:8700"
+        [routes.a]
+        sink = "carrier-pigeon://coop"
+        [routes.b]
+        sink = "python:no.such.module:function"
+        [routes.c]
+        sink = "log://"
+        colour = "red"
+        """
+    )
+    refused = cli("config", "check")
+    assert refused.code == 2
+    for named in ("store", "routes.a.sink", "routes.b.sink", "routes.c.colour", "api.http"):
+        assert named in refused.err
+    assert "Traceback" not in refused.err
+
+
+def test_a_syntax_error_in_the_settings_exits_2(cli: Cli, folder: Path) -> None:
+    (folder / "penstock.toml").write_text("[api\n")
+    for command in (["config", "check"], ["list"], ["serve"], ["config", "show"]):
+        refused = cli(*command)
+        assert refused.code == 2
+        assert "line 1, column" in refused.err
+
+
+def test_settings_are_shown_with_their_origin_and_without_secrets(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "penstock.toml").write_text(
+        '[api]\ntokens = ["hunter2"]\n[routes.a]\nsink = "https://u:hunter2@h/?token=hunter2"\n'
+    )
+    monkeypatch.setenv("PENSTOCK_WORKER__LEASE", "10s")
+    shown = cli("config", "show", "--json")
+    assert "hunter2" not in shown.out
+    assert shown.json["worker.lease"] == {
+        "value": "10s",
+        "from": "environment: PENSTOCK_WORKER__LEASE",
+    }
+    assert shown.json["routes.a.sink"]["value"] == "https://***@h/?token=***"
+    table = cli("config", "show").out
+    assert "hunter2" not in table
+    assert "penstock.toml" in table
+
+
+def test_a_missing_server_is_one_sentence(cli: Cli) -> None:
+    refused = cli("list", "--url", "http://127.0.0.1:9")
+    assert refused.code == 1
+    assert refused.err.startswith("penstock: no Penstock server answers at http://127.0.0.1:9")
+    assert len(refused.err.splitlines()) == 1
+    assert cli("list", "--url", "nonsense").code == 2
+
+
+def test_the_address_of_the_server_comes_from_dotenv_too(cli: Cli, folder: Path) -> None:
+    (folder / ".env").write_text("PENSTOCK_URL=http://127.0.0.1:9\n")
+    assert "http://127.0.0.1:9" in cli("list").err
+
+
+@pytest.mark.parametrize(
+    "args", [["nonsense"], ["get"], ["list", "--limit", "0"], ["schedule", "--priority", "12"]]
+)
+def test_wrong_usage_exits_2(cli: Cli, args: list[str]) -> None:
+    refused = cli(*args)
+    assert (refused.code, refused.out) == (2, "")
+    assert "Usage" in refused.err
+
+
+@pytest.mark.parametrize("args", [["nonsense"], ["get"], ["list", "--limit", "0"]])
+def test_wrong_usage_is_json_for_machines(cli: Cli, args: list[str]) -> None:
+    refused = cli("--json", *args)
+    assert refused.code == 2
+    assert json.loads(refused.err)["error"]["code"] == "usage"
+
+
+def test_every_command_explains_itself_with_an_example(cli: Cli) -> None:
+    commands = [
+        "serve",
+        "api",
+        "worker",
+        "schedule",
+        "get",
+        "list",
+        "cancel",
+        "reschedule",
+        "release",
+    ]
+    pairs = ["dead list", "dead redrive", "route list", "route pause", "route resume"]
+    for command in [*commands, *pairs, "config check", "config show", "store check"]:
+        shown = cli(*command.split(), "--help").out
+        assert f"penstock {command}" in shown.partition("Examples:")[2], command
+        assert "--config" in shown
+        assert "--json" in shown

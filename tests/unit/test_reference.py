@@ -1,0 +1,49 @@
+"""The reference pages say what the code does."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import penstock
+from penstock import settings
+from scripts import reference
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_settings_page_is_current() -> None:
+    written = (ROOT / "docs/reference/config.md").read_text()
+    assert written == reference.config_page(), "run: python scripts/reference.py"
+
+
+def test_the_command_line_page_is_current() -> None:
+    written = (ROOT / "docs/reference/cli.md").read_text()
+    assert written == reference.cli_page(), "run: python scripts/reference.py"
+
+
+def test_every_setting_has_its_meaning_beside_it() -> None:
+    page = reference.config_page()
+    parts = (
+        settings.ApiSettings,
+        settings.TokenSettings,
+        settings.WorkerSettings,
+        settings.RouteSettings,
+        settings.LimitSettings,
+        settings.LogSettings,
+    )
+    for part in parts:
+        for name in part.model_fields:
+            assert f"| `{name}` |" in page, f"{part.__name__}.{name} has no text below it"
+
+
+def test_the_version_is_the_one_that_is_packaged() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert penstock.__version__ == project["version"]
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert penstock.__all__ == sorted(penstock.__all__)
+    for name in penstock.__all__:
+        assert getattr(penstock, name) is not None
+        assert name in dir(penstock)

@@ -1,0 +1,268 @@
+"""Settings: where they come from, which wins, and what is said when they are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.config_text import rows
+from penstock.model.errors import ConfigError
+from penstock.model.route import Backoff
+from penstock.settings import Settings, given, load, load_with_origins, redact
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, and no variable of the machine's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
+    return tmp_path
+
+
+def refusal(config: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(config)
+    return caught.value.message
+
+
+def test_without_any_file_the_defaults_hold() -> None:
+    settings = load()
+    assert settings.store == "sqlite:///penstock.db"
+    assert settings.api.http == "127.0.0.1:8700"
+    assert settings.all_routes()["default"].sink == "log://"
+
+
+def test_the_default_file_is_read_when_it_is_there(folder: Path) -> None:
+    (folder / "penstock.toml").write_text('store = "sqlite:///other.db"\n')
+    assert load().store == "sqlite:///other.db"
+
+
+def test_a_named_file_that_is_missing_is_an_error(folder: Path) -> None:
+    assert "missing.toml does not exist" in refusal(folder / "missing.toml")
+
+
+def test_a_folder_in_place_of_the_file_is_an_error(folder: Path) -> None:
+    assert "cannot be read" in refusal(folder)
+
+
+def test_the_example_of_the_contract_is_read(folder: Path) -> None:
+    (folder / "penstock.toml").write_text(
+        """
+        store = "sqlite:///penstock.db"
+        [api]
+        http = "127.0.0.1:8700"
+        grpc = "127.0.0.1:8701"
+        tokens = ["plain", {name = "ci", secret = "s3", scope = "read"}]
+        [worker]
+        total_partitions = 8
+        bucket_size_sec = 60
+        batch_size = 500
+        lease = "30s"
+        [routes.default]
+        sink = "log://"
+        [routes.push]
+        sink = "https://example.test/hook"
+        semaphore_limit = 256
+        max_attempts = 8
+        backoff = "1s..5m"
+        """
+    )
+    settings = load()
+    assert [token.scope for token in settings.api.tokens] == ["admin", "read"]
+    assert settings.worker.lease == 30_000
+    assert settings.routes["push"].backoff == Backoff(1_000, 300_000)
+
+
+def test_environment_wins_over_dotenv_and_that_over_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "penstock.toml").write_text(
+        'store = "sqlite:///toml.db"\n[worker]\nbatch_size = 1\nlease = "1s"\n'
+    )
+    (folder / ".env").write_text("PENSTOCK_WORKER__BATCH_SIZE=2\nPENSTOCK_STORE=sqlite:///env.db\n")
+    monkeypatch.setenv("PENSTOCK_WORKER__BATCH_SIZE", "3")
+    settings = load()
+    assert (settings.store, settings.worker.batch_size) == ("sqlite:///env.db", 3)
+    assert settings.worker.lease == 1_000
+
+
+def test_an_argument_wins_over_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_API__HTTP", "127.0.0.1:1")
+    assert load(overrides={"api.http": "127.0.0.1:2"}).api.http == "127.0.0.1:2"
+    assert load(overrides={"api.http": None}).api.http == "127.0.0.1:1"
+
+
+def test_other_programs_keys_in_a_dotenv_are_left_alone(folder: Path) -> None:
+    (folder / ".env").write_text("RABBITMQ_HOST=localhost\nQUEUE_NAME=sms_queue\nSTORE=x\n")
+    assert load() == Settings()
+
+
+def test_the_command_lines_own_variables_are_not_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", "http://127.0.0.1:8700")
+    monkeypatch.setenv("PENSTOCK_TOKEN", "secret")
+    assert load() == Settings()
+
+
+def test_what_kubernetes_sets_beside_a_service_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_PORT", "tcp://10.0.0.1:8700")
+    monkeypatch.setenv("PENSTOCK_PORT_8700_TCP_ADDR", "10.0.0.1")
+    monkeypatch.setenv("PENSTOCK_SERVICE_HOST", "10.0.0.1")
+    assert load() == Settings()
+
+
+def test_an_empty_variable_is_as_if_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STORE", "")
+    assert load().store == Settings().store
+
+
+def test_an_unknown_variable_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_STOER", "sqlite:///x.db")
+    assert "PENSTOCK_STOER: no such setting; did you mean PENSTOCK_STORE?" in refusal()
+
+
+def test_a_nested_unknown_variable_is_an_error_with_a_hint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_API__HTPP", "127.0.0.1:1")
+    told = refusal()
+    assert "api.htpp: no such setting; did you mean api.http?" in told
+    assert "environment: PENSTOCK_API__HTPP" in told
+
+
+def test_lists_and_tables_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_API__TOKENS", "one, two")
+    monkeypatch.setenv("PENSTOCK_ROUTES__PUSH__SINK", "https://example.test/")
+    monkeypatch.setenv("PENSTOCK_ROUTES__PUSH__HEADERS", '{"X-Team": "a"}')
+    settings = load()
+    assert [token.secret.get_secret_value() for token in settings.api.tokens] == ["one", "two"]
+    assert settings.routes["push"].headers == {"X-Team": "a"}
+    monkeypatch.setenv("PENSTOCK_API__TOKENS", '[{"secret": "a,b", "scope": "read"}]')
+    assert load().api.tokens[0].secret.get_secret_value() == "a,b"
+
+
+def test_a_variable_reaches_a_route_that_the_file_spells_with_capitals(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "penstock.toml").write_text('[routes.Push]\nsink = "log://"\nmax_attempts = 3\n')
+    monkeypatch.setenv("PENSTOCK_ROUTES__PUSH__SINK", "https://example.test/")
+    routes = load().routes
+    assert list(routes) == ["Push"]
+    assert (routes["Push"].sink, routes["Push"].max_attempts) == ("https://example.test/", 3)
+
+
+def test_an_unknown_key_of_the_file_is_an_error_with_a_hint(folder: Path) -> None:
+    file = folder / "penstock.toml"
+    file.write_text("[worker]\nbatchsize = 5\n[nonsense]\nx = 1\n")
+    told = refusal(file)
+    assert "worker.batchsize: no such setting; did you mean worker.batch_size?" in told
+    assert "nonsense: no such setting; known here: store, api" in told
+    assert str(file) in told
+
+
+def test_a_slip_in_a_route_is_told_from_a_setting_of_its_sink(folder: Path) -> None:
+    file = folder / "penstock.toml"
+    file.write_text("[routes.push]\nsemaphore_limt = 5\n")
+    assert "routes.push.semaphore_limt: no such setting; did you mean" in refusal(file)
+    file.write_text("[routes.push]\nacks = 1\n")
+    assert load(file).routes["push"].as_sink_options("push").more == {"acks": 1}
+
+
+def test_a_syntax_error_points_at_line_and_column(folder: Path) -> None:
+    file = folder / "penstock.toml"
+    file.write_text('store = "x"\n[api\n')
+    assert "line 2, column" in refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("toml", "named"),
+    [
+        ('[api]\nhttp = "8700"', "api.http"),
+        ('[api]\nhttp = "host:99999"', "api.http"),
+        ("[worker]\nbatch_size = 0", "worker.batch_size"),
+        ('[worker]\nlease = "soon"', "worker.lease"),
+        ("[worker]\nlease = true", "worker.lease"),
+        ('[routes.a]\nbackoff = "5m..1s"', "routes.a.backoff"),
+        ('[routes."a b"]\nsink = "log://"', "routes.a b"),
+        ("[limits]\nmax_payload = 1.5", "limits.max_payload"),
+        ('[log]\nlevel = "loud"', "log.level"),
+        ('[[api.tokens]]\nname = "x"', "api.tokens.0.secret"),
+        ('routes = "x"', "routes"),
+    ],
+)
+def test_a_wrong_value_is_named(folder: Path, toml: str, named: str) -> None:
+    file = folder / "penstock.toml"
+    file.write_text(toml)
+    assert f"{named}: " in refusal(file)
+
+
+def test_every_problem_is_listed_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = folder / "penstock.toml"
+    file.write_text('[api]\nhttp = "x"\n[worker]\nbatch_size = 0\n')
+    monkeypatch.setenv("PENSTOCK_NOTHING", "1")
+    told = refusal(file)
+    assert all(name in told for name in ("api.http", "worker.batch_size", "PENSTOCK_NOTHING"))
+
+
+def test_a_wrong_secret_is_not_repeated_in_the_error(folder: Path) -> None:
+    file = folder / "penstock.toml"
+    file.write_text('[[api.tokens]]\nsecret = "hunter2"\nscope = "everything"\n')
+    assert "hunter2" not in refusal(file)
+
+
+def test_a_library_reads_only_what_it_is_given(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "penstock.toml").write_text('store = "sqlite:///toml.db"\n')
+    monkeypatch.setenv("PENSTOCK_STORE", "sqlite:///env.db")
+    assert given(store="sqlite:///mine.db").store == "sqlite:///mine.db"
+    assert given().store == Settings().store
+
+
+def test_the_origin_of_every_value_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "penstock.toml").write_text('store = "sqlite:///t.db"\n[worker]\nlease = "1s"\n')
+    (folder / ".env").write_text("PENSTOCK_API__GRPC=127.0.0.1:1\n")
+    monkeypatch.setenv("PENSTOCK_LOG__LEVEL", "debug")
+    origins = {path: origin for path, _, origin in rows(*load_with_origins(None))}
+    assert origins["store"] == "penstock.toml"
+    assert origins["worker.lease"] == "penstock.toml"
+    assert origins["worker.batch_size"] == "default"
+    assert origins["api.grpc"] == ".env: PENSTOCK_API__GRPC"
+    assert origins["log.level"] == "environment: PENSTOCK_LOG__LEVEL"
+
+
+def test_nothing_secret_is_shown(folder: Path) -> None:
+    (folder / "penstock.toml").write_text(
+        """
+        store = "sqlite:///x.db?password=hunter2"
+        [api]
+        tokens = ["hunter2"]
+        [routes.push]
+        sink = "https://user:hunter2@example.test/hook?api_key=hunter2&x=1"
+        secret = "whsec_hunter2"
+        headers = {Authorization = "Bearer hunter2", X-Team = "blue"}
+        sasl_password = "hunter2"
+        """
+    )
+    shown = str(rows(*load_with_origins(None)))
+    assert "hunter2" not in shown
+    assert "blue" in shown
+    assert "x=1" in shown
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://u:p@h:6379/0", "redis://***@h:6379/0"),
+        ("redis://u:p@ss@h/0", "redis://***@h/0"),
+        ("amqp://u:p/w@h/q", "amqp://***@h/q"),
+        ("https://h:80/@x?token=abc&x=1", "https://h:80/@x?token=***&x=1"),
+        ("https://h/?Password=a#f", "https://h/?Password=***#f"),
+        ("sqlite:///penstock.db?writer=thread", "sqlite:///penstock.db?writer=thread"),
+        ("python:pkg.mod:func", "python:pkg.mod:func"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
+    assert redact(url) == shown
