@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from penstock.sim.receiver_process import ReceiverProcess, run_receiver
 
+from penstock.sim.receiver_process import ReceiverProcess, run_receiver
 from penstock.testing.ledger import Arrival, Verdict, compare
 from tests.servers.penstock import PenstockProcess, run_penstock
 
