@@ -26,7 +26,7 @@ class LongFileMachine(FileMachine):
 
 
 TestMemoryMachine = MemoryMachine.TestCase
-TestMemoryMachine.settings = settings(max_examples=60, stateful_step_count=40)
+TestMemoryMachine.settings = settings(max_examples=100, stateful_step_count=50)
 TestFileMachine = FileMachine.TestCase
 TestFileMachine.settings = settings(max_examples=15, stateful_step_count=40)
 TestLongFileMachine = pytest.mark.slow(LongFileMachine.TestCase)

@@ -45,6 +45,41 @@ class PurgeCases(StoreCases):
         finally:
             await store.close()
 
+    async def test_a_cancelled_message_is_forgotten_however_it_was_cancelled(
+        self, harness: StoreHarness
+    ) -> None:
+        store = await harness.open(retention=SHORT)
+        try:
+            await put(store, new("waiting", due=store.clock.now() + FAR))
+            failed, token = await claim_one(store)
+            lost, _ = await claim_one(store, lease=SHORT)
+            for message_id in ("waiting", failed.id, lost.id):
+                await amend(store, Action.CANCEL, message_id)
+            await settle(store, ending(failed, token, State.SCHEDULED, due=failed.due))
+            await harness.pass_time(AFTER_SHORT)
+            assert len(await store.reap(store.clock.now(), 10)) == 1
+            await harness.pass_time(AFTER_SHORT)
+            await purge_all(store)
+            assert await store.find(["waiting", failed.id, lost.id]) == [None] * 3
+        finally:
+            await store.close()
+
+    async def test_the_retention_time_ends_after_its_last_millisecond(
+        self, harness: StoreHarness
+    ) -> None:
+        store = await harness.open(retention=SHORT)
+        try:
+            message, token = await claim_one(store)
+            now = store.clock.now()
+            await store.settle([ending(message, token)], now)
+            await harness.pass_time(AFTER_SHORT)
+            await store.purge(now + SHORT, 10)
+            assert None not in await store.find([message.id])
+            await store.purge(now + SHORT + 1, 10)
+            assert await store.find([message.id]) == [None]
+        finally:
+            await store.close()
+
     async def test_within_the_retention_time_an_id_stays_known(self, store: MessageStore) -> None:
         message, token = await claim_one(store)
         await settle(store, ending(message, token))

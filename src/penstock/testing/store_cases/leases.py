@@ -56,9 +56,9 @@ class ClaimCases(StoreCases):
 
     async def test_a_message_is_due_at_its_very_millisecond(self, store: MessageStore) -> None:
         now = store.clock.now()
-        await put(store, new("x", due=now), new("y", due=now + FAR))
+        await put(store, new("x", due=now), new("y", due=now + 1))
         taken = await store.claim("r", 10, FAR, now)
-        assert [m.id for m in taken.messages] == ["x"]
+        assert ([m.id for m in taken.messages], taken.next_due) == (["x"], now + 1)
 
     async def test_higher_priority_leaves_first_then_earlier_due(self, store: MessageStore) -> None:
         now = store.clock.now()
@@ -211,19 +211,22 @@ class SettleCases(StoreCases):
         states = await settle(store, ending(message, token), ending(message, token))
         assert states == [State.DELIVERED, None]
 
-    async def test_a_wrong_token_changes_nothing(self, store: MessageStore) -> None:
-        message, token = await claim_one(store)
-        assert await settle(store, ending(message, token + 1)) == [None]
-        assert (await held(store, message.id)).state is State.LEASED
-        assert await settle(store, ending(message, token)) == [State.DELIVERED]
-
-    async def test_a_token_of_another_message_changes_nothing(self, store: MessageStore) -> None:
+    @pytest.mark.parametrize("state", [State.DELIVERED, State.SCHEDULED, State.DEAD])
+    async def test_a_wrong_token_changes_nothing(self, store: MessageStore, state: State) -> None:
         first, first_token = await claim_one(store)
         second, second_token = await claim_one(store)
-        crossed = [ending(first, second_token), ending(second, first_token)]
-        assert await settle(store, *crossed) == [None, None]
-        right = [ending(second, second_token), ending(first, first_token)]
-        assert await settle(store, *right) == [State.DELIVERED] * 2
+        wrong = [
+            (first, first_token + 1),
+            (first, first_token - 1),
+            (first, second_token),
+            (second, first_token),
+        ]
+        settlements = [ending(message, token, state, error="x") for message, token in wrong]
+        assert await settle(store, *settlements) == [None] * 4
+        for message in (first, second):
+            assert await held(store, message.id) == message
+        right = [ending(second, second_token, state), ending(first, first_token, state)]
+        assert await settle(store, *right) == [state] * 2
 
     async def test_current_and_stale_settlements_mix_in_a_batch(self, store: MessageStore) -> None:
         await put_due(store, 6)
@@ -279,6 +282,18 @@ class LeaseCases(StoreCases):
         assert [(m.id, m.attempt) for m in again.messages] == [(message.id, 2)]
         assert await settle(store, ending(message, token)) == [None]
         assert await settle(store, ending(message, again.token)) == [State.DELIVERED]
+
+    async def test_a_lease_ends_at_its_very_millisecond(
+        self, store: MessageStore, harness: StoreHarness
+    ) -> None:
+        await put_due(store)
+        now = store.clock.now()
+        taken = await store.claim("r", 1, SHORT, now)
+        await harness.pass_time(AFTER_SHORT)
+        assert await store.reap(now + SHORT - 1, 10) == []
+        await store.extend([taken.token], now + SHORT + 5)
+        assert await store.reap(now + SHORT + 4, 10) == []
+        assert len(await store.reap(now + SHORT + 5, 10)) == 1
 
     async def test_a_lease_that_holds_is_not_reaped(self, store: MessageStore) -> None:
         await claim_one(store)
