@@ -71,9 +71,10 @@ class GroupCommit:
         return future
 
     def between(self, step: Callable[[], None]) -> None:
-        """Run a step on the connection between two transactions."""
-        self._between.append(step)
-        self._flush_soon()
+        """Run a step on the connection between two transactions; none after the last one."""
+        if not self._closed:
+            self._between.append(step)
+            self._flush_soon()
 
     async def close(self) -> None:
         """Answer everything asked for, then take no more."""

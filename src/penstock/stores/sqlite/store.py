@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -23,8 +22,8 @@ from penstock.stores.sqlite import put as puts
 from penstock.stores.sqlite import recall, search
 from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
-from penstock.stores.sqlite.errors import store_errors
 from penstock.stores.sqlite.group import MAX_ROWS, GroupCommit, Wakes
+from penstock.stores.sqlite.reader import Reader
 from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.wal import Checkpoints
@@ -61,8 +60,7 @@ class SqliteStore:
                 partial(connect, address),
                 self._group.between,
             )
-        self._reader: sqlite3.Connection | None = None
-        self._reading = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-reader")
+        self._reader = None if address.path is None else Reader(address)
 
     @property
     def name(self) -> str:
@@ -157,7 +155,6 @@ class SqliteStore:
         await self._group.close()
         if self._checkpoints is not None:
             await self._checkpoints.close()
-        self._reading.shutdown()
         if self._reader is not None:
             self._reader.close()
         self._session.connection.close()
@@ -170,21 +167,10 @@ class SqliteStore:
                 listener(route, due)
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Read one moment's state: of a file in a thread, of memory in turn with the writes."""
-        if self._address.path is None:
+        """Of a file in a thread; what is in memory is read in turn with the writes."""
+        if self._reader is None:
             return await self._group.submit(lambda s: work(s.connection), writes=False)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reading, self._read_file, work)
-
-    def _read_file(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with store_errors(self.name):
-            if self._reader is None:
-                self._reader = connect(self._address)
-            self._reader.execute("BEGIN")
-            try:
-                return work(self._reader)
-            finally:
-                self._reader.execute("ROLLBACK")
+        return await self._reader.read(work)
 
 
 def _size(path: Path) -> int:

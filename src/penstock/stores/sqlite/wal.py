@@ -50,14 +50,17 @@ class Checkpoints:
         self._seen_changes = main.total_changes
         self._seen_size = 0
         self._rounds = 0
+        self._closing = False
 
     def after_commit(self) -> None:
-        if self._running is None and (
+        if not (self._closing or self._running) and (
             self._main.total_changes - self._seen_changes >= CHANGES or self._has_grown()
         ):
             self._start()
 
     async def close(self) -> None:
+        """Wait for the thread; SQLite itself copies the rest when the last connection closes."""
+        self._closing = True
         if self._running is not None:
             await asyncio.wait([self._running])
         self._thread.shutdown()
@@ -92,7 +95,7 @@ class Checkpoints:
             log.warning("the write-ahead log could not be copied: %s", error)
             return
         frames, left = done.result()
-        if frames < START_OVER:
+        if frames < START_OVER or self._closing:
             self._rounds = 0
             return
         self._rounds += 1

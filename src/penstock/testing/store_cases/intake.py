@@ -1,0 +1,223 @@
+"""PUT: durable, idempotent, byte-exact."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.model.message import Labels, OnConflict
+from penstock.model.outcome import Action
+from penstock.model.state import State
+from penstock.ports.store import MessageStore
+from penstock.testing.store_cases.base import (
+    FAR,
+    StoreCases,
+    amend,
+    claim,
+    claim_one,
+    ending,
+    held,
+    new,
+    put,
+    put_due,
+    settle,
+    words,
+)
+
+_AWKWARD = 'Ünïcødé "quoted" \\ back/slash 日本語 🚰 مرحبا'
+
+
+class IntakeCases(StoreCases):
+    async def test_a_put_answers_each_message_in_order(self, store: MessageStore) -> None:
+        now = store.clock.now()
+        messages = [new(due=now + FAR + place) for place in range(20)]
+        receipts = await store.put(messages, now)
+        assert [(r.id, r.state, r.due, r.duplicate) for r in receipts] == [
+            (m.id, State.SCHEDULED, m.due, False) for m in messages
+        ]
+
+    async def test_an_empty_put_answers_nothing(self, store: MessageStore) -> None:
+        assert await store.put([], store.clock.now()) == []
+
+    async def test_a_put_of_thousands_keeps_them_all(self, store: MessageStore) -> None:
+        now = store.clock.now()
+        messages = [new(due=now + FAR) for _ in range(1_700)]
+        receipts = await store.put(messages, now)
+        assert [r.id for r in receipts] == [m.id for m in messages]
+        assert None not in await store.find([m.id for m in messages])
+
+    async def test_every_field_comes_back_as_it_was_put(self, store: MessageStore) -> None:
+        now = store.clock.now()
+        labels = Labels(
+            channel="push",
+            campaign=_AWKWARD,
+            class_="promotional",
+            tags=("a", "ü"),
+            tz="Asia/Seoul",
+        )
+        message = new(
+            due=now + FAR,
+            route="other.route_1",
+            key=_AWKWARD,
+            payload=b"\x00\xff\n",
+            content_type="application/octet-stream",
+            headers={"x-one": _AWKWARD, "x-two": ""},
+            expires=now + FAR + 1,
+            priority=9,
+            labels=labels,
+            topic="orders.eu",
+        )
+        await put(store, message)
+        found = await held(store, message.id)
+        for field in message.__struct_fields__:
+            if field != "on_conflict":
+                assert getattr(found, field) == getattr(message, field), field
+        assert (found.state, found.version, found.attempt) == (State.SCHEDULED, 1, 0)
+        assert found.created == now
+        assert (found.claimed, found.settled, found.last_error) == (None, None, None)
+        assert not found.cancel_pending
+
+    @pytest.mark.parametrize(
+        "payload",
+        [b"", b"null", b"\x00" * 64, bytes(range(256)) * 1024, b"\xed\xa0\x80", b'{"a": 1.0 }'],
+        ids=["empty", "null", "nuls", "256 KiB", "not utf-8", "spaces"],
+    )
+    async def test_a_payload_is_byte_exact_when_found_and_claimed(
+        self, store: MessageStore, payload: bytes
+    ) -> None:
+        (message_id,) = await put_due(store, payload=payload)
+        assert (await held(store, message_id)).payload == payload
+        (claimed,) = (await claim(store)).messages
+        assert claimed.payload == payload
+
+    @pytest.mark.parametrize("message_id", ["!", "~" * 200, "a b", "%41", "'; --", "{x}:y#z/.."])
+    async def test_any_printable_id_is_one_identity(
+        self, store: MessageStore, message_id: str
+    ) -> None:
+        now = store.clock.now()
+        first, second = await put(store, new(message_id, due=now), new(message_id, due=now))
+        assert not first.duplicate
+        assert second.duplicate
+        ((found,),) = [(await claim(store)).messages]
+        assert found.id == message_id
+
+    async def test_ids_that_differ_in_case_are_two_messages(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        receipts = await put(store, new("Same", due=due), new("same", due=due))
+        assert not any(receipt.duplicate for receipt in receipts)
+
+    async def test_a_known_id_is_a_duplicate_and_the_first_stays(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        await put(store, new("x", due=due, payload=b"1"))
+        (receipt,) = await put(store, new("x", due=due + 5, payload=b"2"))
+        assert (receipt.duplicate, receipt.due, receipt.state) == (True, due, State.SCHEDULED)
+        found = await held(store, "x")
+        assert (found.payload, found.due, found.version) == (b"1", due, 1)
+
+    async def test_an_id_twice_in_one_batch_is_one_message(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        batch = [new("x", due=due), new("y", due=due), new("x", due=due + 1), new("x", due=due + 2)]
+        receipts = await put(store, *batch)
+        assert [r.duplicate for r in receipts] == [False, False, True, True]
+        assert {r.due for r in receipts} == {due}
+
+    async def test_known_and_new_ids_mix_in_a_batch(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        await put(store, new("b", due=due), new("d", due=due))
+        receipts = await put(store, *(new(name, due=due) for name in "abcde"))
+        assert [r.duplicate for r in receipts] == [False, True, False, True, False]
+
+    async def test_many_callers_with_one_id_make_one_message(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        answers = await asyncio.gather(
+            *(put(store, new("x", due=due + place), new(due=due)) for place in range(40))
+        )
+        receipts = [answer[0] for answer in answers]
+        assert sum(not receipt.duplicate for receipt in receipts) == 1
+        (kept,) = (receipt for receipt in receipts if not receipt.duplicate)
+        assert {receipt.due for receipt in receipts} == {kept.due}
+        assert not any(answer[1].duplicate for answer in answers)
+
+    async def test_replace_takes_the_place_of_one_that_waits(self, store: MessageStore) -> None:
+        now = store.clock.now()
+        await put(store, new("x", due=now + FAR, payload=b"1", headers={"a": "1"}, priority=1))
+        replacing = new(
+            "x", due=now, payload=b"2", route="s", priority=7, on_conflict=OnConflict.REPLACE
+        )
+        (receipt,) = await put(store, replacing)
+        assert (receipt.duplicate, receipt.due, receipt.state) == (True, now, State.SCHEDULED)
+        found = await held(store, "x")
+        assert (found.payload, found.due, found.route) == (b"2", now, "s")
+        assert (found.headers, found.priority, found.version) == (None, 7, 2)
+        assert await words(store, "x") == ["accepted", "replaced"]
+        assert (await claim(store)).messages == ()
+        assert [m.id for m in (await claim(store, route="s")).messages] == ["x"]
+
+    async def test_earliest_keeps_whichever_is_due_first(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        await put(store, new("x", due=due, payload=b"1"))
+        earliest = OnConflict.EARLIEST
+        later, sooner, same = await put(
+            store,
+            new("x", due=due + 1, payload=b"2", on_conflict=earliest),
+            new("x", due=due - 1, payload=b"3", on_conflict=earliest),
+            new("x", due=due - 1, payload=b"4", on_conflict=earliest),
+        )
+        assert (later.due, sooner.due, same.due) == (due, due - 1, due - 1)
+        assert later.duplicate
+        assert sooner.duplicate
+        assert same.duplicate
+        found = await held(store, "x")
+        assert (found.payload, found.version) == (b"3", 2)
+
+    async def test_a_replacement_in_the_same_batch_acts_in_order(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        first, second, third = await put(
+            store,
+            new("x", due=due),
+            new("x", due=due + 9, on_conflict=OnConflict.REPLACE),
+            new("x", due=due + 5),
+        )
+        assert [first.due, second.due, third.due] == [due, due + 9, due + 9]
+
+    @pytest.mark.parametrize("choice", [OnConflict.REPLACE, OnConflict.EARLIEST])
+    async def test_on_conflict_does_nothing_once_it_is_released(
+        self, store: MessageStore, choice: OnConflict
+    ) -> None:
+        message, token = await claim_one(store)
+        again = new(message.id, due=message.due - 1, payload=b"2", on_conflict=choice)
+        (receipt,) = await put(store, again)
+        assert (receipt.duplicate, receipt.state) == (True, State.LEASED)
+        assert receipt.due == message.due
+        await settle(store, ending(message, token))
+        (receipt,) = await put(store, again)
+        assert (receipt.duplicate, receipt.state) == (True, State.DELIVERED)
+        assert (await claim(store)).messages == ()
+
+    async def test_a_cancelled_id_stays_a_duplicate(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        await put(store, new("x", due=due))
+        await amend(store, Action.CANCEL, "x")
+        (receipt,) = await put(store, new("x", due=due, on_conflict=OnConflict.REPLACE))
+        assert (receipt.duplicate, receipt.state) == (True, State.CANCELLED)
+
+    async def test_find_answers_in_order_and_none_for_unknown(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        await put(store, new("a", due=due), new("b", due=due))
+        found = await store.find(["b", "nobody", "a", "b"])
+        assert [None if m is None else m.id for m in found] == ["b", None, "a", "b"]
+        assert await store.find([]) == []
+        assert await store.timeline("nobody") == []
+
+    async def test_a_cancelled_caller_does_not_harm_the_others(self, store: MessageStore) -> None:
+        due = store.clock.now() + FAR
+        gone = asyncio.ensure_future(put(store, new("gone", due=due)))
+        stays = asyncio.ensure_future(put(store, new("stays", due=due)))
+        await asyncio.sleep(0)
+        gone.cancel()
+        (receipt,) = await stays
+        assert not receipt.duplicate
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        await held(store, "stays")

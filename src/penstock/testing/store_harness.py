@@ -1,0 +1,37 @@
+"""What the store suites need to know of a store: how to open it, crash it and let time pass."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from penstock.ports.store import MessageStore
+
+DAY_MS = 86_400_000
+MANY = 1_000_000
+
+
+class StoreHarness(Protocol):
+    """One empty place for messages, made anew for each test."""
+
+    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> MessageStore:
+        """Open the place; opened again, it is the same place with what was put there."""
+        ...
+
+    async def crash(self, store: MessageStore) -> None:
+        """Drop the store as a killed process would: nothing is flushed or given back.
+
+        The next `open` finds exactly what had been answered. Only durable stores need this.
+        """
+        ...
+
+    async def pass_time(self, millis: int) -> None:
+        """Let the store's clock move on by at least this much: a jump, or a real wait.
+
+        The suites never ask for more than 50 ms at once and never pass a `now` that the store's
+        clock has not reached, so a store that goes by its server's clock can take part.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Remove the place and everything in it."""
+        ...
