@@ -46,20 +46,26 @@ def parse_moment(text: str, field: str = "at") -> int:
 def parse_duration(value: str | float, field: str = "delay") -> int:
     """Seconds, or "1500ms" "90s" "15m" "2h" "3d" → ms, rounded up."""
     if isinstance(value, str):
-        match = _DURATION.fullmatch(value.strip()) if len(value) <= 40 else None
-        if match is None:
+        millis = _text_millis(value) if len(value) <= 40 else None
+        if millis is None:
             raise InvalidMessage(
                 field, 'must be seconds or a text such as "1500ms", "90s", "15m", "2h", "3d"'
             )
-        millis = math.ceil(Fraction(match[1]) * _UNIT_MS[match[2]])
     else:
         if not math.isfinite(value) or value < 0:
             raise InvalidMessage(field, "must be a finite number of seconds, not negative")
+        whole = int(value)
         # str() gives the digits the caller wrote, so that 0.1 is 100 ms and not 101
-        millis = math.ceil(Fraction(str(value)) * 1000)
+        millis = whole * 1000 if whole == value else math.ceil(Fraction(str(value)) * 1000)
     if millis > MAX_TIME:
         raise InvalidMessage(field, "is longer than the calendar")
     return millis
+
+
+@lru_cache(maxsize=256)  # callers repeat their few delays
+def _text_millis(text: str) -> int | None:
+    match = _DURATION.fullmatch(text.strip())
+    return None if match is None else math.ceil(Fraction(match[1]) * _UNIT_MS[match[2]])
 
 
 def check_range(millis: int, field: str) -> int:

@@ -10,7 +10,8 @@ from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import Answer, respond
 from penstock.api.http.auth import Scope
-from penstock.api.http.openapi import document_bytes
+from penstock.api.http.context import Api
+from penstock.api.http.openapi import build_document
 from penstock.model.errors import UnknownThing
 
 OPEN = {"scope": Scope.OPEN}
@@ -18,10 +19,11 @@ CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+NO_CACHE = (("cache-control", "no-cache"),)
 PAGE_HEADERS = (
     ("content-security-policy", CONTENT_POLICY),
     ("referrer-policy", "no-referrer"),
-    ("cache-control", "no-cache"),
+    *NO_CACHE,
 )
 MEDIA = {
     "html": "text/html; charset=utf-8",
@@ -49,8 +51,10 @@ async def asset(name: str) -> ASGIResponse:
 
 
 @get("/openapi.json", opt=OPEN)
-async def document() -> ASGIResponse:
-    return respond(Answer(200, document_bytes()))
+async def document(api: Api) -> ASGIResponse:
+    return respond(
+        Answer(200, build_document(api.parts.routes, tokens=api.guard.needs_token), NO_CACHE)
+    )
 
 
 def _static(name: str) -> ASGIResponse:
