@@ -6,11 +6,12 @@ from functools import lru_cache
 from importlib.resources import files
 
 from litestar import get
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import Answer, respond
 from penstock.api.http.auth import Scope
-from penstock.api.http.context import Api
+from penstock.api.http.context import TheApi
 from penstock.api.http.openapi import build_document
 from penstock.model.errors import UnknownThing
 
@@ -44,14 +45,14 @@ async def page() -> ASGIResponse:
 
 
 @get("/static/{name:str}", opt=OPEN)
-async def asset(name: str) -> ASGIResponse:
+async def asset(name: FromPath[str]) -> ASGIResponse:
     if name not in ASSETS:
         raise UnknownThing("no such file")
     return _static(name)
 
 
 @get("/openapi.json", opt=OPEN)
-async def document(api: Api) -> ASGIResponse:
+async def document(api: TheApi) -> ASGIResponse:
     return respond(
         Answer(200, build_document(api.parts.routes, tokens=api.guard.needs_token), NO_CACHE)
     )
