@@ -46,7 +46,7 @@ def parse_moment(text: str, field: str = "at") -> int:
 def parse_duration(value: str | float, field: str = "delay") -> int:
     """Seconds, or "1500ms" "90s" "15m" "2h" "3d" → ms, rounded up."""
     if isinstance(value, str):
-        millis = _parse_text(value)
+        millis = _text_millis(value) if len(value) <= 40 else None
         if millis is None:
             raise InvalidMessage(
                 field, 'must be seconds or a text such as "1500ms", "90s", "15m", "2h", "3d"'
@@ -61,9 +61,9 @@ def parse_duration(value: str | float, field: str = "delay") -> int:
     return millis
 
 
-@lru_cache(maxsize=256)  # programs use few different texts, again and again
-def _parse_text(text: str) -> int | None:
-    match = _DURATION.fullmatch(text.strip()) if len(text) <= 40 else None
+@lru_cache(maxsize=256)  # callers repeat their few delays
+def _text_millis(text: str) -> int | None:
+    match = _DURATION.fullmatch(text.strip())
     return None if match is None else math.ceil(Fraction(match[1]) * _UNIT_MS[match[2]])
 
 

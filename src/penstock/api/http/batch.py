@@ -17,7 +17,7 @@ from litestar.types import Receive, Scope, Send
 
 from penstock.api.http.answers import JSON, HttpRequest, respond
 from penstock.api.http.auth import JSON_TYPES, NDJSON_TYPES, header
-from penstock.api.http.context import Api, body_chunks
+from penstock.api.http.context import Api, TheApi, body_chunks
 from penstock.api.http.errors import error_answer, error_info
 from penstock.api.http.shapes import Refused, accepted
 from penstock.api.http.split import Array, Item, Lines, Splitter
@@ -39,7 +39,7 @@ _encoder = msgspec.json.Encoder()
 
 
 @post("/v1/messages/batch", status_code=200)
-async def create_messages(request: HttpRequest, api: Api) -> ASGIResponse:
+async def create_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
     kind = api.guard.check_type(
         header(request.scope["headers"], b"content-type"), JSON_TYPES | NDJSON_TYPES
     )

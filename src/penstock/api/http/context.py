@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
+
+from litestar.di import NamedDependency
 
 from penstock.api.http.answers import HttpRequest
 from penstock.api.http.auth import JSON_TYPES, Guard, header
@@ -19,6 +23,8 @@ from penstock.wiring import Parts
 VERSION = version("penstock")
 MAX_IN_FLIGHT = 20_000
 """Single puts waiting for the store at most; more are answered 429."""
+
+_VERSION = re.compile(r'("?)(\d{1,18})\1', re.ASCII)
 
 
 @dataclass(slots=True)
@@ -40,6 +46,10 @@ class Api:
     def check_load(self) -> None:
         if self.in_flight >= self.max_in_flight:
             raise Overloaded(f"{self.in_flight:,} messages are waiting for the store already")
+
+
+TheApi: TypeAlias = NamedDependency[Api]
+"""The Api, as a handler is given it."""
 
 
 class ClientGone(Exception):
@@ -90,10 +100,10 @@ def version_wanted(request: HttpRequest) -> int | None:
     text = value.decode("latin-1").strip()
     if text == "*":
         return None
-    digits = text.removeprefix('"').removesuffix('"')
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+    match = _VERSION.fullmatch(text)
+    if match is None:
         raise InvalidMessage("if-match", 'must be a version such as 3 or "3", or *')
-    return int(digits)
+    return int(match[2])
 
 
 def query(request: HttpRequest, known: frozenset[str]) -> dict[str, str]:

@@ -6,11 +6,13 @@ from functools import lru_cache
 from importlib.resources import files
 
 from litestar import get
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import Answer, respond
 from penstock.api.http.auth import Scope
-from penstock.api.http.openapi import document_bytes
+from penstock.api.http.context import TheApi
+from penstock.api.http.openapi import build_document
 from penstock.model.errors import UnknownThing
 
 OPEN = {"scope": Scope.OPEN}
@@ -18,10 +20,11 @@ CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+NO_CACHE = (("cache-control", "no-cache"),)
 PAGE_HEADERS = (
     ("content-security-policy", CONTENT_POLICY),
     ("referrer-policy", "no-referrer"),
-    ("cache-control", "no-cache"),
+    *NO_CACHE,
 )
 MEDIA = {
     "html": "text/html; charset=utf-8",
@@ -42,15 +45,17 @@ async def page() -> ASGIResponse:
 
 
 @get("/static/{name:str}", opt=OPEN)
-async def asset(name: str) -> ASGIResponse:
+async def asset(name: FromPath[str]) -> ASGIResponse:
     if name not in ASSETS:
         raise UnknownThing("no such file")
     return _static(name)
 
 
 @get("/openapi.json", opt=OPEN)
-async def document() -> ASGIResponse:
-    return respond(Answer(200, document_bytes()))
+async def document(api: TheApi) -> ASGIResponse:
+    return respond(
+        Answer(200, build_document(api.parts.routes, tokens=api.guard.needs_token), NO_CACHE)
+    )
 
 
 def _static(name: str) -> ASGIResponse:

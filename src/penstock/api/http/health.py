@@ -10,7 +10,7 @@ from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import json_answer
 from penstock.api.http.auth import Scope
-from penstock.api.http.context import VERSION, Api
+from penstock.api.http.context import VERSION, TheApi
 from penstock.model.errors import PenstockError
 
 
@@ -33,13 +33,13 @@ class ReadyOut(msgspec.Struct, frozen=True):
 
 
 @get("/healthz", opt={"scope": Scope.OPEN})
-async def healthz(api: Api) -> ASGIResponse:
+async def healthz(api: TheApi) -> ASGIResponse:
     uptime = round(time.monotonic() - api.started, 3)
     return json_answer(HealthOut("ok", VERSION, uptime, api.worker is not None))
 
 
 @get("/readyz", opt={"scope": Scope.OPEN})
-async def readyz(api: Api) -> ASGIResponse:
+async def readyz(api: TheApi) -> ASGIResponse:
     store = api.parts.store
     if api.closing.is_set():
         return json_answer(ReadyOut("stopping", store.name, {}, "the server is stopping"), 503)

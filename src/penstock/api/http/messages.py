@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 from litestar import delete, get, patch, post
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import Answer, HttpRequest, json_answer, respond
 from penstock.api.http.auth import PATCH_TYPES
-from penstock.api.http.context import Api, path_id, query, read_body, version_wanted
+from penstock.api.http.context import TheApi, path_id, query, read_body, version_wanted
 from penstock.api.http.shapes import (
     BulkOut,
     FilterIn,
@@ -38,7 +39,7 @@ def receipt_answer(receipt: Receipt) -> Answer:
 
 
 @post("/v1/messages")
-async def create_message(request: HttpRequest, api: Api) -> ASGIResponse:
+async def create_message(request: HttpRequest, api: TheApi) -> ASGIResponse:
     body = await read_body(request, api)
     api.check_load()
     api.in_flight += 1
@@ -50,7 +51,7 @@ async def create_message(request: HttpRequest, api: Api) -> ASGIResponse:
 
 
 @get("/v1/messages")
-async def list_messages(request: HttpRequest, api: Api) -> ASGIResponse:
+async def list_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
     given = query(request, _LIST)
     cursor, limit = given.pop("cursor", None), _limit(given.pop("limit", None))
     state = given.pop("state", None)
@@ -64,13 +65,15 @@ async def list_messages(request: HttpRequest, api: Api) -> ASGIResponse:
 
 
 @get("/v1/messages/{message_id:str}")
-async def get_message(message_id: str, api: Api) -> ASGIResponse:
+async def get_message(message_id: FromPath[str], api: TheApi) -> ASGIResponse:
     message, timeline = await api.parts.control.get(path_id(message_id))
     return json_answer(message_out(message, timeline), 200, _etag(message))
 
 
 @patch("/v1/messages/{message_id:str}")
-async def change_message(request: HttpRequest, message_id: str, api: Api) -> ASGIResponse:
+async def change_message(
+    request: HttpRequest, message_id: FromPath[str], api: TheApi
+) -> ASGIResponse:
     known = path_id(message_id)
     version = version_wanted(request)
     wanted = decode_patch(await read_body(request, api, PATCH_TYPES))
@@ -79,19 +82,23 @@ async def change_message(request: HttpRequest, message_id: str, api: Api) -> ASG
 
 
 @delete("/v1/messages/{message_id:str}", status_code=200)
-async def cancel_message(request: HttpRequest, message_id: str, api: Api) -> ASGIResponse:
+async def cancel_message(
+    request: HttpRequest, message_id: FromPath[str], api: TheApi
+) -> ASGIResponse:
     known = path_id(message_id)
     return _changed(await api.parts.control.cancel(known, version_wanted(request)))
 
 
 @post("/v1/messages/{message_id:str}/release", status_code=200)
-async def release_message(request: HttpRequest, message_id: str, api: Api) -> ASGIResponse:
+async def release_message(
+    request: HttpRequest, message_id: FromPath[str], api: TheApi
+) -> ASGIResponse:
     known = path_id(message_id)
     return _changed(await api.parts.control.release(known, version_wanted(request)))
 
 
 @post("/v1/messages/cancel", status_code=200)
-async def cancel_messages(request: HttpRequest, api: Api) -> ASGIResponse:
+async def cancel_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
     wanted = decode_bulk(await read_body(request, api))
     result = await api.parts.control.cancel_where(wanted.filter.as_filter(), dry_run=wanted.dry_run)
     return json_answer(BulkOut(result.matched, result.done))

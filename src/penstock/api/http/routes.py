@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 from litestar import get, post
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import json_answer
 from penstock.api.http.auth import Scope
-from penstock.api.http.context import Api, path_id
+from penstock.api.http.context import Api, TheApi, path_id
 from penstock.model.errors import UnknownMessage, UnknownThing
 from penstock.model.query import RouteFigures
 from penstock.model.times import format_moment
@@ -45,7 +46,7 @@ class PausedOut(msgspec.Struct, frozen=True):
 
 
 @get("/v1/routes")
-async def list_routes(api: Api) -> ASGIResponse:
+async def list_routes(api: TheApi) -> ASGIResponse:
     store = api.parts.store
     figures = (await store.figures(store.clock.now())).routes
     paused = await store.paused()
@@ -56,12 +57,12 @@ async def list_routes(api: Api) -> ASGIResponse:
 
 
 @post("/v1/routes/{name:str}/pause", status_code=200, opt={"scope": Scope.ADMIN})
-async def pause_route(name: str, api: Api) -> ASGIResponse:
+async def pause_route(name: FromPath[str], api: TheApi) -> ASGIResponse:
     return await _set_paused(name, api, paused=True)
 
 
 @post("/v1/routes/{name:str}/resume", status_code=200, opt={"scope": Scope.ADMIN})
-async def resume_route(name: str, api: Api) -> ASGIResponse:
+async def resume_route(name: FromPath[str], api: TheApi) -> ASGIResponse:
     return await _set_paused(name, api, paused=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 import time
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from penstock.api.http.hot import HotProtocol, hot_routes
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.wiring import Parts
+
+log = logging.getLogger("penstock.http")
 
 EVERY_ANSWER = [("x-content-type-options", "nosniff")]
 
@@ -62,9 +65,8 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             headers=EVERY_ANSWER,
-            timeout_graceful_shutdown=max(1, round(wait / 1000)),
         )
-        self._server = _Server(config, pulse, self.api.closing)
+        self._server = _Server(config, pulse, self.api.closing, wait / 1000)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -110,8 +112,12 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """uvicorn's server, stopped by an event, with one sweep over its connections."""
 
-    def __init__(self, config: uvicorn.Config, pulse: Pulse, closing: asyncio.Event) -> None:
+    def __init__(
+        self, config: uvicorn.Config, pulse: Pulse, closing: asyncio.Event, patience: float
+    ) -> None:
         super().__init__(config)
+        self._patience = patience
+        """Seconds that requests under way have to end."""
         self._pulse = pulse
         self._closing = closing
 
@@ -131,9 +137,27 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._closing.wait(), self._pulse.period)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        for connection in self._connections():  # past the deadline
+        """Take nothing new, let what came in be answered, and past the deadline cut the rest."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        for connection in self._connections():
+            connection.shutdown()
+        state = self.server_state
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience
+        while (state.connections or state.tasks) and loop.time() < deadline:  # noqa: ASYNC110 - uvicorn keeps sets, and no event says that one is empty
+            await asyncio.sleep(0.01)
+        tasks = list(state.tasks)
+        if tasks:
+            log.warning("cutting %d requests that did not end in %g s", len(tasks), self._patience)
+        for task in tasks:
+            task.cancel()
+        for connection in self._connections():
             connection.transport.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # the loop tells aborted connections that they are lost
 
     def _beat(self) -> None:
         date = (b"date", formatdate(time.time(), usegmt=True).encode())

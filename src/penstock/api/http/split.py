@@ -68,11 +68,13 @@ class Lines:
         return TooLarge(f"the line is longer than {self._limit:,} bytes")
 
 
-# Everything up to the next bracket or comma that is not inside a string; a string that has not
-# ended yet does not match. Possessive, so that no input makes it try twice.
-_NEXT = re.compile(rb'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{},])', re.DOTALL)
-_OPEN = b"[{"
-_CLOSE = b"]}"
+# Whatever is neither a mark nor inside a string; a string that has not ended yet does not match.
+# Possessive throughout, so that no input makes them try twice.
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_AT_TOP = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb")*+([\[\]{},])", re.DOTALL)
+_INSIDE = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+([\[\]{}])", re.DOTALL)
+_NO_MARK = re.compile(rb'(?:[^"\[\]{},]++|,|' + _STRING + rb")*+", re.DOTALL)
+_REST_OF_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _SPACE = b" \t\r\n"
 
 
@@ -82,16 +84,19 @@ class Array:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
+        """The element under way, or of one too large only what was not looked at yet."""
         self._scanned = 0
         """Everything before this in the buffer has been looked at."""
         self._look_again = 0
         """A string without an end: look again when the buffer is this long."""
         self._depth = 0
         self._dropping = False
-        """The element under way was too large: skip to its end."""
+        """The element under way is too large: only its end matters."""
+        self._in_string = False
+        """While dropping: inside a string."""
+        self._items = 0
         self._done = False
         self._broken = False
-        self._items = 0
 
     def feed(self, data: bytes) -> Iterator[Item]:
         if self._broken:
@@ -107,65 +112,89 @@ class Array:
             yield self._break("not valid JSON: the array does not end")
 
     def _cut(self) -> Iterator[Item]:
-        buffer, start, position = self._buffer, 0, self._scanned
-        # memoryview-free on purpose: a match holds the buffer, so it is released before del
-        while not self._done and (found := _NEXT.match(buffer, position)) is not None:
-            at, mark = found.start(1), found[1]
-            position = found.end()
-            del found
+        """Yield the elements that end in the buffer; keep the one that does not."""
+        start = 0
+        if self._in_string and not self._leave_string():
+            return
+        while not self._done and (mark := self._next_mark()) is not None:
+            at = self._scanned - 1
             if self._depth == 0:
-                if mark != b"[" or buffer[start:at].strip(_SPACE):
+                if mark != b"[" or self._buffer[:at].strip(_SPACE):
                     yield self._break("the body must be a JSON array of messages")
                     return
-                self._depth, start = 1, position
-            elif mark in _OPEN:
+                self._depth, start = 1, self._scanned
+            elif mark in b"[{":
                 self._depth += 1
-            elif mark in _CLOSE:
+            elif mark in b"]}":
                 self._depth -= 1
-                if self._depth == 0:
-                    self._done = True
-                    yield from self._element(bytes(buffer[start:at]), last=True)
-                    start = position
-            elif self._depth == 1:
-                yield from self._element(bytes(buffer[start:at]), last=False)
-                start = position
-        yield from self._keep(start, position)
-
-    def _keep(self, start: int, position: int) -> Iterator[Item]:
-        """Keep only what belongs to the element under way, within the limit."""
-        buffer = self._buffer
-        if self._done:
-            rest = bytes(buffer[position:]).strip(_SPACE)
-            buffer.clear()
-            self._scanned = 0
-            if rest:
-                yield self._break("not valid JSON: something follows the array")
-            return
-        del buffer[:start]
-        self._scanned = position - start
-        if len(buffer) > self._limit:
-            if self._depth == 0:
-                yield self._break("the body must be a JSON array of messages")
+                self._done = self._depth == 0
+            if self._done or (mark == b"," and self._depth == 1):
+                yield from self._element(bytes(self._buffer[start:at]), mark)
+                start = self._scanned
+            if self._broken:
                 return
-            self._dropping = True
-        if self._dropping:
-            del buffer[: self._scanned]
-            self._scanned = 0
-            if len(buffer) > self._limit:  # one string longer than any message may be
-                yield self._break("an element is too large to be read")
-                return
-        unread = len(buffer) - self._scanned
-        self._look_again = len(buffer) + min(unread // 2, 1 << 20)
+        yield from self._keep(start)
 
-    def _element(self, text: bytes, *, last: bool) -> Iterator[Item]:
+    def _next_mark(self) -> bytes | None:
+        """The next bracket, or comma at the top, that is not inside a string; moves past it."""
+        pattern = _AT_TOP if self._depth <= 1 else _INSIDE
+        found = pattern.match(self._buffer, self._scanned)
+        if found is None:
+            return None
+        self._scanned = found.end()
+        return bytes(found[1])
+
+    def _element(self, text: bytes, mark: bytes) -> Iterator[Item]:
         self._items += 1
-        if self._dropping or len(text) > self._limit:
+        if mark == b"}":
+            yield self._break("not valid JSON: the array is ended by a brace")
+        elif self._dropping or len(text) > self._limit:
             self._dropping = False
             yield TooLarge(f"the message is longer than {self._limit:,} bytes")
         elif text.strip(_SPACE):
             yield text
-        elif not last or self._items > 1:
+        elif mark == b"," or self._items > 1:
             yield self._break("not valid JSON: an element is missing before a comma or the end")
+
+    def _keep(self, start: int) -> Iterator[Item]:
+        """Let go of everything but the element under way, and of that too when it is too large."""
+        buffer = self._buffer
+        del buffer[:start]
+        self._scanned -= start
+        if self._done:
+            if buffer.strip(_SPACE):
+                yield self._break("not valid JSON: something follows the array")
+            buffer.clear()
+            self._scanned = 0
+            return
+        if self._depth == 0 and buffer.strip(_SPACE):
+            yield self._break("the body must be a JSON array of messages")
+            return
+        if self._dropping or len(buffer) > self._limit:
+            self._drop()
+        unread = len(buffer) - self._scanned
+        self._look_again = 0 if self._in_string else len(buffer) + min(unread // 2, 1 << 20)
+
+    def _drop(self) -> None:
+        self._dropping = True
+        found = _NO_MARK.match(self._buffer, self._scanned)
+        end = len(self._buffer) if found is None else found.end()
+        del found  # it holds on to the buffer
+        self._in_string = end < len(self._buffer)
+        del self._buffer[: end + 1]
+        self._scanned = 0
+        if self._in_string:
+            self._leave_string()
+
+    def _leave_string(self) -> bool:
+        """Drop the rest of a string; False when it goes on."""
+        found = _REST_OF_STRING.match(self._buffer)
+        end = 0 if found is None else found.end()
+        del found
+        ended = self._buffer[end : end + 1] == b'"'
+        self._in_string = not ended
+        del self._buffer[: end + ended]  # a backslash whose pair has not come yet stays
+        return ended
 
     def _break(self, reason: str) -> Malformed:
         """Nothing after this can be trusted to be where it seems to be."""

@@ -12,7 +12,7 @@ from litestar.response import Stream
 from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import Answer, json_answer, respond
-from penstock.api.http.context import VERSION, Api
+from penstock.api.http.context import VERSION, Api, TheApi
 from penstock.flow.observe import Lateness, Observer
 from penstock.model.errors import Overloaded
 from penstock.model.state import State
@@ -62,12 +62,12 @@ _encoder = msgspec.json.Encoder()
 
 
 @get("/v1/stats")
-async def stats(api: Api) -> ASGIResponse:
+async def stats(api: TheApi) -> ASGIResponse:
     return json_answer(await gather(api))
 
 
 @get("/v1/events")
-async def events(api: Api) -> Stream:
+async def events(api: TheApi) -> Stream:
     """Server-sent events: `stats` once a second, until the client or the server leaves."""
     if api.streams >= MAX_STREAMS:
         raise Overloaded(f"{MAX_STREAMS} streams are open already", retry_after=5)
@@ -77,7 +77,7 @@ async def events(api: Api) -> Stream:
 
 
 @get("/metrics")
-async def metrics(api: Api) -> ASGIResponse:
+async def metrics(api: TheApi) -> ASGIResponse:
     parts = api.parts
     figures = await parts.store.figures(parts.store.clock.now())
     return respond(Answer(200, render(parts.observer, figures, api.worker), media=CONTENT_TYPE))

@@ -8,7 +8,7 @@ from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import Answer, HttpRequest, json_answer, respond
 from penstock.api.http.auth import Scope
-from penstock.api.http.context import Api, read_body
+from penstock.api.http.context import Api, TheApi, read_body
 from penstock.model.draft import WIRE_ERRORS, Draft, wire_error
 from penstock.model.errors import InvalidMessage
 from penstock.model.identity import is_key
@@ -57,7 +57,7 @@ def tick_answer(receipt: Receipt) -> Answer:
 
 
 @post("/ticks", status_code=202)
-async def create_tick(request: HttpRequest, api: Api) -> ASGIResponse:
+async def create_tick(request: HttpRequest, api: TheApi) -> ASGIResponse:
     body = await read_body(request, api)
     api.check_load()
     api.in_flight += 1

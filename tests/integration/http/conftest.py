@@ -1,0 +1,113 @@
+"""A real server on a free port, in the test's own loop, on a store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Protocol
+
+import httpx
+import pytest
+
+from penstock.api.http.server import HttpServer
+from penstock.model.message import NewMessage
+from penstock.model.outcome import Receipt
+from penstock.ports.store import MessageStore
+from penstock.settings import ApiSettings, Settings
+from penstock.wiring import Parts, open_parts, open_store
+
+
+class StoreProbe:
+    """Stands before a real store: counts put calls, and can hold them back or refuse them."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self.puts: list[int] = []
+        """How many messages each call brought."""
+        self.called = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.fails: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        self.puts.append(len(messages))
+        self.called.set()
+        await self.gate.wait()
+        if self.fails is not None:
+            raise self.fails
+        return await self._store.put(messages, now)
+
+
+class Running:
+    """A server under test."""
+
+    def __init__(self, server: HttpServer, parts: Parts, probe: StoreProbe) -> None:
+        self.server = server
+        self.parts = parts
+        self.probe = probe
+
+    def client(self, **options: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.server.url, timeout=20, **options)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(*self.server.address)
+
+    async def send(self, *pieces: bytes) -> bytes:
+        """Send raw bytes, then read until the server closes."""
+        reader, writer = await self.connect()
+        for piece in pieces:
+            writer.write(piece)
+        await writer.drain()
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        return answer
+
+
+class Serve(Protocol):
+    def __call__(
+        self, *, api: dict[str, Any] | None = None, insecure: bool = False, **settings: Any
+    ) -> AbstractAsyncContextManager[Running]: ...
+
+
+@asynccontextmanager
+async def _serve(
+    *,
+    api: dict[str, Any] | None = None,
+    insecure: bool = False,
+    shutdown: int | None = None,
+    max_in_flight: int = 20_000,
+    **settings: Any,
+) -> AsyncIterator[Running]:
+    listening = ApiSettings.model_validate({"http": "127.0.0.1:0", **(api or {})})
+    tree = Settings(store="sqlite://", api=listening, **settings)
+    async with AsyncExitStack() as stack:
+        store = await open_store(tree)
+        stack.push_async_callback(store.close)
+        probe = StoreProbe(store)
+        parts = await stack.enter_async_context(open_parts(tree, store=probe))
+        server = HttpServer(
+            parts, insecure=insecure, shutdown=shutdown, max_in_flight=max_in_flight
+        )
+        await stack.enter_async_context(server)
+        yield Running(server, parts, probe)
+
+
+@pytest.fixture
+def serve() -> Callable[..., AbstractAsyncContextManager[Running]]:
+    return _serve
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with _serve() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(running: Running) -> AsyncIterator[httpx.AsyncClient]:
+    async with running.client() as client:
+        yield client

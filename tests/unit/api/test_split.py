@@ -1,0 +1,79 @@
+"""The splitter of arrays agrees with a JSON parser, wherever the pieces are cut."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.api.http.split import Array, Item, Lines, Splitter
+from penstock.model.errors import PenstockError, TooLarge
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+LIMIT = 1 << 20
+
+
+def split(splitter: Splitter, data: bytes, size: int) -> list[Item]:
+    items: list[Item] = []
+    for start in range(0, len(data), size):
+        items += splitter.feed(data[start : start + size])
+    return [*items, *splitter.end()]
+
+
+def read(items: list[Item]) -> list[object]:
+    return [json.loads(item) if isinstance(item, bytes) else item for item in items]
+
+
+@given(st.lists(values, max_size=8), st.integers(1, 40), st.sampled_from([None, 1, "\t"]))
+def test_an_array_is_cut_into_its_elements(
+    array: list[object], size: int, indent: int | str | None
+) -> None:
+    data = json.dumps(array, indent=indent, ensure_ascii=False).encode()
+    assert read(split(Array(LIMIT), data, size)) == array
+
+
+@given(st.lists(values, max_size=8), st.integers(1, 40))
+def test_lines_are_cut_into_lines(array: list[object], size: int) -> None:
+    data = "\n".join(json.dumps(value) for value in array).encode()
+    assert read(split(Lines(LIMIT), data, size)) == array
+
+
+@given(st.binary(max_size=60) | st.text(alphabet='[]{},:" \\ab1', max_size=60), st.integers(1, 9))
+def test_any_bytes_end_in_items_that_are_errors_or_hold_together(
+    data: bytes | str, size: int
+) -> None:
+    raw = data.encode() if isinstance(data, str) else data
+    whole = split(Array(LIMIT), raw, size)
+    errors = [item for item in whole if isinstance(item, PenstockError)]
+    assert len(errors) <= 1
+    try:
+        parsed = json.loads(raw)
+    except ValueError:
+        return  # every item that came out is judged by itself
+    if isinstance(parsed, list):
+        assert read(whole) == parsed
+    else:
+        assert len(errors) == 1
+
+
+@given(st.integers(1, 50))
+def test_an_element_past_the_limit_is_one_error_in_its_place(size: int) -> None:
+    data = b'[{"a":1},{"b":"' + b"x" * 300 + b'"},{"c":[' + b"1," * 300 + b'1]},{"d":2}]'
+    first, *between, last = split(Array(100), data, size)
+    assert (first, last) == (b'{"a":1}', b'{"d":2}')
+    assert [type(item) for item in between] == [TooLarge, TooLarge]
+
+
+def test_what_is_kept_of_a_long_stream_stays_small() -> None:
+    splitter = Array(1000)
+    list(splitter.feed(b"["))
+    for _ in range(1000):
+        list(splitter.feed(b'{"payload":"' + b"x" * 500 + b'"},'))
+        assert len(splitter._buffer) < 2000
+    assert [type(item) for item in splitter.feed(b'{"x":"' + b"y" * 100_000)] == []
+    assert len(splitter._buffer) < 2000
