@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli import config, dead, messages, routes, serve, store
+from penstock.cli import config, dead, messages, routes, serve, sim, store
 from penstock.cli.session import group
 
 HELP = """Hold it, pace it, let it through.
@@ -29,4 +29,5 @@ def build() -> typer.Typer:
     app.add_typer(routes.app, name="route")
     app.add_typer(config.app, name="config")
     app.add_typer(store.app, name="store")
+    app.add_typer(sim.app, name="sim")
     return app
