@@ -7,12 +7,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.cli import show
+from penstock.cli.loop import loop_factory
 from penstock.settings import Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
@@ -45,7 +45,7 @@ def run_process(settings: Settings, roles: Roles, *, json: bool = False) -> None
     logs = settings.log
     handler = setup_logging(logs.level, logs.format, logs.file)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_run(settings, roles, json=json))
     finally:
         handler.close()
@@ -114,12 +114,3 @@ def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bo
         lines.append("  no worker here: start one with `penstock worker`")
     show.as_text(*lines)
     sys.stdout.flush()
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
