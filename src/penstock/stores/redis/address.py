@@ -1,8 +1,8 @@
 """The store's URL: where Redis is, and the settings that come with it.
 
-  redis://[user:password@]host[:port][/db]      rediss:// the same over TLS
-  unix:///path/to/socket?db=0                   redis+unix:// the same
-  redis+cluster://[user:password@]host:port,host:port…      rediss+cluster:// over TLS
+redis://[user:password@]host[:port][/db]      rediss:// the same over TLS
+unix:///path/to/socket?db=0                   redis+unix:// the same
+redis+cluster://[user:password@]host:port,host:port…      rediss+cluster:// over TLS
 """
 
 from __future__ import annotations

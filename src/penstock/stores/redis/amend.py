@@ -19,9 +19,7 @@ ROUNDS = 50
 """Times an amendment looks again, each because somebody else changed the message meanwhile."""
 
 
-async def amend(
-    session: Session, amendments: Sequence[Amendment], now: int
-) -> list[Amended]:
+async def amend(session: Session, amendments: Sequence[Amendment], now: int) -> list[Amended]:
     """An answer each, in order; an id again in one batch comes after the first."""
     answers: dict[int, Amended] = {}
     left = list(range(len(amendments)))
@@ -29,7 +27,8 @@ async def amend(
         if not left:
             return [answers[i] for i in range(len(amendments))]
         seen: set[str] = set()
-        turn, later = [], []
+        turn: list[int] = []
+        later: list[int] = []
         for i in left:
             (later if amendments[i].id in seen else turn).append(i)
             seen.add(amendments[i].id)

@@ -43,4 +43,5 @@ class Breaker:
 
     def _pause(self) -> float:
         growth = max(0, self._failed - TRIP_AFTER)
-        return min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(growth, 10)) * random.uniform(0.75, 1.0)
+        longest = min(LONGEST_WAIT, FIRST_WAIT * float(1 << min(growth, 10)))
+        return longest * random.uniform(0.75, 1.0)

@@ -109,7 +109,7 @@ class SingleServer:
         self._client = _single(address, host, port, address.options.max_connections)
 
     async def call(self, *command: Argument) -> Reply:
-        return await self._client.execute_command(*command)
+        return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     async def call_durably(
         self,
@@ -165,7 +165,7 @@ class ClusterServer:
         node = self._client.nodes_manager.get_node_from_slot(key_slot(key))
         connection = node.acquire_connection()
         try:
-            await connection.connect()
+            await connection.connect()  # type: ignore[no-untyped-call]
             await connection.send_packed_command(connection.pack_commands([command, wait]))
             done = await node.parse_response(connection, "EVALSHA")
             waited = await node.parse_response(connection, "WAIT")

@@ -59,12 +59,13 @@ class Layout:
     async def refresh(self) -> None:
         """Read the layout again; a change that somebody left half done is finished."""
         async with self._lock:
+            pending = await self._step("read")
             for _ in range(PATIENCE):
-                pending = await self._step("read")
                 if pending is None:
                     break
                 await asyncio.sleep(PAUSE)
-            else:
+                pending = await self._step("read")
+            if pending is not None:
                 await self._finish(pending)
             if self.total == 0:
                 await self._grow(self._wanted)
@@ -98,9 +99,7 @@ class Layout:
 
     async def _step(self, step: str, value: int | str = "") -> int | None:
         """The total that is under way, if one is."""
-        totals, pending = await self._runner.single(
-            "layout", Group(0, (self._key,)), [step, value]
-        )
+        totals, pending = await self._runner.single("layout", Group(0, (self._key,)), [step, value])
         self._learn(totals)
         return None if pending is None else int(pending)
 

@@ -45,10 +45,6 @@ class Widths:
                 chosen = width
         return Bucket(chosen, due - due % chosen)
 
-    def opens_at(self, bucket: Bucket, earliest: int) -> int:
-        """From this moment on the bucket's messages belong somewhere nearer."""
-        return earliest - 2 * bucket.width
-
     def inside(self, bucket: Bucket) -> list[Bucket]:
         """The narrower buckets that a bucket is opened into; none: into the lane."""
         narrower = [width for width in self._widths if width < bucket.width]
@@ -78,15 +74,14 @@ class Spot(NamedTuple):
     """Where one message is indexed, as commands on keys."""
 
     key: bytes
-    index: bytes | None
+    index_key: bytes | None
+    """The index its bucket is in; None: it is in a lane."""
     member: str
     """In the index."""
     counter: str
 
 
-def spot_for(
-    keys: PartitionKeys, route: str, priority: int, bucket: Bucket | None
-) -> Spot:
+def spot_for(keys: PartitionKeys, route: str, priority: int, bucket: Bucket | None) -> Spot:
     counter = counter_of_lane(route, priority)
     if bucket is None:
         return Spot(keys.lane(route, priority), None, "", counter)

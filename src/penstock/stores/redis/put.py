@@ -47,7 +47,8 @@ def _first_of_each(
 ) -> tuple[list[int], list[int]]:
     """(the first of every id, the later ones): an id again in one batch comes after."""
     seen: set[str] = set()
-    first, later = [], []
+    first: list[int] = []
+    later: list[int] = []
     for i in places:
         message_id = messages[i].id
         (later if message_id in seen else first).append(i)
@@ -236,7 +237,7 @@ def _index(
         used.append(spot.key)
         key, first = len(used), len(arguments) + 1
         earliest = min(entries)[0]
-        if bucket is None or spot.index is None:
+        if bucket is None or spot.index_key is None:
             for due, member in entries:
                 arguments += (b"%d" % due, member)
             news = news_of(route, earliest)
@@ -245,7 +246,7 @@ def _index(
             )
         else:
             arguments += [bucket_entry(bucket, due, member) for due, member in entries]
-            used.append(spot.index)
+            used.append(spot.index_key)
             place = [key, first, len(arguments), spot.counter, len(entries)]
             buckets.append([*place, len(used), spot.member, earliest])
     return lanes, buckets

@@ -14,8 +14,8 @@ when it is in the partition's leases; the record itself is not touched by a clai
 from __future__ import annotations
 
 import re
+import struct
 from struct import Struct
-from struct import error as StructError
 from typing import Any, NamedTuple
 
 import msgspec
@@ -132,9 +132,7 @@ def pack_new(message: NewMessage, now: int, generation: int, edition: int) -> by
     )
 
 
-def pack(
-    message: Message, *, generation: int, edition: int, nonce: bytes, events: bytes
-) -> bytes:
+def pack(message: Message, *, generation: int, edition: int, nonce: bytes, events: bytes) -> bytes:
     """A message as it is held; its state is the record's own (never leased)."""
     flags = 0
     touched = b""
@@ -212,7 +210,7 @@ def read(member: bytes, held: Held) -> tuple[Message, bytes]:
     partition, record, lease = held
     try:
         return _read(member, record, lease, partition)
-    except (ValueError, IndexError, KeyError, msgspec.MsgspecError, StructError) as exc:
+    except (ValueError, IndexError, KeyError, msgspec.MsgspecError, struct.error) as exc:
         raise StoreCorrupt(f"the record of {unpack_id(member)!r} cannot be read") from exc
 
 
@@ -293,7 +291,6 @@ def _read_long(record: bytes, at: int) -> tuple[bytes, int]:
     return record[at + 4 : at + 4 + length], at + 4 + length
 
 
-
 def head_length(record: bytes) -> int:
     return _HEAD.size + (_TOUCHED.size if record[1] & TOUCHED else 0)
 
@@ -320,9 +317,7 @@ def pack_token(token: int) -> bytes:
     return token.to_bytes(8, "big")
 
 
-def pack_event(
-    at: int, event: str, detail: str | None = None, attempt: int | None = None
-) -> bytes:
+def pack_event(at: int, event: str, detail: str | None = None, attempt: int | None = None) -> bytes:
     if detail is not None:
         detail = detail[:MAX_DETAIL]
     return _short(_encoder.encode((at, event, detail, attempt)))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
@@ -30,8 +31,22 @@ MAX_GROUPS = 64
 """Partitions of one call: a longer one would hold up the server."""
 
 Plan: TypeAlias = list[Any]
-"""A group's own part of ARGV[1]: numbers, texts, bytes and lists of them."""
+"""A group's own part of ARGV[1]: numbers, texts, `raw` bytes and lists of them."""
 _encoder = msgspec.msgpack.Encoder()
+
+
+def raw(value: bytes) -> msgspec.Raw:
+    """Bytes in a plan: Redis's own msgpack knows texts of any bytes, but not the type for bytes."""
+    length = len(value)
+    if length < 32:
+        head = bytes((0xA0 | length,))
+    elif length < 256:
+        head = bytes((0xD9, length))
+    elif length < 65_536:
+        head = b"\xda" + length.to_bytes(2, "big")
+    else:
+        head = b"\xdb" + length.to_bytes(4, "big")
+    return msgspec.Raw(head + value)
 
 
 class Group(NamedTuple):
@@ -39,7 +54,7 @@ class Group(NamedTuple):
 
     partition: int
     keys: Sequence[bytes]
-    plan: Plan = []
+    plan: Sequence[Any] = ()
     """What follows the group's offsets."""
     arguments: Sequence[bytes] | None = None
     """None: the script's groups have no arguments of their own, and no offset of them."""
@@ -58,6 +73,18 @@ def load(name: str) -> Script:
     shared = (folder / "record.lua").read_bytes()
     source = shared + b"\n" + (folder / f"{name}.lua").read_bytes()
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
+
+
+@contextmanager
+def heeding_cancellation() -> Iterator[None]:
+    """redis-py may swallow a cancellation while it connects: then raise it afterwards."""
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 class Runner:
@@ -96,9 +123,7 @@ class Runner:
         parts = self._split(groups)
         if len(parts) == 1:
             return await self._part(name, parts[0], common, writes)
-        answers = await asyncio.gather(
-            *(self._part(name, part, common, writes) for part in parts)
-        )
+        answers = await asyncio.gather(*(self._part(name, part, common, writes) for part in parts))
         return [reply for part in answers for reply in part]
 
     async def single(
@@ -116,6 +141,21 @@ class Runner:
             return await self._server.each(*command)
         except Vendor as exc:
             raise translate(exc, self._name, self._breaker(0).failed()) from exc
+
+    async def server_time(self) -> int:
+        """Epoch milliseconds by the slowest primary's clock."""
+        times = (await self.each("TIME")).values()
+        return min(int(seconds) * 1000 + int(micros) // 1000 for seconds, micros in times)
+
+    async def configured(self, setting: str) -> dict[str, str]:
+        """A server's setting by node; left out where the server does not tell."""
+        try:
+            found = await self._server.each("CONFIG GET", setting)
+        except vendor.ResponseError:  # managed servers often forbid CONFIG
+            return {}
+        except Vendor as exc:
+            raise translate(exc, self._name, self._breaker(0).failed()) from exc
+        return {node: str(reply.get(setting, "?")) for node, reply in found.items()}
 
     def _split(self, groups: Sequence[Group]) -> list[Sequence[Group]]:
         if self._server.cluster:
@@ -178,7 +218,8 @@ class Runner:
             raise StoreUnavailable(f"{self._name} is away", retry_after=wait)
         for pause in (*RETRY_WAITS, None):
             try:
-                reply = await self._send(command, key, script, durable=durable)
+                with heeding_cancellation():
+                    reply = await self._send(command, key, script, durable=durable)
             except Vendor as exc:
                 if pause is None or not is_transient(exc):
                     raise translate(exc, self._name, breaker.failed()) from exc
@@ -229,7 +270,7 @@ def _check_waited(wait: Sequence[Argument], waited: Reply) -> None:
     """WAIT answers how many replicas have it, WAITAOF also whether the disk does."""
     if wait[0] == "WAIT":
         if int(waited) < int(wait[1]):
-            raise vendor.ConnectionError(f"only {waited} of {wait[1]} replicas have the write")
+            raise vendor.ConnectionError(f"only {waited} of {int(wait[1])} replicas have the write")
         return
     local, replicas = int(waited[0]), int(waited[1])
     if local < int(wait[1]) or replicas < int(wait[2]):

@@ -58,9 +58,7 @@ class Session:
         for partition, wanted in by_partition.items():
             keys = self.layout.keys(partition)
             members = [pack_id(ids[i]) for i in wanted]
-            groups.append(
-                Group(partition, (keys.records, keys.leases), [len(wanted)], members)
-            )
+            groups.append(Group(partition, (keys.records, keys.leases), [len(wanted)], members))
         found: list[Held | None] = [None] * len(ids)
         if groups:
             replies = await self.runner.run("find", groups, writes=False)

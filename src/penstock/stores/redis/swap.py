@@ -18,7 +18,7 @@ from penstock.stores.redis.records import (
     head_length,
     pack,
 )
-from penstock.stores.redis.scripts import Group, Plan
+from penstock.stores.redis.scripts import Group, Plan, raw
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.wake import news_of
 
@@ -92,7 +92,8 @@ def _group(session: Session, swaps: list[Swap], records: list[bytes], now: int) 
         record = one.held.record
         head = record[: head_length(record)]
         commands, news = moves.of(one)
-        entries.append([one.member, head, one.held.lease or False, commands, news])
+        lease = False if one.held.lease is None else raw(one.held.lease)
+        entries.append([raw(one.member), raw(head), lease, commands, news])
     return Group(swaps[0].held.partition, moves.used, [entries], records)
 
 
@@ -110,7 +111,7 @@ class _Moves:
         """(commands, what to publish)."""
         before, after = one.before, one.after
         if after.state is State.LEASED:
-            return [["HSET", 2, one.member, ask_cancel(one.held.lease or b"")]], False
+            return [["HSET", 2, raw(one.member), raw(ask_cancel(one.held.lease or b""))]], False
         if _spot(before) == _spot(after):
             return [], False
         commands = self._leave(one.member, before)
@@ -118,26 +119,27 @@ class _Moves:
             return commands + self._enter(one.member, after), news_of(after.route, after.due)
         commands.append(["HINCRBY", 3, str(NUMBERS[after.state]), 1])
         entry = (after.settled or self._now).to_bytes(6, "little") + one.member
-        commands.append(["RPUSH", self._key(self._keys.settled), entry])
+        commands.append(["RPUSH", self._key(self._keys.settled), raw(entry)])
         return commands, False
 
     def _leave(self, member: bytes, before: Message) -> list[Plan]:
         if before.state is State.DEAD:
             dead = self._key(self._keys.dead(before.route))
-            return [["ZREM", dead, member], ["HINCRBY", 3, f"{DEAD}{before.route}", -1]]
+            return [["ZREM", dead, raw(member)], ["HINCRBY", 3, f"{DEAD}{before.route}", -1]]
         # An entry in a bucket stays: it is held against the record when the bucket is opened.
         lane = spot_for(self._keys, before.route, before.priority, None)
-        return [["ZREM", self._key(lane.key), member], ["HINCRBY", 3, lane.counter, -1]]
+        return [["ZREM", self._key(lane.key), raw(member)], ["HINCRBY", 3, lane.counter, -1]]
 
     def _enter(self, member: bytes, after: Message) -> list[Plan]:
         bucket = self._session.bucket_for(after.due, self._now)
         spot = spot_for(self._keys, after.route, after.priority, bucket)
         commands: list[Plan] = [["HINCRBY", 3, spot.counter, 1]]
-        if bucket is None or spot.index is None:
-            commands.append(["ZADD", self._key(spot.key), after.due, member])
+        if bucket is None or spot.index_key is None:
+            commands.append(["ZADD", self._key(spot.key), after.due, raw(member)])
             return commands
-        commands.append(["RPUSH", self._key(spot.key), bucket_entry(bucket, after.due, member)])
-        commands.append(["ZADD", self._key(spot.index), "LT", after.due, spot.member])
+        entry = bucket_entry(bucket, after.due, member)
+        commands.append(["RPUSH", self._key(spot.key), raw(entry)])
+        commands.append(["ZADD", self._key(spot.index_key), "LT", after.due, spot.member])
         return commands
 
     def _key(self, key: bytes) -> int:

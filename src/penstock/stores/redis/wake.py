@@ -53,7 +53,7 @@ class Wakeups:
                 log.debug("wake-ups interrupted: %s", exc)
             finally:
                 self.subscribed.clear()
-                await pubsub.aclose()
+                await pubsub.aclose()  # type: ignore[no-untyped-call]
                 await client.aclose(close_connection_pool=True)
             await asyncio.sleep(RECONNECT[min(failed, len(RECONNECT) - 1)])
             failed += 1

@@ -7,9 +7,8 @@
 -- ARGV  1 groups (msgpack): { first key } in the order to be served
 --       2 route · 3 limit · 4 now · 5 lease (ms) · 6 token (8 bytes)
 --       7 … 16 the counters of the lanes · 17 the field of the pause
--- →     { 'now' as used, a group: { generation or nil, { id, record, lease … },
---         due of its first lane entry left or nil, { index member, earliest due … } of at most
---         4 buckets, nearest first } }
+-- →     a group: { generation or nil, { id, record, lease … }, due of its first lane entry left
+--       or nil, { index member, earliest due … } of at most 4 buckets, nearest first }
 
 local groups = cmsgpack.unpack(ARGV[1])
 local route = ARGV[2]
@@ -135,7 +134,7 @@ for i = 1, #states do
   end
 end
 
-local answer = { now }
+local answer = {}
 for i = 1, #states do
   local s = states[i]
   local head = false
@@ -148,6 +147,6 @@ for i = 1, #states do
     end
   end
   local far = redis.call('ZRANGE', KEYS[s.k + 7], 0, 3, 'WITHSCORES')
-  answer[i + 1] = { s.generation, s.out, head, far }
+  answer[i] = { s.generation, s.out, head, far }
 end
 return answer

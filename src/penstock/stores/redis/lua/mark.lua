@@ -9,7 +9,7 @@
 
 local groups = cmsgpack.unpack(ARGV[1])
 local generation = tonumber(ARGV[2])
-local LONG = string.rep('-', 80)
+local LONG = string.rep('\0', 80) -- no id has such characters
 
 local answers = {}
 for i = 1, #groups do
