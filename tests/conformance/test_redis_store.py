@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from penstock.testing.store_suite import DurableStoreSuite
 from tests.conformance.redis_harness import RedisHarness
-from tests.servers.redis import RedisCluster, RedisServer
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 

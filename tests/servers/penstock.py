@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,14 +12,9 @@ from pathlib import Path
 
 import httpx
 
+from tests.servers.ports import free_port
+
 READY_SECONDS = 30
-
-
-def free_port() -> int:
-    """A port nobody listens on; another process could take it, which a restart would show."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class PenstockProcess:

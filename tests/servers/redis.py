@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,13 +13,9 @@ from typing import Self
 from redis import Redis
 from redis import exceptions as vendor
 
+from tests.servers.ports import free_port
+
 START_SECONDS = 20.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class RedisServer:
@@ -133,8 +128,14 @@ class RedisCluster:
     def _join(self) -> None:
         addresses = [f"127.0.0.1:{node.port}" for node in self.nodes]
         done = subprocess.run(
-            ["redis-cli", "--cluster", "create", *addresses]
-            + ["--cluster-replicas", "1", "--cluster-yes"],
+            [
+                "redis-cli",
+                "--cluster",
+                "create",
+                *addresses,
+                *("--cluster-replicas", "1"),
+                "--cluster-yes",
+            ],
             capture_output=True,
             text=True,
             timeout=60,
@@ -154,7 +155,7 @@ class RedisCluster:
             if info["cluster_state"] != "ok" or int(info["cluster_known_nodes"]) != len(self.nodes):
                 return False
             link = client.info("replication")
-            return link["role"] == "master" or link["master_link_status"] == "up"
+            return bool(link["role"] == "master" or link["master_link_status"] == "up")
 
     def primaries(self) -> list[RedisServer]:
         return [node for node in self.nodes if self._role(node) == "master"]

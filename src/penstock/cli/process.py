@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -10,13 +11,16 @@ import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
+from penstock.model.errors import StoreUnavailable
+from penstock.ports.store import MessageStore
 from penstock.settings import Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
-from penstock.wiring import Parts, open_parts, open_worker
+from penstock.wiring import Parts, open_parts, open_store, open_worker
 
 if TYPE_CHECKING:
     from penstock.api.http.server import HttpServer
@@ -55,7 +59,11 @@ async def _run(settings: Settings, roles: Roles, *, json: bool) -> None:
     stopping = asyncio.Event()
     _on_signals(stopping)
     async with AsyncExitStack() as stack:
-        parts = await stack.enter_async_context(open_parts(settings))
+        store = await _open_patiently(settings, stopping)
+        if store is None:
+            return
+        stack.push_async_callback(store.close)
+        parts = await stack.enter_async_context(open_parts(settings, store=store))
         worker = await stack.enter_async_context(open_worker(parts)) if roles.worker else None
         server: HttpServer | None = None
         if roles.api:
@@ -78,6 +86,23 @@ async def _run(settings: Settings, roles: Roles, *, json: bool) -> None:
                 worker.stop()
                 rates.cancel()
     log.info("stopped")
+
+
+async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> MessageStore | None:
+    """A server that is not there yet may come: wait for it, until asked to stop.
+
+    A file that cannot be opened will not mend itself: that is an error at once.
+    """
+    while not stopping.is_set():
+        try:
+            return await open_store(settings)
+        except StoreUnavailable as exc:
+            if urlsplit(settings.store).scheme == "sqlite":
+                raise
+            log.warning("waiting for the store: %s", exc)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), exc.retry_after)
+    return None
 
 
 def _on_signals(stopping: asyncio.Event) -> None:
