@@ -17,10 +17,21 @@ from redis import exceptions as vendor
 START_SECONDS = 20.0
 
 
+BUS = 10_000
+"""A cluster's nodes talk to each other on their port and this."""
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on, nor on the one that a cluster's node would use besides."""
+    while True:
+        with socket.socket() as probe, socket.socket() as bus:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            try:
+                bus.bind(("127.0.0.1", port + BUS))
+            except (OSError, OverflowError):
+                continue
+            return port
 
 
 class RedisServer:
@@ -51,7 +62,11 @@ class RedisServer:
         command += self._options
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        self.wait_ready()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
