@@ -1,20 +1,32 @@
-"""Redis under the store suites: a real server, whose own clock counts."""
+"""Redis under the store suites: real servers, on a clock that jumps or on their own.
+
+The clock that jumps begins a day ago: scripts hold every `now` against the server's own time, so
+it may be behind but not ahead.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 from penstock.ports.store import MessageStore
 from penstock.stores.redis import open_store
+from penstock.testing.clock import ManualClock
 from penstock.testing.store_harness import DAY_MS, MANY
 from tests.servers.redis import RedisCluster, RedisServer
 
 
 class RedisHarness:
     def __init__(
-        self, server: RedisServer | RedisCluster, *, partitions: int = 8, options: str = ""
+        self,
+        server: RedisServer | RedisCluster,
+        *,
+        partitions: int = 8,
+        options: str = "",
+        own_clock: bool = False,
     ) -> None:
         self._server = server
+        self._clock = None if own_clock else ManualClock(int(time.time()) * 1000 - DAY_MS)
         self._partitions = partitions
         self._options = options
         self._crashed: list[MessageStore] = []
@@ -26,6 +38,7 @@ class RedisHarness:
             total_partitions=self._partitions,
             retention=retention,
             retention_count=retention_count,
+            clock=self._clock,
         )
 
     async def crash(self, store: MessageStore) -> None:
@@ -33,7 +46,11 @@ class RedisHarness:
         self._crashed.append(store)
 
     async def pass_time(self, millis: int) -> None:
-        await asyncio.sleep(millis / 1000)
+        if self._clock is None:
+            await asyncio.sleep(millis / 1000)
+        else:
+            self._clock.jump(millis)
+            await asyncio.sleep(0.001)
 
     async def close(self) -> None:
         for store in self._crashed:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
+from penstock.testing.store_cases.leases import ClaimCases, LeaseCases, SettleCases
 from penstock.testing.store_suite import DurableStoreSuite
 from tests.conformance.redis_harness import RedisHarness
 from tests.servers.redis import RedisServer
@@ -20,9 +21,41 @@ def server() -> Iterator[RedisServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    with RedisCluster() as cluster:
+        yield cluster
+
+
 class TestOneServer(DurableStoreSuite):
     @pytest_asyncio.fixture
     async def harness(self, server: RedisServer) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(server)
+        yield harness
+        await harness.close()
+
+
+class TestTheServersClock(ClaimCases, SettleCases, LeaseCases):
+    @pytest_asyncio.fixture
+    async def harness(self, server: RedisServer) -> AsyncIterator[RedisHarness]:
+        harness = RedisHarness(server, own_clock=True)
+        yield harness
+        await harness.close()
+
+
+class TestCluster(DurableStoreSuite):
+    """With one partition: order over partitions is promised only on one server."""
+
+    @pytest_asyncio.fixture
+    async def harness(self, cluster: RedisCluster) -> AsyncIterator[RedisHarness]:
+        harness = RedisHarness(cluster, partitions=1)
+        yield harness
+        await harness.close()
+
+
+class TestClusterOfManyPartitions(DurableStoreSuite):
+    @pytest_asyncio.fixture
+    async def harness(self, cluster: RedisCluster) -> AsyncIterator[RedisHarness]:
+        harness = RedisHarness(cluster, partitions=6)
         yield harness
         await harness.close()

@@ -46,7 +46,11 @@ class RedisServer:
         command += self._options
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        self.wait_ready()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -166,6 +166,7 @@ class StoreMachine(RuleBasedStateMachine):
         else:  # which of two ends of one lease comes first is left open within a batch
             for one in settlements:
                 assert self.run(self.opened.settle([one], now)) == self.model.settle([one], now)
+        self._follow_forgetting(now)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), ahead=st.sampled_from([20, 5_000]))
@@ -267,14 +268,18 @@ class StoreMachine(RuleBasedStateMachine):
         after = self.run(purge())
         self.model.purge(before)
         if after != before:  # a real clock: what came of age meanwhile may be gone too
-            ids = list(self.model.messages)
-            found = self.run(self.opened.find(ids))
-            gone = {message_id for message_id, m in zip(ids, found, strict=True) if m is None}
-            survivors = StoreModel(RETENTION, dict(self.model.messages))
-            survivors.purge(after)
-            assert not gone & survivors.messages.keys()
-            for message_id in gone:
-                del self.model.messages[message_id]
+            self._follow_forgetting(after)
+
+    def _follow_forgetting(self, now: int) -> None:
+        """A store may forget a few with every settle: only what is past the retention time."""
+        ids = list(self.model.messages)
+        found = self.run(self.opened.find(ids))
+        gone = {message_id for message_id, m in zip(ids, found, strict=True) if m is None}
+        survivors = StoreModel(RETENTION, dict(self.model.messages))
+        survivors.purge(now)
+        assert not gone & survivors.messages.keys()
+        for message_id in gone:
+            del self.model.messages[message_id]
 
     @precondition(lambda self: self.durable)
     @rule()

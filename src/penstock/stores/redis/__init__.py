@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from penstock.model.errors import ConfigError
+from penstock.model.clock import Clock
 from penstock.ports.store import MessageStore
 from penstock.stores.redis.address import parse_address
 from penstock.stores.redis.clock import ServerClock
@@ -27,16 +27,15 @@ async def open_store(
     total_partitions: int,
     retention: int,
     retention_count: int,
-    **settings: object,
+    clock: Clock | None = None,
 ) -> MessageStore:
     """Connect and take part in the store's layout; whoever opens it closes it.
 
     `retention` (milliseconds) and `retention_count` bound how long and how many settled
     messages stay known, whichever comes first. Growing `total_partitions` works with messages in
-    place; a smaller one than the store has is a ConfigError.
+    place; a smaller one than the store has is a ConfigError. `clock` replaces the server's: it
+    can only be behind it, because scripts hold every `now` against the server's own time.
     """
-    if settings:
-        raise ConfigError(f"store: no such setting: {', '.join(settings)}")
     address = parse_address(url)
     server = connect(address)
     try:
@@ -44,8 +43,9 @@ async def open_store(
         await inspect(runner, address)
         layout = Layout(runner, address.prefix)
         await layout.open(total_partitions)
-        clock = ServerClock(runner.server_time)
-        await clock.measure()
+        if clock is None:
+            clock = ServerClock(runner.server_time)
+            await clock.measure()
     except BaseException:
         await server.close()
         raise

@@ -29,7 +29,7 @@ class RedisStore:
     """Messages in Redis or Redis Cluster. Made by `open_store`."""
 
     def __init__(
-        self, address: Address, server: Server, session: Session, clock: ServerClock
+        self, address: Address, server: Server, session: Session, clock: Clock
     ) -> None:
         self._address = address
         self._server = server
@@ -37,10 +37,9 @@ class RedisStore:
         self._clock = clock
         self._leases = Leases(session, cluster=server.cluster)
         self._settling = Settling(session)
-        self._tasks = [
-            asyncio.create_task(clock.keep(), name="penstock-redis-clock"),
-            asyncio.create_task(session.wakeups.listen(), name="penstock-redis-wakeups"),
-        ]
+        self._tasks = [asyncio.create_task(session.wakeups.listen(), name="penstock-redis-wakeups")]
+        if isinstance(clock, ServerClock):
+            self._tasks.append(asyncio.create_task(clock.keep(), name="penstock-redis-clock"))
 
     @property
     def name(self) -> str:
