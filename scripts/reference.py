@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,4 +154,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
