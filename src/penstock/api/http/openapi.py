@@ -215,13 +215,14 @@ def _parameter(operation: Operation, name: str) -> Json:
     return {"name": name, "in": "query", "schema": QUERY[name]}
 
 
+_LEFT_OUT = {"const": ""}
 QUERY: dict[str, Json] = {
-    "state": {"$ref": "#/components/schemas/State"},
-    "route": {"type": "string", "minLength": 1},
-    "key": {"type": "string", "minLength": 1},
-    "due_from": _MOMENT,
-    "due_to": _MOMENT,
-    "error": {"type": "string", "minLength": 1, "description": "A piece of last_error."},
+    "state": {"anyOf": [{"$ref": "#/components/schemas/State"}, _LEFT_OUT]},
+    "route": {"type": "string"},
+    "key": {"type": "string"},
+    "due_from": {"anyOf": [_MOMENT, _LEFT_OUT]},
+    "due_to": {"anyOf": [_MOMENT, _LEFT_OUT]},
+    "error": {"type": "string", "description": "A piece of last_error."},
     "cursor": {"type": "string", "description": "`next` of the page before."},
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
 }

@@ -103,6 +103,9 @@ class BulkIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rate: str | None = None
     dry_run: bool = False
 
+    def per_second(self) -> float | None:
+        return None if self.rate is None else parse_rate(self.rate)
+
 
 class BulkOut(msgspec.Struct, frozen=True):
     matched: int
@@ -115,9 +118,11 @@ _bulk_decoder = msgspec.json.Decoder(BulkIn)
 
 def decode_bulk(body: bytes) -> BulkIn:
     try:
-        return _bulk_decoder.decode(body)
+        bulk = _bulk_decoder.decode(body)
     except WIRE_ERRORS as exc:
         raise wire_error(exc) from exc
+    bulk.per_second()  # a rate that is none is an error for a cancel, too
+    return bulk
 
 
 def parse_rate(text: str) -> float:
