@@ -7,7 +7,7 @@ from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.context import TheApi, read_body
-from penstock.api.http.shapes import BulkOut, decode_bulk
+from penstock.api.http.shapes import decode_bulk
 
 
 @post("/v1/dead/redrive", status_code=200)
@@ -16,4 +16,4 @@ async def redrive_dead(request: HttpRequest, api: TheApi) -> ASGIResponse:
     result = await api.parts.control.redrive_where(
         wanted.filter.as_filter(), rate=wanted.per_second(), dry_run=wanted.dry_run
     )
-    return json_answer(BulkOut(result.matched, result.done))
+    return json_answer(result)

@@ -13,30 +13,23 @@ import msgspec
 from penstock.api.http.batch import NDJSON
 from penstock.api.http.context import VERSION
 from penstock.api.http.errors import ErrorBody
-from penstock.api.http.health import HealthOut, ReadyOut
+from penstock.api.http.health import HealthOut
 from penstock.api.http.operations import OPERATIONS, Operation
 from penstock.api.http.routes import PausedOut, RoutesOut
-from penstock.api.http.shapes import (
-    Accepted,
-    BulkIn,
-    BulkOut,
-    EventOut,
-    FilterIn,
-    MessageOut,
-    PageOut,
-    Refused,
-)
-from penstock.api.http.stats import StatsOut
+from penstock.api.http.shapes import BulkIn, FilterIn, Refused
 from penstock.api.http.ticks import Healthy, TickIn, TickOut
+from penstock.flow.control import BulkResult
+from penstock.flow.status import Readiness, Stats
 from penstock.model.draft import Draft
 from penstock.model.patch import Patch
+from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
 
 NAMES = {
     "Accepted": Accepted,
     "Bulk": BulkIn,
-    "BulkResult": BulkOut,
+    "BulkResult": BulkResult,
     "Error": ErrorBody,
     "Event": EventOut,
     "Filter": FilterIn,
@@ -47,10 +40,10 @@ NAMES = {
     "NewMessage": Draft,
     "Patch": Patch,
     "Paused": PausedOut,
-    "Ready": ReadyOut,
+    "Ready": Readiness,
     "Refused": Refused,
     "Routes": RoutesOut,
-    "Stats": StatsOut,
+    "Stats": Stats,
     "Tick": TickIn,
     "TickId": TickOut,
 }
