@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli import config, dead, messages, routes, serve, store
+from penstock.cli import config, dead, messages, routes, serve, sim, store
 from penstock.cli.session import group, json_error
 
 HELP = """Hold it, pace it, let it through.
@@ -51,4 +51,5 @@ def build() -> typer.Typer:
     app.add_typer(routes.app, name="route")
     app.add_typer(config.app, name="config")
     app.add_typer(store.app, name="store")
+    app.add_typer(sim.app, name="sim")
     return app

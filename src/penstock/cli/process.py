@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.cli import show
+from penstock.cli.loop import loop_factory
 from penstock.settings import Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
@@ -52,7 +53,7 @@ def run_process(
     handler = setup_logging(logs.level, logs.format, logs.file)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are told here
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_run(settings, roles, json=json, beside=beside))
     finally:
         handler.close()
@@ -129,12 +130,3 @@ def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bo
     if not roles.worker:
         lines.append("  no worker here: start one with `penstock worker`")
     show.as_text(*lines)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

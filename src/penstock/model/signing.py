@@ -29,6 +29,15 @@ class Signer:
             for key in self._keys
         )
 
+    def signed(self, signatures: str, message_id: str, timestamp: int, body: bytes) -> bool:
+        """Whether one of a request's signatures was made with one of these keys."""
+        ours = self.sign(message_id, timestamp, body).split()
+        return any(
+            hmac.compare_digest(theirs.encode(), mine.encode())
+            for theirs in signatures.split()
+            for mine in ours
+        )
+
 
 def _key(secret: str) -> bytes:
     if not secret.startswith(PREFIX):

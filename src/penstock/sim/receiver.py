@@ -14,35 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
-from urllib.parse import unquote
 
 import httptools
-import msgspec
 
-from penstock.model.envelope import ATTEMPT, ID
 from penstock.sim.replies import OK, Reply, answer
-
-
-class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, as it came."""
-
-    id: str
-    attempt: int
-    at: int
-    """Epoch milliseconds of its arrival."""
-    method: str
-    path: str
-    headers: dict[str, str]
-    """Names in lower case."""
-    body: bytes
-    connection: int
-    """Requests of one connection share this number."""
+from penstock.sim.requests import Received, Requests, bound
 
 
 class Receiver:
@@ -60,7 +40,7 @@ class Receiver:
         self._arrived = asyncio.Condition()
         self._connections = 0
         # Bound and never listening: keeps the port ours while the server is down.
-        self._holder = _bound(port)
+        self._holder = bound(port)
         self.port: int = self._holder.getsockname()[1]
 
     @property
@@ -84,7 +64,7 @@ class Receiver:
 
     async def up(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._talk, sock=_bound(self.port))
+            self._server = await asyncio.start_server(self._talk, sock=bound(self.port))
 
     async def down(self) -> None:
         """Listen no more and cut every connection: the next one is refused."""
@@ -114,7 +94,7 @@ class Receiver:
         assert task is not None, "a server's handler runs in a task"  # noqa: S101 - for the type
         self._talks[task] = writer
         self._connections += 1
-        requests = _Requests(self._connections)
+        requests = Requests(self._connections)
         try:
             while data := await reader.read(65_536):
                 requests.feed(data)
@@ -140,55 +120,3 @@ class Receiver:
         async with self._arrived:
             self._arrived.notify_all()
         return self._next.popleft() if self._next else self._always
-
-
-class _Requests:
-    """Bytes of one connection → requests."""
-
-    def __init__(self, connection: int) -> None:
-        self._connection = connection
-        self._parser = httptools.HttpRequestParser(self)
-        self._complete: list[Received] = []
-
-    def feed(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def complete(self) -> list[Received]:
-        done, self._complete = self._complete, []
-        return done
-
-    def on_message_begin(self) -> None:
-        self._path = ""
-        self._headers: dict[str, str] = {}
-        self._body = bytearray()
-
-    def on_url(self, url: bytes) -> None:
-        self._path += url.decode()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode().lower()] = value.decode()
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        attempt = self._headers.get(ATTEMPT, "")
-        self._complete.append(
-            Received(
-                id=self._headers.get(ID, ""),
-                attempt=int(attempt) if attempt.isdecimal() else 0,
-                at=time.time_ns() // 1_000_000,
-                method=self._parser.get_method().decode(),
-                path=unquote(self._path),
-                headers=self._headers,
-                body=bytes(self._body),
-                connection=self._connection,
-            )
-        )
-
-
-def _bound(port: int) -> socket.socket:
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(("127.0.0.1", port))
-    return sock

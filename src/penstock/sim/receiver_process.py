@@ -19,8 +19,9 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from penstock.sim.receiver import Received, Receiver
+from penstock.sim.receiver import Receiver
 from penstock.sim.replies import Reply
+from penstock.sim.requests import Received
 
 CONTROL = "/_reply"
 

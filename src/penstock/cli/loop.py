@@ -1,0 +1,15 @@
+"""The event loop of commands that run for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

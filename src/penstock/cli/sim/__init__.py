@@ -1,0 +1,12 @@
+"""`penstock sim …`: what stands in for the world around Penstock."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock.cli.session import group
+from penstock.cli.sim import provider
+
+app = typer.Typer(no_args_is_help=True)
+group(app, "Stand-ins for the world: load, providers, senders.")
+provider.register(app)

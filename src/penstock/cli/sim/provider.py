@@ -1,0 +1,114 @@
+"""`penstock sim provider`: something to send webhooks to."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import show
+from penstock.cli.session import Session, command
+from penstock.model.errors import ConfigError
+from penstock.model.times import parse_duration
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from penstock.sim.provider import Answered, Manners, Provider
+
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")]
+Latency = Annotated[
+    str, typer.Option("--latency", metavar="TIME", help="Mean of an answer's time: 50ms, 0.05.")
+]
+FailureRate = Annotated[
+    float, typer.Option("--failure-rate", min=0, max=1, help="Share answered 500: 0.02 is 2 %.")
+]
+RateLimit = Annotated[
+    float | None,
+    typer.Option("--rate-limit", min=0.001, help="Requests a second; more are answered 429."),
+]
+Secret = Annotated[
+    str | None,
+    typer.Option("--secret", metavar="TEXT", help="Refuse what is not signed with it (whsec_…)."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No line a request.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app)(provider)
+
+
+def provider(
+    session: Session,
+    port: Port = 9000,
+    latency: Latency = "0",
+    failure_rate: FailureRate = 0.0,
+    rate_limit: RateLimit = None,
+    secret: Secret = None,
+    quiet: Quiet = False,
+) -> None:
+    """Receive webhooks on 127.0.0.1 and print them; GET /stats says what came.
+
+    \b
+    Examples:
+      penstock sim provider --port 9000
+      penstock sim provider --latency 50ms --failure-rate 0.02 --rate-limit 500
+      curl -s http://127.0.0.1:9000/stats
+    """
+    from penstock.cli.sim.provider_lines import as_json, as_text
+    from penstock.cli.sim.running import Lines, run_until_stopped
+    from penstock.sim.provider import Manners
+
+    manners = Manners(
+        latency=parse_duration(latency, "--latency") / 1000,
+        failure_rate=failure_rate,
+        rate_limit=rate_limit,
+        secret=secret,
+    )
+
+    async def run(stopping: asyncio.Event) -> None:
+        lines = Lines()
+
+        def tell(answered: Answered) -> None:
+            lines.add(as_json(answered) if session.json else as_text(answered))
+
+        served = _open(manners, port, None if quiet else tell)
+        async with served:
+            _started(session, served)
+            await stopping.wait()
+        lines.flush()
+        _ended(session, served)
+
+    run_until_stopped(run)
+
+
+def _open(manners: Manners, port: int, tell: Callable[[Answered], None] | None) -> Provider:
+    from penstock.sim.provider import Provider
+
+    try:
+        return Provider(manners, port=port, on_answered=tell)
+    except OSError as exc:
+        raise ConfigError(f"--port: cannot listen on 127.0.0.1:{port}: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise ConfigError(f"--secret: {exc}") from exc
+
+
+def _started(session: Session, served: Provider) -> None:
+    if session.json:
+        show.as_json({"event": "started", "url": served.url})
+    else:
+        show.as_text(f"Taking POST on {served.url} (figures: {served.url}/stats, end: Ctrl-C)")
+        sys.stdout.flush()
+
+
+def _ended(session: Session, served: Provider) -> None:
+    stats = served.stats()
+    if session.json:
+        show.as_json({"event": "stopped", "stats": stats})
+        return
+    show.as_text(
+        f"{stats.requests:,} requests: {stats.accepted:,} accepted ({stats.repeats:,} of them"
+        f" repeats), {stats.failed:,} failed, {stats.limited:,} limited, {stats.refused:,} refused"
+    )

@@ -1,0 +1,92 @@
+"""A fault campaign: clients that schedule without pause, a receiver that records, a checker."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import httpx
+
+from penstock.model.times import format_moment
+from penstock.sim.receiver_process import ReceiverProcess
+from penstock.testing.ledger import Arrival, Verdict, compare
+
+PATIENCE = 60.0
+"""Seconds everything acknowledged has to arrive after the last fault."""
+
+
+class Schedulers:
+    """Schedule until told to stop; note what was acknowledged, with its due time."""
+
+    def __init__(self, urls: Sequence[str], chance: random.Random, *, ahead: int = 2_000) -> None:
+        self._urls = urls
+        self._chance = chance
+        self._ahead = ahead
+        self.acknowledged: dict[str, int] = {}
+        self.refused = 0
+        """Answers 503: the store was away, and said so."""
+        self._stopping = False
+
+    @asynccontextmanager
+    async def running(self, number: int = 4) -> AsyncIterator[None]:
+        """Run so many of them while the block runs; on leaving, each ends with an answer."""
+        async with asyncio.TaskGroup() as group:
+            for n in range(number):
+                group.create_task(self._run(f"c{n}"))
+            try:
+                yield
+            finally:
+                self._stopping = True
+
+    async def _run(self, name: str) -> None:
+        number = 0
+        async with httpx.AsyncClient(timeout=5) as client:
+            while not self._stopping:
+                number += 1
+                await self._schedule(client, f"{name}-{number}")
+                await asyncio.sleep(self._chance.random() * 0.01)
+
+    async def _schedule(self, client: httpx.AsyncClient, message_id: str) -> None:
+        due = time.time_ns() // 1_000_000 + self._chance.randrange(self._ahead)
+        body = {"id": message_id, "route": "hook", "payload": due, "at": format_moment(due)}
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:  # the same id until there is an answer: it is one message
+            url = self._chance.choice(self._urls)
+            try:
+                answer = await client.post(f"{url}/v1/messages", json=body)
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)
+                continue
+            if answer.status_code == 503:
+                assert answer.headers["retry-after"], "a store that is away says when to come back"
+                self.refused += 1
+                await asyncio.sleep(0.05)
+                continue
+            assert answer.status_code in {200, 201}, answer.text
+            self.acknowledged[message_id] = due
+            return
+        raise AssertionError(f"{message_id} was never acknowledged")
+
+
+async def arrivals(receiver: ReceiverProcess, acknowledged: dict[str, int]) -> Verdict:
+    """The verdict once everything has arrived, or when there is no more patience."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        found = [Arrival(one.id, one.attempt, one.at) for one in receiver.received()]
+        verdict = compare(acknowledged, found)
+        if not verdict.lost or time.monotonic() > end:
+            return verdict
+        await asyncio.sleep(0.2)
+
+
+def assert_promises(verdict: Verdict, *, duplicates: int) -> None:
+    """Lost 0, early 0, and no more repeats than the faults explain, each a higher attempt."""
+    print(verdict)
+    assert verdict.acknowledged > 100
+    assert verdict.lost == ()
+    assert verdict.early == ()
+    assert verdict.same_attempt == ()
+    assert len(verdict.duplicates) <= duplicates, verdict.duplicates
