@@ -19,8 +19,9 @@ from penstock.cli.process import Roles, run_process
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.sdk.async_client import AsyncClient
 from penstock.settings import load
-from penstock.sim.receiver import Received, Receiver
+from penstock.sim.receiver import Receiver
 from penstock.sim.replies import Reply
+from penstock.sim.requests import Received
 
 PER_SECOND = 20
 CHANNELS = ("push", "sms", "email")
