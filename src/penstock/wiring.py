@@ -30,6 +30,12 @@ STORES = {
     # and `def nothing_to_read(url) -> str | None`, which checks the URL and says why a look into
     # the store would find nothing but a store made by looking.
     "sqlite": ("penstock.stores.sqlite", None),
+    "redis": ("penstock.stores.redis", "redis"),
+    "rediss": ("penstock.stores.redis", "redis"),
+    "redis+cluster": ("penstock.stores.redis", "redis"),
+    "rediss+cluster": ("penstock.stores.redis", "redis"),
+    "redis+unix": ("penstock.stores.redis", "redis"),
+    "unix": ("penstock.stores.redis", "redis"),
 }
 SINKS = {
     # scheme: (module with `async def open_sink(url, options: SinkOptions) -> Sink`, extra)

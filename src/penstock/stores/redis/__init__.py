@@ -1,0 +1,60 @@
+"""The fleet's store: Redis, or Redis Cluster, behind the same port as SQLite.
+
+`redis://` `rediss://` `unix://` `redis+cluster://`; see `address.py` for what a URL may say.
+"""
+
+from __future__ import annotations
+
+from penstock.model.errors import ConfigError
+from penstock.ports.store import MessageStore
+from penstock.stores.redis.address import parse_address
+from penstock.stores.redis.clock import ServerClock
+from penstock.stores.redis.connect import connect
+from penstock.stores.redis.health import inspect, wait_command
+from penstock.stores.redis.layout import Layout
+from penstock.stores.redis.place import Widths
+from penstock.stores.redis.scripts import Runner
+from penstock.stores.redis.session import Session
+from penstock.stores.redis.store import RedisStore
+from penstock.stores.redis.wake import Wakeups
+
+__all__ = ["RedisStore", "open_store"]
+
+
+async def open_store(
+    url: str,
+    *,
+    total_partitions: int,
+    retention: int,
+    retention_count: int,
+    **settings: object,
+) -> MessageStore:
+    """Connect and take part in the store's layout; whoever opens it closes it.
+
+    `retention` (milliseconds) and `retention_count` bound how long and how many settled
+    messages stay known, whichever comes first. Growing `total_partitions` works with messages in
+    place; a smaller one than the store has is a ConfigError.
+    """
+    if settings:
+        raise ConfigError(f"store: no such setting: {', '.join(settings)}")
+    address = parse_address(url)
+    server = connect(address)
+    try:
+        runner = Runner(server, address.name, wait_command(address))
+        await inspect(runner, address)
+        layout = Layout(runner, address.prefix)
+        await layout.open(total_partitions)
+        clock = ServerClock(runner.server_time)
+        await clock.measure()
+    except BaseException:
+        await server.close()
+        raise
+    session = Session(
+        runner,
+        layout,
+        Widths(address.options.bucket_size_sec * 1000),
+        Wakeups(server, f"{address.prefix}:wake"),
+        retention=retention,
+        retention_count=retention_count,
+    )
+    return RedisStore(address, server, session, clock)

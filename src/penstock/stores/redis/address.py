@@ -1,0 +1,144 @@
+"""The store's URL: where Redis is, and the settings that come with it.
+
+redis://[user:password@]host[:port][/db]      rediss:// the same over TLS
+unix:///path/to/socket?db=0                   redis+unix:// the same
+redis+cluster://[user:password@]host:port,host:port…      rediss+cluster:// over TLS
+"""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+
+from penstock.model.errors import ConfigError
+from penstock.model.errors import InvalidMessage as BadDuration
+from penstock.model.times import parse_duration
+
+PORT = 6379
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may follow the `?`."""
+
+    prefix: str = "penstock"
+    """Begins every key's name: two stores with different prefixes can share a server."""
+    db: int | None = None
+    """Database of a unix socket; otherwise the URL's path."""
+    timeout: str = "3s"
+    """How long an answer may take."""
+    connect_timeout: str = "2s"
+    """How long connecting may take."""
+    max_connections: int = 32
+    """Connections of this process to a server at most."""
+    bucket_size_sec: int = 60
+    """Granularity of the far future's index."""
+    wait_replicas: int = 0
+    """A write is acknowledged only when this many replicas have it (WAIT)."""
+    waitaof: int = 0
+    """1: acknowledged only when it is fsynced to the server's AOF (WAITAOF, Redis 7.2)."""
+    wait_ms: int = 1000
+    """How long WAIT and WAITAOF may take."""
+    ssl_ca_certs: str | None = None
+    """File with the authorities trusted; default: the system's."""
+    ssl_certfile: str | None = None
+    """This client's own certificate."""
+    ssl_keyfile: str | None = None
+    """The key of the client's certificate."""
+    ssl_check_hostname: bool = True
+    """Whether the certificate must name the host."""
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL, taken apart."""
+
+    name: str
+    """Without secrets."""
+    hosts: tuple[tuple[str, int], ...] = ()
+    socket: str | None = None
+    db: int = 0
+    username: str | None = None
+    password: str | None = None
+    tls: bool = False
+    cluster: bool = False
+    timeout: float
+    connect_timeout: float
+    options: Options
+
+    @property
+    def prefix(self) -> str:
+        return self.options.prefix
+
+
+def parse_address(url: str) -> Address:
+    """URL → Address, or ConfigError that says what would be right."""
+    parts = urlsplit(url)
+    options = _options(parts.query)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = credentials.partition(":")
+    path = unquote(parts.path)
+    try:
+        timeout = parse_duration(options.timeout, "timeout") / 1000
+        connect_timeout = parse_duration(options.connect_timeout, "connect_timeout") / 1000
+    except BadDuration as exc:
+        raise ConfigError(f"store: {exc.message}") from exc
+    common = {
+        "username": unquote(user) or None,
+        "password": unquote(password) or None,
+        "timeout": timeout,
+        "connect_timeout": connect_timeout,
+        "options": options,
+    }
+    scheme = parts.scheme
+    if scheme in ("unix", "redis+unix"):
+        if not path.strip("/"):
+            raise ConfigError("store: unix:// needs the socket's path: unix:///run/redis.sock")
+        return msgspec.convert(
+            {**common, "name": f"{scheme}://{path}", "socket": path, "db": options.db or 0},
+            Address,
+        )
+    cluster = scheme.endswith("+cluster")
+    if options.db is not None:
+        raise ConfigError("store: give the database as the URL's path: redis://host:6379/2")
+    database = path.strip("/")
+    if database and (cluster or not database.isdigit()):
+        wrong = "a cluster has no databases" if cluster else f"{database!r} is not a number"
+        raise ConfigError(f"store: {wrong}")
+    found = tuple(_host(host) for host in (hosts or "localhost").split(","))
+    if len(found) > 1 and not cluster:
+        raise ConfigError("store: several hosts are for redis+cluster://")
+    shown = ",".join(f"{host}:{port}" for host, port in found)
+    return msgspec.convert(
+        {
+            **common,
+            "name": f"{scheme}://{shown}" + (f"/{database}" if database else ""),
+            "hosts": found,
+            "db": int(database or 0),
+            "tls": scheme.startswith("rediss"),
+            "cluster": cluster,
+        },
+        Address,
+    )
+
+
+def _host(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or "]" in port:
+        host, port = text, str(PORT)
+    if not port.isdigit() or not 0 < int(port) < 65536 or not host:
+        raise ConfigError(f"store: {text!r} is not host:port")
+    return host.strip("[]"), int(port)
+
+
+def _options(query: str) -> Options:
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    try:
+        options = msgspec.convert(given, Options, strict=False)
+    except msgspec.ValidationError as exc:
+        known = ", ".join(Options.__struct_fields__)
+        raise ConfigError(f"store: {exc}; known options: {known}") from exc
+    if not options.prefix or not options.prefix.isprintable() or "{" in options.prefix:
+        raise ConfigError("store: prefix must be printable and without '{'")
+    if options.bucket_size_sec < 1 or options.max_connections < 1:
+        raise ConfigError("store: bucket_size_sec and max_connections must be at least 1")
+    return options

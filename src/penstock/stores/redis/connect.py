@@ -1,0 +1,204 @@
+"""URL → a connected client, one server or a cluster behind the same few calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+from redis import exceptions as vendor
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, SSLConnection
+from redis.asyncio.client import PubSub
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import Connection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.cluster import PRIMARY
+from redis.crc import key_slot
+
+from penstock.stores.redis.address import Address
+
+Argument: TypeAlias = bytes | str | int
+Reply: TypeAlias = Any
+"""What redis-py returns is not typed; scripts' answers are read where they are understood."""
+
+
+class Server(Protocol):
+    """What the store needs of Redis."""
+
+    cluster: bool
+
+    async def call(self, *command: Argument) -> Reply:
+        """One command that names its key, or that any node can answer."""
+        ...
+
+    async def call_durably(
+        self, key: bytes, wait: Sequence[Argument], *command: Argument
+    ) -> tuple[Reply, Reply]:
+        """A command, then WAIT or WAITAOF for it on the same connection."""
+        ...
+
+    async def each(self, *command: Argument) -> dict[str, Reply]:
+        """The command on every primary, by the node's name."""
+        ...
+
+    def subscriber(self) -> tuple[PubSub, Redis]:
+        """A fresh subscription and the client it lives on; whoever asks closes both."""
+        ...
+
+    async def reconnect(self) -> None:
+        """Learn anew who serves what, after an error that says it has changed."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def connect(address: Address) -> Server:
+    """Nothing is sent yet."""
+    return ClusterServer(address) if address.cluster else SingleServer(address)
+
+
+def _settings(address: Address) -> dict[str, Any]:
+    # Retries are ours to make: only we know what is safe to repeat.
+    return {
+        "username": address.username,
+        "password": address.password,
+        "socket_timeout": address.timeout,
+        "socket_connect_timeout": address.connect_timeout,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "client_name": "penstock",
+    }
+
+
+def _tls(address: Address) -> dict[str, Any]:
+    options = address.options
+    return {
+        "ssl_ca_certs": options.ssl_ca_certs,
+        "ssl_certfile": options.ssl_certfile,
+        "ssl_keyfile": options.ssl_keyfile,
+        "ssl_check_hostname": options.ssl_check_hostname,
+    }
+
+
+def _single(address: Address, host: str, port: int, connections: int) -> Redis:
+    kind: type[Connection | UnixDomainSocketConnection] = Connection
+    more: dict[str, Any] = {"host": host, "port": port, "db": address.db}
+    if address.socket is not None:
+        kind, more = UnixDomainSocketConnection, {"path": address.socket, "db": address.db}
+    elif address.tls:
+        kind = SSLConnection
+        more |= _tls(address)
+    pool = BlockingConnectionPool(
+        connection_class=kind,
+        max_connections=connections,
+        timeout=address.timeout,
+        **_settings(address),
+        **more,
+    )
+    return Redis.from_pool(pool)
+
+
+class SingleServer:
+    """One server (or a primary with replicas)."""
+
+    cluster = False
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        host, port = address.hosts[0] if address.hosts else ("", 0)
+        self._client = _single(address, host, port, address.options.max_connections)
+
+    async def call(self, *command: Argument) -> Reply:
+        return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    async def call_durably(
+        self,
+        key: bytes,  # noqa: ARG002 - a cluster needs it
+        wait: Sequence[Argument],
+        *command: Argument,
+    ) -> tuple[Reply, Reply]:
+        async with self._client.pipeline(transaction=False) as pipe:
+            pipe.execute_command(*command)
+            pipe.execute_command(*wait)
+            done, waited = await pipe.execute()
+        return done, waited
+
+    async def each(self, *command: Argument) -> dict[str, Reply]:
+        return {self._address.name: await self.call(*command)}
+
+    def subscriber(self) -> tuple[PubSub, Redis]:
+        host, port = self._address.hosts[0] if self._address.hosts else ("", 0)
+        client = _single(self._address, host, port, 2)
+        return client.pubsub(ignore_subscribe_messages=True), client
+
+    async def reconnect(self) -> None:
+        """A new primary behind the same address is reached by connecting again."""
+        await self._client.connection_pool.disconnect(inuse_connections=False)
+
+    async def close(self) -> None:
+        await self._client.aclose(close_connection_pool=True)
+
+
+class ClusterServer:
+    """Redis Cluster: every command goes to the node that serves its key."""
+
+    cluster = True
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        tls = {"ssl": True, **_tls(address)} if address.tls else {}
+        self._client = RedisCluster(
+            startup_nodes=[ClusterNode(host, port) for host, port in address.hosts],
+            max_connections=address.options.max_connections,
+            **_settings(address),
+            **tls,
+        )
+        self._subscribed = 0
+
+    async def call(self, *command: Argument) -> Reply:
+        return await self._client.execute_command(*command)
+
+    async def call_durably(
+        self, key: bytes, wait: Sequence[Argument], *command: Argument
+    ) -> tuple[Reply, Reply]:
+        await self._client.initialize()
+        node = self._client.nodes_manager.get_node_from_slot(key_slot(key))
+        connection = node.acquire_connection()
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]
+            await connection.send_packed_command(connection.pack_commands([command, wait]))
+            done = await node.parse_response(connection, "EVALSHA")
+            waited = await node.parse_response(connection, "WAIT")
+        except BaseException as exc:
+            # The second answer would be taken for that of the next command.
+            await connection.disconnect(nowait=True)
+            if isinstance(exc, vendor.AskError):
+                raise vendor.TryAgainError(str(exc)) from exc
+            raise
+        finally:
+            node.release(connection)
+        return done, waited
+
+    async def each(self, *command: Argument) -> dict[str, Reply]:
+        await self._client.initialize()
+        nodes = [n for n in self._client.get_primaries() if n.server_type == PRIMARY]
+        return {
+            node.name: await self._client.execute_command(*command, target_nodes=node)
+            for node in nodes
+        }
+
+    def subscriber(self) -> tuple[PubSub, Redis]:
+        """On one node after the other: each hears everything that is published anywhere."""
+        nodes = [(str(n.host), int(n.port)) for n in self._client.get_nodes()]
+        nodes = nodes or list(self._address.hosts)
+        self._subscribed += 1
+        host, port = nodes[self._subscribed % len(nodes)]
+        client = _single(self._address, host, port, 2)
+        return client.pubsub(ignore_subscribe_messages=True), client
+
+    async def reconnect(self) -> None:
+        await self._client.aclose()
+        await self._client.initialize()
+
+    async def close(self) -> None:
+        await self._client.aclose()

@@ -1,0 +1,90 @@
+"""What a server must be, what it should be, and how it is."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.model.errors import ConfigError
+from penstock.stores.redis.address import Address
+from penstock.stores.redis.connect import Argument
+from penstock.stores.redis.scripts import Runner
+from penstock.stores.redis.session import Session
+
+log = logging.getLogger("penstock.stores.redis")
+
+OLDEST = (6, 2)
+WAITAOF_SINCE = (7, 2)
+KEEPS_ALL = "noeviction"
+_VOLATILE = "volatile-"
+"""These evict only keys with a time to live, and Penstock sets none."""
+
+
+async def inspect(runner: Runner, address: Address) -> None:
+    """ConfigError for a server that cannot serve; a warning for settings that lose messages."""
+    for node, info in (await runner.each("INFO", "everything")).items():
+        version = _version(info)
+        if version < OLDEST:
+            raise ConfigError(f"store: {node} runs Redis {_text(version)}; 6.2 is the oldest")
+        if address.options.waitaof and version < WAITAOF_SINCE:
+            raise ConfigError(f"store: waitaof needs Redis 7.2, {node} runs {_text(version)}")
+        _warn_of_eviction(node, info)
+        await _warn_of_memory_only(runner, node, info)
+
+
+def _warn_of_eviction(node: str, info: dict[str, object]) -> None:
+    policy = str(info.get("maxmemory_policy", KEEPS_ALL))
+    if policy != KEEPS_ALL and not policy.startswith(_VOLATILE):
+        log.warning(
+            "%s has maxmemory-policy %s: when memory runs out it throws messages away."
+            " Set it to noeviction.",
+            node,
+            policy,
+        )
+
+
+async def _warn_of_memory_only(runner: Runner, node: str, info: dict[str, object]) -> None:
+    if str(info.get("aof_enabled", "0")) == "1":
+        return
+    saves = (await runner.configured("save")).get(node)
+    if saves == "":
+        log.warning(
+            "%s keeps messages in memory only (neither AOF nor RDB is on): a restart loses them."
+            " Set appendonly yes.",
+            node,
+        )
+
+
+def wait_command(address: Address) -> tuple[Argument, ...]:
+    """What makes a write wait until it is where the settings want it."""
+    options = address.options
+    if options.waitaof:
+        return ("WAITAOF", 1, options.wait_replicas, options.wait_ms)
+    if options.wait_replicas:
+        return ("WAIT", options.wait_replicas, options.wait_ms)
+    return ()
+
+
+async def facts(session: Session, address: Address) -> dict[str, str]:
+    """For health; raises StoreUnavailable when a server does not answer."""
+    layout = session.layout
+    await layout.refresh()
+    shown = {
+        "store": address.name,
+        "partitions": str(layout.total),
+        "generation": str(layout.generation),
+    }
+    for node, info in (await session.runner.each("INFO")).items():
+        shown[node] = (
+            f"Redis {_text(_version(info))}, {info.get('used_memory_human', '?')} used,"
+            f" AOF {'on' if str(info.get('aof_enabled')) == '1' else 'off'}"
+        )
+    return shown
+
+
+def _version(info: dict[str, object]) -> tuple[int, ...]:
+    parts = str(info.get("redis_version", "0")).split(".")
+    return tuple(int(part) for part in parts[:3] if part.isdigit())
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

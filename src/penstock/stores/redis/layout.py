@@ -1,0 +1,160 @@
+"""How many partitions there are: kept in the store, only ever growing, by generations.
+
+To grow, the new total is noted, every partition is marked with the new generation (from then on
+puts of an older one are refused there and re-read the layout), and only then the total is
+published. An id lives where the generation of its put says: a put or look-up checks its home and,
+while older generations still hold messages, where those would have put it. Older generations take
+no new ids, so a look followed by a put cannot miss one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from zlib import crc32
+
+from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.stores.redis.keys import PAUSED, PartitionKeys
+from penstock.stores.redis.scripts import Group, Runner
+
+PATIENCE = 20
+"""Looks at a change under way before it is taken over: whoever began it may have died."""
+PAUSE = 0.02
+"""Seconds between two looks."""
+MAX_GENERATION = 255
+
+
+class Layout:
+    """What this process knows of the layout, and the steps that change it."""
+
+    def __init__(self, runner: Runner, prefix: str) -> None:
+        self._runner = runner
+        self._prefix = prefix
+        self._key = f"{prefix}:layout".encode()
+        self._paused_key = f"{prefix}:paused".encode()
+        self._keys: dict[int, PartitionKeys] = {}
+        self._lock = asyncio.Lock()
+        self._wanted = 1
+        self.generation = 0
+        self.total = 0
+        self.older: tuple[int, ...] = ()
+        """Totals of older generations that may still hold messages."""
+
+    async def open(self, wanted: int) -> None:
+        """Take part in the layout, growing it to `wanted`; ConfigError if it is larger."""
+        self._wanted = wanted
+        await self.refresh()
+        if self.total < wanted:
+            async with self._lock:
+                while self.total < wanted:
+                    if self.generation >= MAX_GENERATION:
+                        raise ConfigError("store: its partitions were grown too many times")
+                    await self._grow(wanted)
+        if wanted < self.total:
+            raise ConfigError(
+                f"worker.total_partitions: the store has {self.total} partitions and they cannot"
+                f" be reduced to {wanted}; set it to {self.total} or more"
+            )
+
+    async def refresh(self) -> None:
+        """Read the layout again; a change that somebody left half done is finished."""
+        async with self._lock:
+            pending = await self._step("read")
+            for _ in range(PATIENCE):
+                if pending is None:
+                    break
+                await asyncio.sleep(PAUSE)
+                pending = await self._step("read")
+            if pending is not None:
+                await self._finish(pending)
+            if self.total == 0:
+                await self._grow(self._wanted)
+
+    async def _grow(self, wanted: int) -> None:
+        pending = await self._step("grow", wanted)
+        if pending is not None:
+            await self._finish(pending)
+
+    async def renew(self, refused: Iterable[int]) -> None:
+        """Puts were refused by these partitions: learn why, or mend what they have lost."""
+        before = self.generation
+        await self.refresh()
+        if self.generation == before:  # a server that forgot its data knows no generation
+            await self._mark([p for p in refused if p < self.total], self.generation)
+
+    async def _finish(self, pending: int) -> None:
+        await self._mark(range(pending), self.generation + 1)
+        await self._step("publish", pending)
+
+    async def _mark(self, partitions: Iterable[int], generation: int) -> None:
+        paused = await self._runner.call(0, "SMEMBERS", self._paused_key)
+        fields = [PAUSED.encode() + route for route in paused]
+        groups = [
+            Group(p, (keys.generation, keys.leases, keys.tokens, keys.grants, keys.counters))
+            for p in partitions
+            for keys in (self.keys(p),)
+        ]
+        if groups:
+            await self._runner.run("mark", groups, [generation, *fields])
+
+    async def _step(self, step: str, value: int | str = "") -> int | None:
+        """The total that is under way, if one is."""
+        totals, pending = await self._runner.single("layout", Group(0, (self._key,)), [step, value])
+        self._learn(totals)
+        return None if pending is None else int(pending)
+
+    def _learn(self, totals: bytes | None) -> None:
+        counts = [] if totals is None else [int(total) for total in totals.split(b",")]
+        self.generation = len(counts)
+        self.total = counts[-1] if counts else 0
+        self.older = tuple(total for total in counts[:-1] if total)
+
+    async def forget_older(self) -> None:
+        """Stop looking where no message of an older generation is left."""
+        if not self.older:
+            return
+        fields = [f"g{number}" for number in range(1, self.generation)]
+        generation = self.generation
+        for keys in self.all_keys():
+            counts = await self._runner.call(keys.number, "HMGET", keys.counters, *fields)
+            if any(int(number or 0) > 0 for number in counts):
+                return
+        totals = await self._runner.call(0, "HGET", self._key, "totals")
+        if totals is not None and totals.count(b",") + 1 == generation:
+            async with self._lock:
+                await self._step("forget", totals.decode())
+
+    def keys(self, partition: int) -> PartitionKeys:
+        keys = self._keys.get(partition)
+        if keys is None:
+            keys = self._keys[partition] = PartitionKeys(self._prefix, partition)
+        return keys
+
+    def all_keys(self) -> list[PartitionKeys]:
+        return [self.keys(partition) for partition in range(self.total)]
+
+    def home(self, message_id: str) -> int:
+        """The partition a new id is put into."""
+        return crc32(message_id.encode()) % self.total
+
+    def elsewhere(self, message_id: str) -> list[int]:
+        """Other partitions the id may be in since an older generation."""
+        number = crc32(message_id.encode())
+        home = number % self.total
+        return sorted({number % total for total in self.older} - {home})
+
+    async def pause(self, route: str, paused: bool) -> None:
+        """Note it for partitions to come, then in every partition there is."""
+        await self._runner.call(0, "SADD" if paused else "SREM", self._paused_key, route)
+        groups = [Group(keys.number, (keys.counters,)) for keys in self.all_keys()]
+        await self._runner.run("pause", groups, [PAUSED + route, "1" if paused else "0"])
+
+    async def paused(self) -> frozenset[str]:
+        routes = await self._runner.call(0, "SMEMBERS", self._paused_key)
+        return frozenset(route.decode() for route in routes)
+
+    async def check_stands(self) -> None:
+        """Raise if the store has no layout any more and none can be made."""
+        await self.refresh()
+        if self.total == 0:
+            raise StoreUnavailable("the store has lost its layout")

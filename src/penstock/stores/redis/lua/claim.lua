@@ -1,0 +1,152 @@
+-- CLAIM: lease what is due on a route, 9 → 0 and then by due, fairly over the partitions.
+--
+-- Repeating a claim with the same token returns the same messages again.
+--
+-- KEYS  a group: generation, records, leases, tokens, grants, counters, index, then the lanes of
+--       priority 9 … 0
+-- ARGV  1 groups (msgpack): { first key } in the order to be served
+--       2 route · 3 limit · 4 now · 5 lease (ms) · 6 token (8 bytes)
+--       7 … 16 the counters of the lanes · 17 the field of the pause
+-- →     a group: { generation or nil, { id, record, lease … }, due of its first lane entry left
+--       or nil, { index member, earliest due … } of at most 4 buckets, nearest first }
+
+local groups = cmsgpack.unpack(ARGV[1])
+local route = ARGV[2]
+local limit = tonumber(ARGV[3])
+local now = clamped(tonumber(ARGV[4]))
+local until_ = now + tonumber(ARGV[5])
+local token = ARGV[6]
+local lease = struct.pack('<c8I6B', token, now, 0)
+local EXACT = 1024 -- heads compared at most to give exact order; beyond, partitions share equally
+
+local states = {}
+local left = limit
+for i = 1, #groups do
+  local k = groups[i][1]
+  local s = { k = k, ids = {}, out = {}, open = false }
+  s.generation = redis.call('GET', KEYS[k + 1])
+  states[i] = s
+  local again = redis.call('HGET', KEYS[k + 5], token)
+  if again then
+    local ids = grant_ids(again)
+    local found, held = hmget(KEYS[k + 2], ids), hmget(KEYS[k + 3], ids)
+    for j = 1, #ids do
+      if found[j] and held[j] and string.sub(held[j], 1, 8) == token then
+        s.out[#s.out + 1] = ids[j]
+        s.out[#s.out + 1] = found[j]
+        s.out[#s.out + 1] = held[j]
+        left = left - 1
+      end
+    end
+  elseif s.generation then
+    local fields = redis.call('HMGET', KEYS[k + 6], unpack(ARGV, 7, 17))
+    s.open = not fields[11]
+    s.counts = fields
+  end
+end
+
+-- How many to take of each lane of one priority: all that is due if there is room for it.
+local function shares(lane)
+  local due, total, active = {}, 0, 0
+  for i = 1, #states do
+    local s = states[i]
+    due[i] = 0
+    if s.open and tonumber(s.counts[lane] or 0) > 0 then
+      due[i] = redis.call('ZCOUNT', KEYS[s.k + 7 + lane], '-inf', now)
+      total = total + due[i]
+      if due[i] > 0 then active = active + 1 end
+    end
+  end
+  if total <= left then return due, total end
+  local taken = {}
+  if active * left <= EXACT then
+    local heads = {}
+    for i = 1, #states do
+      taken[i] = 0
+      if due[i] > 0 then
+        local first = redis.call('ZRANGE', KEYS[states[i].k + 7 + lane], 0,
+          math.min(due[i], left) - 1, 'WITHSCORES')
+        for j = 1, #first, 2 do heads[#heads + 1] = { tonumber(first[j + 1]), first[j], i } end
+      end
+    end
+    table.sort(heads, function(one, other)
+      if one[1] ~= other[1] then return one[1] < other[1] end
+      return one[2] < other[2]
+    end)
+    for j = 1, left do taken[heads[j][3]] = taken[heads[j][3]] + 1 end
+    return taken, left
+  end
+  local rest = left
+  for i = 1, #states do taken[i] = 0 end
+  while rest > 0 do
+    local share = math.max(1, math.floor(rest / active))
+    for i = 1, #states do
+      local more = math.min(share, due[i] - taken[i], rest)
+      if more > 0 then
+        taken[i] = taken[i] + more
+        rest = rest - more
+        if taken[i] == due[i] then active = active - 1 end
+      end
+    end
+  end
+  return taken, left
+end
+
+local function take(s, lane, number)
+  local popped = redis.call('ZPOPMIN', KEYS[s.k + 7 + lane], number)
+  local ids = {}
+  for j = 1, #popped, 2 do ids[#ids + 1] = popped[j] end
+  local found = hmget(KEYS[s.k + 2], ids)
+  for j = 1, #ids do
+    if found[j] then
+      s.ids[#s.ids + 1] = ids[j]
+      s.out[#s.out + 1] = ids[j]
+      s.out[#s.out + 1] = found[j]
+      s.out[#s.out + 1] = lease
+    end
+  end
+  redis.call('HINCRBY', KEYS[s.k + 6], ARGV[6 + lane], -number)
+  s.counts[lane] = tonumber(s.counts[lane]) - number
+end
+
+for lane = 1, 10 do
+  if left <= 0 then break end
+  local taken, total = shares(lane)
+  for i = 1, #states do
+    if taken[i] > 0 then take(states[i], lane, taken[i]) end
+  end
+  left = left - total
+end
+
+-- Write down who holds what.
+for i = 1, #states do
+  local s = states[i]
+  if #s.ids > 0 then
+    local fields, grant = {}, { struct.pack('<Bc0', #route, route) }
+    for j = 1, #s.ids do
+      fields[2 * j - 1], fields[2 * j] = s.ids[j], lease
+      grant[j + 1] = struct.pack('<Bc0', #s.ids[j], s.ids[j])
+    end
+    variadic('HSET', KEYS[s.k + 3], fields)
+    redis.call('HSET', KEYS[s.k + 5], token, table.concat(grant), token .. 'n', #s.ids)
+    redis.call('ZADD', KEYS[s.k + 4], until_, token)
+    redis.call('HINCRBY', KEYS[s.k + 6], 'l' .. route, #s.ids)
+  end
+end
+
+local answer = {}
+for i = 1, #states do
+  local s = states[i]
+  local head = false
+  if s.open then
+    for lane = 1, 10 do
+      if tonumber(s.counts[lane] or 0) > 0 then
+        local first = redis.call('ZRANGE', KEYS[s.k + 7 + lane], 0, 0, 'WITHSCORES')[2]
+        if first and (not head or tonumber(first) < tonumber(head)) then head = first end
+      end
+    end
+  end
+  local far = redis.call('ZRANGE', KEYS[s.k + 7], 0, 3, 'WITHSCORES')
+  answer[i] = { s.generation, s.out, head, far }
+end
+return answer

@@ -1,0 +1,23 @@
+-- EXTEND: move the end of leases; tokens that hold nothing here any more are left alone.
+--
+-- KEYS  a group: tokens
+-- ARGV  1 groups (msgpack): { first key } · 2 until · 3 … tokens
+-- →     a group: 1
+
+local groups = cmsgpack.unpack(ARGV[1])
+local until_ = ARGV[2]
+
+local scored = {}
+for i = 3, #ARGV do
+  scored[#scored + 1] = until_
+  scored[#scored + 1] = ARGV[i]
+end
+local answers = {}
+for i = 1, #groups do
+  local key = KEYS[groups[i][1] + 1]
+  for from = 1, #scored, CHUNK do
+    redis.call('ZADD', key, 'XX', unpack(scored, from, math.min(from + CHUNK - 1, #scored)))
+  end
+  answers[i] = 1
+end
+return answers

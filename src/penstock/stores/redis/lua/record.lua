@@ -1,0 +1,191 @@
+-- Shared by every script (put before each of them): records, leases, variadic calls, the clock.
+-- A record's layout is written down in records.py.
+
+local TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS = 1, 2, 4, 8, 16, 32
+local SCHEDULED, DELIVERED, DEAD, CANCELLED = 0, 2, 3, 6
+local NO_NONCE = '\0\0\0\0'
+local MAX_EVENTS = 20
+local CHUNK = 4000 -- arguments of one variadic call; Lua's stack ends at 8,000
+
+-- Milliseconds by the server's own clock at most: no caller can be ahead of it.
+local function clamped(now)
+  local time = redis.call('TIME')
+  local server = time[1] * 1000 + math.floor(time[2] / 1000)
+  return now < server and now or server
+end
+
+-- command key items[first] … items[last], in as many calls as it takes.
+local function variadic(command, key, items, first, last)
+  first = first or 1
+  last = last or #items
+  for from = first, last, CHUNK do
+    redis.call(command, key, unpack(items, from, math.min(from + CHUNK - 1, last)))
+  end
+end
+
+-- HMGET key items[first] … items[last] as one table of as many values (false: none).
+local function hmget(key, items, first, last)
+  first = first or 1
+  last = last or #items
+  if last - first < CHUNK then
+    if last < first then return {} end
+    return redis.call('HMGET', key, unpack(items, first, last))
+  end
+  local values = {}
+  for from = first, last, CHUNK do
+    local part = redis.call('HMGET', key, unpack(items, from, math.min(from + CHUNK - 1, last)))
+    for i = 1, #part do values[#values + 1] = part[i] end
+  end
+  return values
+end
+
+-- The head of a record as a table, with the place where the route begins.
+local function read_head(record)
+  local h = {}
+  local at
+  h.state, h.flags, h.priority, h.generation, h.edition, h.version, h.due, h.created, at =
+    struct.unpack('<BBBBI2I3I6I6', record)
+  if bit.band(h.flags, TOUCHED) ~= 0 then
+    h.attempt, h.floor, h.claimed, h.settled, h.nonce, at =
+      struct.unpack('<I2I2I6I6c4', record, at)
+  else
+    h.attempt, h.floor, h.claimed, h.settled, h.nonce = 0, 0, 0, 0, NO_NONCE
+  end
+  h.at = at
+  return h
+end
+
+local function write_head(h)
+  return struct.pack('<BBBBI2I3I6I6I2I2I6I6c4', h.state, bit.bor(h.flags, TOUCHED), h.priority,
+    h.generation, h.edition, h.version, h.due, h.created, math.min(h.attempt, 65535), h.floor,
+    h.claimed, h.settled, h.nonce)
+end
+
+-- Where the section that starts at `at` ends, if the flag says that it is there.
+local function past(record, at, flags, flag, format, size)
+  if bit.band(flags, flag) == 0 then return at end
+  return at + size + struct.unpack(format, record, at)
+end
+
+local function route_of(record, at)
+  local length = string.byte(record, at)
+  return string.sub(record, at + 1, at + length)
+end
+
+-- One line of the timeline, packed.
+local function event(at, word, detail, attempt)
+  local packed = cmsgpack.pack({ at, word, detail or false, attempt or false })
+  return struct.pack('<I2', #packed) .. packed
+end
+
+-- All events in one string, the oldest dropped beyond MAX_EVENTS.
+local function keep_last(events)
+  local starts, at = {}, 1
+  while at <= #events do
+    starts[#starts + 1] = at
+    at = at + 2 + struct.unpack('<I2', events, at)
+  end
+  if #starts <= MAX_EVENTS then return events end
+  return string.sub(events, starts[#starts - MAX_EVENTS + 1])
+end
+
+-- The record under a changed head: `added` events, `failed` as its last error (false: as it
+-- was), and without headers and payload when it is `bare`.
+local function rewrite(record, h, added, failed, bare)
+  local flags = h.flags
+  local key_end = h.at + 1 + string.byte(record, h.at)
+  key_end = past(record, key_end, flags, KEY, '<I2', 2)
+  local events_end = past(record, key_end, flags, EVENTS, '<I2', 2)
+  local error_end = past(record, events_end, flags, ERROR, '<I2', 2)
+  local extras_end = past(record, error_end, flags, EXTRAS, '<I4', 4)
+  local parts = { '', string.sub(record, h.at, key_end - 1) }
+  if added ~= '' then
+    local all = keep_last(string.sub(record, key_end + 2, events_end - 1) .. added)
+    h.flags = bit.bor(h.flags, EVENTS)
+    parts[3] = struct.pack('<I2', #all) .. all
+  else
+    parts[3] = string.sub(record, key_end, events_end - 1)
+  end
+  if failed then
+    h.flags = bit.bor(h.flags, ERROR)
+    parts[4] = struct.pack('<I2', #failed) .. failed
+  else
+    parts[4] = string.sub(record, events_end, error_end - 1)
+  end
+  if bare then
+    h.flags = bit.band(h.flags, bit.bnot(HEADERS))
+    parts[5] = string.sub(record, error_end, extras_end - 1)
+  else
+    parts[5] = string.sub(record, error_end)
+  end
+  parts[1] = write_head(h)
+  return table.concat(parts)
+end
+
+local function read_lease(lease)
+  local token, claimed, asked = struct.unpack('<c8I6B', lease)
+  return token, claimed, asked == 1
+end
+
+-- The ids of a grant: route first, then each with its length.
+local function grant_route(grant)
+  return struct.unpack('<Bc0', grant)
+end
+
+local function grant_ids(grant)
+  local _, at = struct.unpack('<Bc0', grant)
+  local ids = {}
+  while at <= #grant do
+    ids[#ids + 1], at = struct.unpack('<Bc0', grant, at)
+  end
+  return ids
+end
+
+-- Add up counters, then write each once.
+local function count(counts, field, by)
+  counts[field] = (counts[field] or 0) + by
+end
+
+local function write_counts(key, counts)
+  for field, by in pairs(counts) do
+    if by ~= 0 then redis.call('HINCRBY', key, field, by) end
+  end
+end
+
+-- `number` messages of a token are settled or lost; the last one ends it.
+local function close_grant(tokens, grants, token, number)
+  if redis.call('HINCRBY', grants, token .. 'n', -number) <= 0 then
+    redis.call('HDEL', grants, token, token .. 'n')
+    redis.call('ZREM', tokens, token)
+  end
+end
+
+-- Forget settled messages past the time or the number, at most `budget`; how many were.
+local function forget(settled, records, counters, before, cap, budget)
+  local over = redis.call('LLEN', settled) - cap
+  local entries = redis.call('LRANGE', settled, 0, budget - 1)
+  local ids, moments = {}, {}
+  for i = 1, #entries do
+    local moment = struct.unpack('<I6', entries[i])
+    if moment >= before and i > over then break end
+    ids[i] = string.sub(entries[i], 7)
+    moments[i] = moment
+  end
+  if #ids == 0 then return 0 end
+  local found = hmget(records, ids)
+  local gone, counts = {}, {}
+  for i = 1, #ids do
+    if found[i] then
+      local h = read_head(found[i])
+      if h.settled == moments[i] and h.state ~= SCHEDULED and h.state ~= DEAD then
+        gone[#gone + 1] = ids[i]
+        count(counts, tostring(h.state), -1)
+        count(counts, 'g' .. h.generation, -1)
+      end
+    end
+  end
+  redis.call('LTRIM', settled, #ids, -1)
+  if #gone > 0 then variadic('HDEL', records, gone) end
+  write_counts(counters, counts)
+  return #ids
+end

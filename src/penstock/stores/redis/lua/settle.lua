@@ -1,0 +1,134 @@
+-- SETTLE: end leases by what came of the send; a token that is not current changes nothing.
+--
+-- KEYS  a group: records, leases, tokens, grants, counters, settled, then the lanes, buckets,
+--       indexes and dead letters its plan points at
+-- ARGV  1 groups (msgpack): { first key, first argument, number of delivered,
+--         others = { { id, token, state, 1 if no send was begun, due or false, error or false,
+--           word or false, detail or false, counter, key, index or false, entry or score, member } … } }
+--         A message that goes back: `key` is its lane (`entry` its score) or, with an index, its
+--         bucket. A dead one: `key` is the dead letters of its route.
+--       2 now · 3 nonce of this call (4 bytes) · 4 settled before this are forgotten
+--       5 number of settled kept · 6 channel
+--       a group's arguments: ids of the delivered · their tokens
+-- →     a group: the state's number or nil for each of its delivered, then of its others.
+--       A message that this very call settled before (its answer was lost) is answered again.
+
+local groups = cmsgpack.unpack(ARGV[1])
+local now = tonumber(ARGV[2])
+local nonce = ARGV[3]
+local before = tonumber(ARGV[4])
+local cap = tonumber(ARGV[5])
+local channel = ARGV[6]
+local FORGET = 16 -- forgotten with every call, beyond as many as it settles
+
+local function settle(group)
+  local k, a, number, others = unpack(group)
+  local records, leases, tokens, grants = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
+  local counters, settled = KEYS[k + 5], KEYS[k + 6]
+  local answers, counts, ended = {}, {}, {}
+  local fields, ids, entries = {}, {}, {}
+
+  local function retire(id, h)
+    count(counts, tostring(h.state), 1)
+    entries[#entries + 1] = struct.pack('<I6', now) .. id
+  end
+
+  local function stale(record)
+    if record then
+      local h = read_head(record)
+      if h.nonce == nonce then return h.state end
+    end
+    return false
+  end
+
+  local function finish(id, token, record)
+    ids[#ids + 1] = id
+    fields[#fields + 1] = id
+    fields[#fields + 1] = record
+    ended[token] = (ended[token] or 0) + 1
+  end
+
+  if number > 0 then
+    local found = hmget(records, ARGV, a + 1, a + number)
+    local held = hmget(leases, ARGV, a + 1, a + number)
+    local seen = {}
+    for i = 1, number do
+      local id, token, record = ARGV[a + i], ARGV[a + number + i], found[i]
+      if held[i] and string.sub(held[i], 1, 8) == token and not seen[id] then
+        seen[id] = true
+        local _, claimed = read_lease(held[i])
+        local h = read_head(record)
+        h.state, h.attempt, h.claimed, h.settled, h.nonce = DELIVERED, h.attempt + 1, claimed, now, nonce
+        count(counts, 'l' .. route_of(record, h.at), -1)
+        finish(id, token, rewrite(record, h, '', false, true))
+        retire(id, h)
+        answers[i] = DELIVERED
+      else
+        answers[i] = not seen[id] and stale(record)
+      end
+    end
+    if #ids > 0 then variadic('HDEL', leases, ids) end
+    if #fields > 0 then variadic('HSET', records, fields) end
+    ids, fields = {}, {}
+  end
+
+  for i = 1, #others do
+    local id, token, state, refund, due, failed, word, detail, counter, key, index, entry,
+      member =
+      unpack(others[i])
+    local held = redis.call('HGET', leases, id)
+    local record = redis.call('HGET', records, id)
+    if held and string.sub(held, 1, 8) == token then
+      local _, claimed, asked = read_lease(held)
+      local h = read_head(record)
+      local route = route_of(record, h.at)
+      local attempt, added = h.attempt + 1, ''
+      local back = state == SCHEDULED
+      if back and refund == 0 and not asked then
+        added = event(claimed, 'released', false, attempt)
+      end
+      if word then
+        added = added .. event(now, word, detail, refund == 0 and attempt)
+      end
+      if back and asked then state = CANCELLED end
+      h.state = state
+      if refund == 0 then h.attempt = attempt end
+      h.claimed = (refund == 0 and not back) and claimed or 0
+      h.settled = state == SCHEDULED and 0 or now
+      h.nonce = nonce
+      count(counts, 'l' .. route, -1)
+      if state == SCHEDULED then
+        if due then h.due = due end
+        count(counts, counter, 1)
+        if index then
+          redis.call('RPUSH', KEYS[k + key], entry)
+          redis.call('ZADD', KEYS[k + index], 'LT', h.due, member)
+        else
+          redis.call('ZADD', KEYS[k + key], h.due, id)
+          redis.call('PUBLISH', channel, string.format('%.0f %s', h.due, route))
+        end
+      elseif state == DEAD then
+        count(counts, 'd' .. route, 1)
+        redis.call('ZADD', KEYS[k + key], h.due, id)
+      else
+        retire(id, h)
+      end
+      redis.call('HDEL', leases, id)
+      redis.call('HSET', records, id, rewrite(record, h, added, failed, state == DELIVERED))
+      ended[token] = (ended[token] or 0) + 1
+      answers[number + i] = state
+    else
+      answers[number + i] = stale(record)
+    end
+  end
+
+  for token, closed in pairs(ended) do close_grant(tokens, grants, token, closed) end
+  if #entries > 0 then variadic('RPUSH', settled, entries) end
+  write_counts(counters, counts)
+  forget(settled, records, counters, before, cap, #entries + FORGET)
+  return answers
+end
+
+local answers = {}
+for i = 1, #groups do answers[i] = settle(groups[i]) end
+return answers

@@ -1,0 +1,37 @@
+-- SWAP: put a changed record in the place of the one it was made from, with its index entries.
+--
+-- KEYS  a group: records, leases, counters, then the keys its commands point at
+-- ARGV  1 groups (msgpack): { first key, first argument, entries = { { id, head that must be
+--         there, lease that must be there or false, commands = { { name, key, arguments … } … },
+--         news or false } … } }
+--       2 channel
+--       a group's arguments: the new record of each entry
+-- →     a group: 1 where it was done, 0 where the message was another by then
+
+local groups = cmsgpack.unpack(ARGV[1])
+local channel = ARGV[2]
+
+local function swap(group)
+  local k, a, entries = unpack(group)
+  local answers = {}
+  for i = 1, #entries do
+    local id, head, lease, commands, news = unpack(entries[i])
+    local record = redis.call('HGET', KEYS[k + 1], id)
+    if record and string.sub(record, 1, #head) == head
+      and redis.call('HGET', KEYS[k + 2], id) == lease then
+      redis.call('HSET', KEYS[k + 1], id, ARGV[a + i])
+      for _, command in ipairs(commands) do
+        redis.call(command[1], KEYS[k + command[2]], unpack(command, 3))
+      end
+      if news then redis.call('PUBLISH', channel, news) end
+      answers[i] = 1
+    else
+      answers[i] = 0
+    end
+  end
+  return answers
+end
+
+local answers = {}
+for i = 1, #groups do answers[i] = swap(groups[i]) end
+return answers

@@ -1,0 +1,252 @@
+"""PUT: keep what is new, and let `on_conflict` decide about what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.model.errors import StoreUnavailable
+from penstock.model.message import Message, NewMessage, OnConflict
+from penstock.model.outcome import Receipt
+from penstock.model.state import State
+from penstock.stores.redis.keys import PartitionKeys
+from penstock.stores.redis.place import Bucket, bucket_entry, spot_for
+from penstock.stores.redis.records import (
+    Held,
+    add_events,
+    pack_event,
+    pack_id,
+    pack_new,
+    read,
+    state_and_due,
+)
+from penstock.stores.redis.scripts import Group
+from penstock.stores.redis.session import Session
+from penstock.stores.redis.swap import Swap, swap
+from penstock.stores.redis.wake import news_of
+
+ROUNDS = 50
+"""Times a put looks again: each one means that somebody else changed something meanwhile."""
+
+
+async def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+    """One receipt each, in order."""
+    receipts: list[Receipt | None] = [None] * len(messages)
+    waiting = list(range(len(messages)))
+    while waiting:
+        now_unique, waiting = _first_of_each(messages, waiting)
+        batch = _Batch(session, messages, now)
+        await batch.keep(now_unique)
+        for i in now_unique:
+            receipts[i] = batch.receipts[i]
+    _wake(session, messages)
+    return [receipt for receipt in receipts if receipt is not None]
+
+
+def _first_of_each(
+    messages: Sequence[NewMessage], places: list[int]
+) -> tuple[list[int], list[int]]:
+    """(the first of every id, the later ones): an id again in one batch comes after."""
+    seen: set[str] = set()
+    first: list[int] = []
+    later: list[int] = []
+    for i in places:
+        message_id = messages[i].id
+        (later if message_id in seen else first).append(i)
+        seen.add(message_id)
+    return first, later
+
+
+def _wake(session: Session, messages: Sequence[NewMessage]) -> None:
+    earliest: dict[str, int] = {}
+    for message in messages:
+        due = earliest.get(message.route)
+        if due is None or message.due < due:
+            earliest[message.route] = message.due
+    for route, due in earliest.items():
+        session.wakeups.tell(route, due)
+
+
+class _Batch:
+    """Messages of different ids on their way into the store."""
+
+    def __init__(self, session: Session, messages: Sequence[NewMessage], now: int) -> None:
+        self._session = session
+        self._messages = messages
+        self._now = now
+        self._edition = session.edition()
+        self._records: dict[int, bytes] = {}
+        self.receipts: dict[int, Receipt] = {}
+
+    async def keep(self, places: list[int]) -> None:
+        layout = self._session.layout
+        left = places
+        for _ in range(ROUNDS):
+            if layout.older:
+                left = await self._meet_older(left)
+            left = await self._keep_new(left)
+            if not left:
+                return
+        raise StoreUnavailable("the store's partitions are being changed", retry_after=1.0)
+
+    async def _meet_older(self, places: list[int]) -> list[int]:
+        """Those that no older generation holds; the others are met where they are."""
+        layout = self._session.layout
+        moved = [i for i in places if layout.elsewhere(self._messages[i].id)]
+        found = await self._session.find([self._messages[i].id for i in moved])
+        known = {i: held for i, held in zip(moved, found, strict=True) if held is not None}
+        await self._meet(known)
+        return [i for i in places if i not in known]
+
+    async def _keep_new(self, places: list[int]) -> list[int]:
+        """Put those that are new; returns what is to be tried again."""
+        by_partition: dict[int, list[int]] = {}
+        home = self._session.layout.home
+        for i in places:
+            by_partition.setdefault(home(self._messages[i].id), []).append(i)
+        if not by_partition:
+            return []
+        generation = self._session.layout.generation
+        groups = [self._group(p, wanted, generation) for p, wanted in by_partition.items()]
+        replies = await self._session.runner.run("put", groups)
+        again: list[int] = []
+        refused: list[int] = []
+        known: dict[int, Held] = {}
+        for (partition, wanted), reply in zip(by_partition.items(), replies, strict=True):
+            if reply[0] == b"kept":
+                self._kept(wanted)
+            elif reply[0] == b"layout":
+                refused.append(partition)
+                again += wanted
+            else:
+                again += self._sort_known(partition, wanted, reply[1], reply[2], known)
+        await self._meet(known)
+        if refused:
+            await self._session.layout.renew(refused)
+            self._records.clear()
+        return again
+
+    def _group(self, partition: int, wanted: list[int], generation: int) -> Group:
+        keys = self._session.layout.keys(partition)
+        pairs: list[bytes] = []
+        lanes: dict[tuple[str, int, Bucket | None], list[tuple[int, bytes]]] = {}
+        bucket_for, now = self._session.bucket_for, self._now
+        for i in wanted:
+            message = self._messages[i]
+            record = self._records.get(i)
+            if record is None:
+                record = self._records[i] = pack_new(message, now, generation, self._edition)
+            member = pack_id(message.id)
+            pairs += (member, record)
+            spot = (message.route, message.priority, bucket_for(message.due, now))
+            lanes.setdefault(spot, []).append((message.due, member))
+        arguments = pairs[::2] + pairs
+        used = [keys.generation, keys.records, keys.leases, keys.counters]
+        plan = _index(keys, lanes, used, arguments, self._session.wakeups.channel)
+        return Group(partition, used, [generation, len(wanted), *plan], arguments)
+
+    def _kept(self, places: Iterable[int]) -> None:
+        for i in places:
+            message = self._messages[i]
+            self.receipts[i] = Receipt(message.id, State.SCHEDULED, message.due)
+
+    def _sort_known(
+        self,
+        partition: int,
+        wanted: list[int],
+        records: list[bytes | None],
+        leases: list[bytes | None],
+        known: dict[int, Held],
+    ) -> list[int]:
+        """Nothing of the group was written: what is new in it goes again, without the known."""
+        again = []
+        for i, record, lease in zip(wanted, records, leases, strict=True):
+            if record is None:
+                again.append(i)
+            elif record == self._records[i]:
+                self._kept([i])  # by this very call, whose answer was lost
+            else:
+                known[i] = Held(partition, record, lease)
+        return again
+
+    async def _meet(self, known: dict[int, Held]) -> None:
+        """The id is known: keep the first, or put the new one in its place while it waits."""
+        for _ in range(ROUNDS):
+            swaps: dict[int, Swap] = {}
+            for i, held in known.items():
+                message = self._messages[i]
+                state, due = state_and_due(held.record, held.lease)
+                wins = message.on_conflict is OnConflict.REPLACE or (
+                    message.on_conflict is OnConflict.EARLIEST and message.due < due
+                )
+                if wins and state is State.SCHEDULED:
+                    swaps[i] = self._replace(message, held)
+                else:
+                    self.receipts[i] = Receipt(message.id, state, due, duplicate=True)
+            done = await swap(self._session, list(swaps.values()), self._now)
+            lost = [i for i, was_done in zip(swaps, done, strict=True) if not was_done]
+            for i in swaps.keys() - set(lost):
+                message = self._messages[i]
+                self.receipts[i] = Receipt(message.id, State.SCHEDULED, message.due, True)
+            if not lost:
+                return
+            found = await self._session.find([self._messages[i].id for i in lost])
+            known = {i: held for i, held in zip(lost, found, strict=True) if held is not None}
+            if len(known) < len(lost):  # forgotten meanwhile, so it is new
+                await self.keep([i for i in lost if i not in known])
+        raise StoreUnavailable("the message is being changed all the time", retry_after=1.0)
+
+    def _replace(self, message: NewMessage, held: Held) -> Swap:
+        member = pack_id(message.id)
+        before, events = read(member, held)
+        after = Message(
+            id=message.id,
+            route=message.route,
+            key=message.key,
+            payload=message.payload,
+            due=message.due,
+            content_type=message.content_type,
+            headers=message.headers,
+            expires=message.expires,
+            priority=message.priority,
+            labels=message.labels,
+            topic=message.topic,
+            version=before.version + 1,
+            attempt=before.attempt,
+            attempt_floor=before.attempt_floor,
+            created=before.created,
+            claimed=before.claimed,
+            last_error=before.last_error,
+            ref=before.ref,
+        )
+        noted = add_events(events, pack_event(self._now, "replaced"))
+        return Swap(member, held, before, after, noted)
+
+
+def _index(
+    keys: PartitionKeys,
+    spots: dict[tuple[str, int, Bucket | None], list[tuple[int, bytes]]],
+    used: list[bytes],
+    arguments: list[bytes],
+    channel: str,
+) -> tuple[list[list[object]], list[list[object]]]:
+    """Lanes and buckets of a group's plan; their keys and arguments are added to the group's."""
+    lanes: list[list[object]] = []
+    buckets: list[list[object]] = []
+    for (route, priority, bucket), entries in spots.items():
+        spot = spot_for(keys, route, priority, bucket)
+        used.append(spot.key)
+        key, first = len(used), len(arguments) + 1
+        earliest = min(entries)[0]
+        if bucket is None or spot.index_key is None:
+            for due, member in entries:
+                arguments += (b"%d" % due, member)
+            news = news_of(route, earliest)
+            lanes.append(
+                [key, first, len(arguments), spot.counter, len(entries), channel, news, earliest]
+            )
+        else:
+            arguments += [bucket_entry(bucket, due, member) for due, member in entries]
+            used.append(spot.index_key)
+            place = [key, first, len(arguments), spot.counter, len(entries)]
+            buckets.append([*place, len(used), spot.member, earliest])
+    return lanes, buckets

@@ -1,0 +1,55 @@
+"""FIND, TIMELINE, PURGE: what is known of messages, and forgetting it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.model.message import Event, Message
+from penstock.model.state import SETTLED, State
+from penstock.stores.redis.records import pack_id, read, read_events, unpack
+from penstock.stores.redis.scripts import Group
+from penstock.stores.redis.session import Session
+
+
+async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
+    found = await session.find(ids)
+    return [
+        None if held is None else unpack(pack_id(text), held)
+        for text, held in zip(ids, found, strict=True)
+    ]
+
+
+async def timeline(session: Session, message_id: str) -> list[Event]:
+    """The usual course is read off the record's times, the rest off its events."""
+    (held,) = await session.find([message_id])
+    if held is None:
+        return []
+    message, events = read(pack_id(message_id), held)
+    noted = read_events(events)
+    lines = [Event(at=message.created, event="accepted"), *noted]
+    # Once a cancel was asked while it was leased, that release is among the events.
+    release_is_noted = bool(noted) and noted[-1].event == "cancel_asked"
+    if message.claimed is not None and not release_is_noted:
+        lines.append(Event(at=message.claimed, event="released", attempt=message.attempt))
+    if message.state in SETTLED and message.settled is not None:
+        lines.append(
+            Event(
+                at=message.settled,
+                event=message.state.value,
+                detail=message.last_error if message.state is not State.DELIVERED else None,
+                attempt=message.attempt if message.claimed is not None else None,
+            )
+        )
+    return lines
+
+
+async def purge(session: Session, now: int, limit: int) -> int:
+    """Forget about `limit` messages past the time, or more than the count."""
+    every = session.layout.all_keys()
+    groups = [Group(keys.number, (keys.settled, keys.records, keys.counters)) for keys in every]
+    each = max(1, -(-limit // len(groups)))
+    common = [now - session.retention, session.kept_each, each]
+    forgotten = sum(await session.runner.run("purge", groups, common))
+    if forgotten == 0:
+        await session.layout.forget_older()
+    return forgotten

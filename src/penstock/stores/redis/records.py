@@ -1,0 +1,354 @@
+"""How a message is packed into one string, and read back.
+
+  state B · flags B · priority B · generation B · edition I2 · version I3 · due I6 · created I6
+  [TOUCHED attempt I2 · attempt_floor I2 · claimed I6 · settled I6 · nonce 4]
+  route (B length) · [KEY key (I2)] · [EVENTS (I2)] · [ERROR last_error (I2)]
+  [EXTRAS (I4)] · [HEADERS (I4)] · payload
+
+All little-endian. Lua reads and rewrites the head and the sections up to ERROR (lua/record.lua);
+the rest it copies. `edition` is drawn anew with every write: two equal strings are the same write,
+so a call that is repeated because its answer was lost recognizes its own work. A message is leased
+when it is in the partition's leases; the record itself is not touched by a claim.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.model.errors import StoreCorrupt
+from penstock.model.message import JSON, Event, Labels, Message, NewMessage
+from penstock.model.state import State
+
+STATES = (
+    State.SCHEDULED,
+    State.LEASED,
+    State.DELIVERED,
+    State.DEAD,
+    State.BLOCKED,
+    State.EXPIRED,
+    State.CANCELLED,
+)
+NUMBERS = {state: number for number, state in enumerate(STATES)}
+
+TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS = 1, 2, 4, 8, 16, 32
+MAX_EVENTS = 20
+MAX_DETAIL = 200
+NO_NONCE = b"\0\0\0\0"
+
+_HEAD = Struct("<BBBBHHBIHIH")
+_TOUCHED = Struct("<HHIHIH4s")
+_LEASE = Struct("<8sIHB")
+_SHORT = Struct("<H")
+_LONG = Struct("<I")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+
+
+class _Extras(msgspec.Struct, array_like=True, omit_defaults=True):
+    """What few messages have."""
+
+    expires: int | None = None
+    content_type: str | None = None
+    topic: str | None = None
+    labels: Labels | None = None
+
+
+_extras = msgspec.msgpack.Decoder(_Extras)
+_headers = msgspec.msgpack.Decoder(dict[str, str])
+_event = msgspec.msgpack.Decoder(tuple[int, str, str | bool | None, int | bool | None])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Held(NamedTuple):
+    """A record with what stands beside it."""
+
+    partition: int
+    record: bytes
+    lease: bytes | None
+
+
+def pack_id(text: str) -> bytes:
+    """The id as a field: a UUID in 16 bytes, anything else as it is.
+
+    A text of 16 characters gets a zero byte, which no text has, so that it cannot be taken for
+    a UUID. Both orders are those of the texts.
+    """
+    if len(text) == 36 and _UUID.fullmatch(text) is not None:
+        return bytes.fromhex(text)
+    return text.encode() + b"\0" if len(text) == 16 else text.encode()
+
+
+def unpack_id(member: bytes) -> str:
+    if len(member) == 16:
+        text = member.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return member.rstrip(b"\0").decode()
+
+
+def pack_new(message: NewMessage, now: int, generation: int, edition: int) -> bytes:
+    """A message just accepted."""
+    flags = 0
+    sections = b""
+    if message.key != message.id:
+        flags = KEY
+        key = message.key.encode()
+        sections = _SHORT.pack(len(key)) + key
+    if (
+        message.expires is not None
+        or message.content_type != JSON
+        or message.labels is not None
+        or message.topic is not None
+        or message.headers
+    ):
+        more, packed = _pack_extras(message)
+        flags |= more
+        sections += packed
+    route = message.route.encode()
+    due = message.due
+    return b"".join(
+        (
+            _HEAD.pack(
+                0,
+                flags,
+                message.priority,
+                generation,
+                edition,
+                1,
+                0,
+                due & 0xFFFFFFFF,
+                due >> 32,
+                now & 0xFFFFFFFF,
+                now >> 32,
+            ),
+            len(route).to_bytes(1, "little"),
+            route,
+            sections,
+            message.payload,
+        )
+    )
+
+
+def pack(message: Message, *, generation: int, edition: int, nonce: bytes, events: bytes) -> bytes:
+    """A message as it is held; its state is the record's own (never leased)."""
+    flags = 0
+    touched = b""
+    if message.attempt or message.attempt_floor or message.claimed or message.settled:
+        flags |= TOUCHED
+        claimed, settled = message.claimed or 0, message.settled or 0
+        touched = _TOUCHED.pack(
+            min(message.attempt, 0xFFFF),
+            min(message.attempt_floor, 0xFFFF),
+            claimed & 0xFFFFFFFF,
+            claimed >> 32,
+            settled & 0xFFFFFFFF,
+            settled >> 32,
+            nonce,
+        )
+    route = message.route.encode()
+    sections = [len(route).to_bytes(1, "little"), route]
+    if message.key != message.id:
+        flags |= KEY
+        sections.append(_short(message.key.encode()))
+    if events:
+        flags |= EVENTS
+        sections.append(_short(events))
+    if message.last_error is not None:
+        flags |= ERROR
+        sections.append(_short(message.last_error.encode()))
+    more, packed = _pack_extras(message)
+    head = _HEAD.pack(
+        NUMBERS[message.state],
+        flags | more,
+        message.priority,
+        generation,
+        edition,
+        message.version & 0xFFFF,
+        message.version >> 16 & 0xFF,
+        message.due & 0xFFFFFFFF,
+        message.due >> 32,
+        message.created & 0xFFFFFFFF,
+        message.created >> 32,
+    )
+    return b"".join((head, touched, *sections, packed, message.payload))
+
+
+def _pack_extras(message: NewMessage | Message) -> tuple[int, bytes]:
+    flags, packed = 0, b""
+    content_type = None if message.content_type == JSON else message.content_type
+    extras = _Extras(message.expires, content_type, message.topic, message.labels)
+    if extras != _NO_EXTRAS:
+        flags |= EXTRAS
+        packed = _long(_encoder.encode(extras))
+    if message.headers:
+        flags |= HEADERS
+        packed += _long(_encoder.encode(message.headers))
+    return flags, packed
+
+
+_NO_EXTRAS = _Extras()
+
+
+def _short(section: bytes) -> bytes:
+    return _SHORT.pack(len(section)) + section
+
+
+def _long(section: bytes) -> bytes:
+    return _LONG.pack(len(section)) + section
+
+
+def unpack(member: bytes, held: Held) -> Message:
+    """The message as callers see it."""
+    return read(member, held)[0]
+
+
+def read(member: bytes, held: Held) -> tuple[Message, bytes]:
+    """The message, and its packed events."""
+    partition, record, lease = held
+    try:
+        return _read(member, record, lease, partition)
+    except (ValueError, IndexError, KeyError, msgspec.MsgspecError, struct.error) as exc:
+        raise StoreCorrupt(f"the record of {unpack_id(member)!r} cannot be read") from exc
+
+
+def _read(
+    member: bytes, record: bytes, lease: bytes | None, partition: int
+) -> tuple[Message, bytes]:
+    state, flags, priority, _, _, low, high, due, due_high, made, made_high = _HEAD.unpack_from(
+        record
+    )
+    at = _HEAD.size
+    attempt = floor = claimed = settled = 0
+    if flags & TOUCHED:
+        attempt, floor, c_low, c_high, s_low, s_high, _ = _TOUCHED.unpack_from(record, at)
+        claimed, settled = c_low | c_high << 32, s_low | s_high << 32
+        at += _TOUCHED.size
+    end = at + 1 + record[at]
+    route = record[at + 1 : end].decode()
+    message_id = unpack_id(member)
+    key, error, headers, events = message_id, None, None, b""
+    extras = _NO_EXTRAS
+    if flags & ~TOUCHED:
+        at = end
+        if flags & KEY:
+            section, end = _read_short(record, end)
+            key = section.decode()
+        if flags & EVENTS:
+            events, end = _read_short(record, end)
+        if flags & ERROR:
+            section, end = _read_short(record, end)
+            error = section.decode()
+        if flags & EXTRAS:
+            section, end = _read_long(record, end)
+            extras = _extras.decode(section)
+        if flags & HEADERS:
+            section, end = _read_long(record, end)
+            headers = _headers.decode(section)
+    shown = STATES[state]
+    cancel_pending = False
+    if lease is not None:
+        _, c_low, c_high, asked = _LEASE.unpack(lease)
+        claimed = c_low | c_high << 32
+        attempt += 1
+        shown = State.LEASED
+        cancel_pending = bool(asked)
+    message = Message(
+        id=message_id,
+        route=route,
+        key=key,
+        payload=record[end:],
+        due=due | due_high << 32,
+        content_type=extras.content_type or JSON,
+        headers=headers,
+        expires=extras.expires,
+        priority=priority,
+        labels=extras.labels,
+        topic=extras.topic,
+        state=shown,
+        version=low | high << 16,
+        attempt=attempt,
+        attempt_floor=floor,
+        created=made | made_high << 32,
+        claimed=claimed or None,
+        settled=settled or None,
+        last_error=error,
+        cancel_pending=cancel_pending,
+        ref=partition + 1,
+    )
+    return message, events
+
+
+def _read_short(record: bytes, at: int) -> tuple[bytes, int]:
+    (length,) = _SHORT.unpack_from(record, at)
+    return record[at + 2 : at + 2 + length], at + 2 + length
+
+
+def _read_long(record: bytes, at: int) -> tuple[bytes, int]:
+    (length,) = _LONG.unpack_from(record, at)
+    return record[at + 4 : at + 4 + length], at + 4 + length
+
+
+def head_length(record: bytes) -> int:
+    return _HEAD.size + (_TOUCHED.size if record[1] & TOUCHED else 0)
+
+
+def state_and_due(record: bytes, lease: bytes | None) -> tuple[State, int]:
+    """Without reading all of it."""
+    low, high = _DUE.unpack_from(record, 9)
+    return STATES[record[0]] if lease is None else State.LEASED, low | high << 32
+
+
+_DUE = Struct("<IH")
+
+
+def generation_of(record: bytes) -> int:
+    return record[3]
+
+
+def ask_cancel(lease: bytes) -> bytes:
+    """The lease, with the mark that a cancel was asked."""
+    return lease[:-1] + b"\1"
+
+
+def pack_token(token: int) -> bytes:
+    return token.to_bytes(8, "big")
+
+
+def pack_event(at: int, event: str, detail: str | None = None, attempt: int | None = None) -> bytes:
+    if detail is not None:
+        detail = detail[:MAX_DETAIL]
+    return _short(_encoder.encode((at, event, detail, attempt)))
+
+
+def add_events(events: bytes, *more: bytes) -> bytes:
+    """The last MAX_EVENTS of all."""
+    pieces = [*_pieces(events), *more]
+    return b"".join(pieces[-MAX_EVENTS:])
+
+
+def read_events(events: bytes) -> list[Event]:
+    lines = []
+    for piece in _pieces(events):
+        at, event, detail, attempt = _event.decode(piece[2:])
+        lines.append(
+            Event(
+                at=at,
+                event=event,
+                detail=detail if isinstance(detail, str) else None,
+                attempt=None if isinstance(attempt, bool) else attempt,
+            )
+        )
+    return lines
+
+
+def _pieces(events: bytes) -> list[bytes]:
+    pieces: list[Any] = []
+    at = 0
+    while at < len(events):
+        end = at + 2 + _SHORT.unpack_from(events, at)[0]
+        pieces.append(events[at:end])
+        at = end
+    return pieces

@@ -1,0 +1,77 @@
+"""What every step of the store works with."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+
+from penstock.stores.redis.layout import Layout
+from penstock.stores.redis.place import Bucket, Widths
+from penstock.stores.redis.records import Held, pack_id
+from penstock.stores.redis.scripts import Group, Runner
+from penstock.stores.redis.wake import Wakeups
+
+
+class Session:
+    """The open store: its scripts, its layout, its wake-ups."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        layout: Layout,
+        widths: Widths,
+        wakeups: Wakeups,
+        *,
+        retention: int,
+        retention_count: int,
+    ) -> None:
+        self.runner = runner
+        self.layout = layout
+        self.widths = widths
+        self.wakeups = wakeups
+        self.retention = retention
+        self.retention_count = retention_count
+
+    @property
+    def kept_each(self) -> int:
+        """Settled ids that stay known in one partition."""
+        return max(1, self.retention_count // max(1, self.layout.total))
+
+    def edition(self) -> int:
+        """Tells one write of a record from another."""
+        return secrets.randbits(16)
+
+    def token(self) -> int:
+        """A lease's: never 0, and never one that was given out before."""
+        return secrets.randbits(62) + 1
+
+    def bucket_for(self, due: int, now: int) -> Bucket | None:
+        return self.widths.bucket_for(due, now)
+
+    async def find(self, ids: Sequence[str]) -> list[Held | None]:
+        """Each id's record, wherever it lives."""
+        places = [(p, i) for i, text in enumerate(ids) for p in self.candidates(text)]
+        by_partition: dict[int, list[int]] = {}
+        for partition, i in places:
+            by_partition.setdefault(partition, []).append(i)
+        groups = []
+        for partition, wanted in by_partition.items():
+            keys = self.layout.keys(partition)
+            members = [pack_id(ids[i]) for i in wanted]
+            groups.append(Group(partition, (keys.records, keys.leases), [len(wanted)], members))
+        found: list[Held | None] = [None] * len(ids)
+        if groups:
+            replies = await self.runner.run("find", groups, writes=False)
+            for (partition, wanted), (records, leases) in zip(
+                by_partition.items(), replies, strict=True
+            ):
+                for i, record, lease in zip(wanted, records, leases, strict=True):
+                    if record is not None:
+                        found[i] = Held(partition, record, lease)
+        return found
+
+    def candidates(self, message_id: str) -> Iterable[int]:
+        """Where the id may be."""
+        yield self.layout.home(message_id)
+        if self.layout.older:
+            yield from self.layout.elsewhere(message_id)

@@ -1,0 +1,168 @@
+"""SETTLE: end leases by what came of the send; a stale token changes nothing."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from penstock.model.errors import PenstockError
+from penstock.model.outcome import Settlement
+from penstock.model.state import State
+from penstock.stores.redis.connect import Argument
+from penstock.stores.redis.keys import PartitionKeys
+from penstock.stores.redis.place import bucket_entry, spot_for
+from penstock.stores.redis.records import MAX_DETAIL, NUMBERS, STATES, pack_id, pack_token
+from penstock.stores.redis.scripts import Group, Plan, raw
+from penstock.stores.redis.session import Session
+
+UNANSWERED = 100_000
+"""Settlements whose answer was lost that are remembered at most."""
+
+
+class Settling:
+    """Settles, and remembers what it could not get an answer for.
+
+    Every call writes its nonce into the records it changes. A settlement that is asked again
+    after its answer was lost goes with the nonce of the first try, and so learns that it was done
+    rather than that its lease is gone.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._unanswered: OrderedDict[tuple[int, str], bytes] = OrderedDict()
+
+    async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+        states: list[State | None] = [None] * len(settlements)
+        by_nonce: dict[bytes, list[int]] = {}
+        fresh = secrets.token_bytes(4)
+        for i, one in enumerate(settlements):
+            nonce = fresh
+            if self._unanswered:
+                nonce = self._unanswered.get((one.token, one.message.id), fresh)
+            by_nonce.setdefault(nonce, []).append(i)
+        failed: PenstockError | None = None
+        for nonce, places in by_nonce.items():
+            error = await self._settle_some(settlements, places, nonce, now, states)
+            failed = failed or error
+        if failed is not None:
+            raise failed
+        return states
+
+    async def _settle_some(
+        self,
+        settlements: Sequence[Settlement],
+        places: list[int],
+        nonce: bytes,
+        now: int,
+        states: list[State | None],
+    ) -> PenstockError | None:
+        session = self._session
+        groups, order = self._groups(settlements, places, now)
+        common: list[Argument] = [
+            now,
+            nonce,
+            now - session.retention,
+            session.kept_each,
+            session.wakeups.channel,
+        ]
+        replies = await session.runner.try_run("settle", groups, common)
+        failed: PenstockError | None = None
+        for wanted, reply in zip(order, replies, strict=True):
+            if isinstance(reply, PenstockError):
+                failed = reply
+                continue
+            for i, number in zip(wanted, reply, strict=True):
+                states[i] = None if number is None else STATES[number]
+                self._tell(settlements[i], states[i])
+        if failed is not None:
+            # The caller will ask for all of them again.
+            for i in places:
+                self._remember(settlements[i], nonce)
+        elif self._unanswered:
+            for i in places:
+                self._unanswered.pop((settlements[i].token, settlements[i].message.id), None)
+        return failed
+
+    def _tell(self, settlement: Settlement, state: State | None) -> None:
+        if state is State.SCHEDULED:
+            message = settlement.message
+            due = message.due if settlement.due is None else settlement.due
+            self._session.wakeups.tell(message.route, due)
+
+    def _remember(self, settlement: Settlement, nonce: bytes) -> None:
+        self._unanswered[settlement.token, settlement.message.id] = nonce
+        if len(self._unanswered) > UNANSWERED:
+            self._unanswered.popitem(last=False)
+
+    def _groups(
+        self, settlements: Sequence[Settlement], places: list[int], now: int
+    ) -> tuple[list[Group], list[list[int]]]:
+        """The groups, and which settlements each answers for, in its order."""
+        delivered: dict[int, list[int]] = {}
+        others: dict[int, list[int]] = {}
+        for i in places:
+            one = settlements[i]
+            # A message without a handle was not claimed here; its home is as good as any.
+            partition = one.message.ref - 1
+            if not 0 <= partition < self._session.layout.total:
+                partition = self._session.layout.home(one.message.id)
+            kind = delivered if one.state is State.DELIVERED else others
+            kind.setdefault(partition, []).append(i)
+        groups, order = [], []
+        for partition in {**delivered, **others}:
+            sent, rest = delivered.get(partition, []), others.get(partition, [])
+            groups.append(self._group(partition, settlements, sent, rest, now))
+            order.append([*sent, *rest])
+        return groups, order
+
+    def _group(
+        self,
+        partition: int,
+        settlements: Sequence[Settlement],
+        sent: list[int],
+        rest: list[int],
+        now: int,
+    ) -> Group:
+        keys = self._session.layout.keys(partition)
+        used = [
+            keys.records,
+            keys.leases,
+            keys.tokens,
+            keys.grants,
+            keys.counters,
+            keys.settled,
+        ]
+        arguments = [pack_id(settlements[i].message.id) for i in sent]
+        arguments += [pack_token(settlements[i].token) for i in sent]
+        plans = [self._plan(settlements[i], keys, used, now) for i in rest]
+        return Group(partition, used, [len(sent), plans], arguments)
+
+    def _plan(self, one: Settlement, keys: PartitionKeys, used: list[bytes], now: int) -> Plan:
+        message = one.message
+        member = pack_id(message.id)
+        word = False if one.event == one.state.value else one.event
+        detail = False if one.error is None else one.error[:MAX_DETAIL]
+        head: Plan = [
+            raw(member),
+            raw(pack_token(one.token)),
+            NUMBERS[one.state],
+            int(one.refund),
+            False if one.due is None else one.due,
+            False if one.error is None else one.error,
+            word,
+            detail,
+        ]
+        if one.state is State.DEAD:
+            used.append(keys.dead(message.route))
+            return [*head, "", len(used), False, "", ""]
+        due = message.due if one.due is None else one.due
+        bucket = self._session.bucket_for(due, now)
+        spot = spot_for(keys, message.route, message.priority, bucket)
+        used.append(spot.key)
+        place = len(used)
+        if bucket is None or spot.index_key is None:
+            return [*head, spot.counter, place, False, "", ""]
+        used.append(spot.index_key)
+        entry = raw(bucket_entry(bucket, due, member))
+        return [*head, spot.counter, place, len(used), entry, spot.member]

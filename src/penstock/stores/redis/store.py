@@ -1,0 +1,113 @@
+"""The store as the flow sees it: the port's methods, each a step of its own file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from penstock.model.clock import Clock
+from penstock.model.message import Event, Message, NewMessage
+from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
+from penstock.model.query import Cursor, Filter, Page, StoreFigures
+from penstock.model.state import State
+from penstock.ports.store import WakeListener
+from penstock.stores.redis import amend, overview, put, recall, search
+from penstock.stores.redis.address import Address
+from penstock.stores.redis.clock import ServerClock
+from penstock.stores.redis.connect import Server
+from penstock.stores.redis.health import facts
+from penstock.stores.redis.lease import Leases
+from penstock.stores.redis.session import Session
+from penstock.stores.redis.settle import Settling
+from penstock.stores.redis.wake import news_of
+
+MAX_PUT = 2_000
+"""Messages of one put call; longer batches go in several, each safe to repeat."""
+
+
+class RedisStore:
+    """Messages in Redis or Redis Cluster. Made by `open_store`."""
+
+    def __init__(
+        self, address: Address, server: Server, session: Session, clock: ServerClock
+    ) -> None:
+        self._address = address
+        self._server = server
+        self._session = session
+        self._clock = clock
+        self._leases = Leases(session, cluster=server.cluster)
+        self._settling = Settling(session)
+        self._tasks = [
+            asyncio.create_task(clock.keep(), name="penstock-redis-clock"),
+            asyncio.create_task(session.wakeups.listen(), name="penstock-redis-wakeups"),
+        ]
+
+    @property
+    def name(self) -> str:
+        return self._address.name
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        receipts: list[Receipt] = []
+        for first in range(0, len(messages), MAX_PUT):
+            receipts += await put.put(self._session, messages[first : first + MAX_PUT], now)
+        return receipts
+
+    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+        return await self._leases.claim(route, limit, lease, now)
+
+    async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+        return await self._settling.settle(settlements, now) if settlements else []
+
+    async def extend(self, tokens: Sequence[int], until: int) -> None:
+        if tokens:
+            await self._leases.extend(tokens, until)
+
+    async def reap(self, now: int, limit: int) -> list[Reaped]:
+        return await self._leases.reap(now, limit)
+
+    async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
+        return await amend.amend(self._session, amendments, now)
+
+    async def find(self, ids: Sequence[str]) -> list[Message | None]:
+        return await recall.find(self._session, ids)
+
+    async def timeline(self, message_id: str) -> list[Event]:
+        return await recall.timeline(self._session, message_id)
+
+    async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
+        return await search.search(self._session, where, after, limit)
+
+    async def purge(self, now: int, limit: int) -> int:
+        return await recall.purge(self._session, now, limit)
+
+    async def figures(self, now: int) -> StoreFigures:
+        return await overview.figures(self._session, now)
+
+    async def pause(self, route: str, paused: bool) -> None:
+        await self._session.layout.pause(route, paused)
+        if not paused:
+            now = self._clock.now()
+            channel = self._session.wakeups.channel
+            await self._session.runner.call(0, "PUBLISH", channel, news_of(route, now))
+            self._session.wakeups.tell(route, now)
+
+    async def paused(self) -> frozenset[str]:
+        return await self._session.layout.paused()
+
+    def listen(self, listener: WakeListener) -> None:
+        self._session.wakeups.add(listener)
+
+    async def check(self) -> dict[str, str]:
+        return await facts(self._session, self._address)
+
+    async def close(self) -> None:
+        """Closing twice is harmless."""
+        for task in self._tasks:
+            while not task.done():
+                task.cancel()  # again and again: a connection being made may swallow one
+                await asyncio.wait([task], timeout=0.05)
+        await self._server.close()

@@ -1,0 +1,151 @@
+"""SWAP: change a message that was read, if it is still the one that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.model.message import Message
+from penstock.model.state import State
+from penstock.stores.redis.keys import DEAD, PartitionKeys
+from penstock.stores.redis.place import bucket_entry, spot_for
+from penstock.stores.redis.records import (
+    NO_NONCE,
+    NUMBERS,
+    Held,
+    ask_cancel,
+    generation_of,
+    head_length,
+    pack,
+)
+from penstock.stores.redis.scripts import Group, Plan, raw
+from penstock.stores.redis.session import Session
+from penstock.stores.redis.wake import news_of
+
+
+class Swap(NamedTuple):
+    """A message as it was read, and as it is to be."""
+
+    member: bytes
+    held: Held
+    before: Message
+    after: Message
+    events: bytes
+
+
+async def swap(session: Session, swaps: Sequence[Swap], now: int) -> list[bool]:
+    """Whether each was done; not: somebody changed the message meanwhile.
+
+    A swap whose answer was lost and that is repeated finds its own record and says so.
+    """
+    if not swaps:
+        return []
+    by_partition: dict[int, list[int]] = {}
+    for i, one in enumerate(swaps):
+        by_partition.setdefault(one.held.partition, []).append(i)
+    records = [_record(session, one) for one in swaps]
+    groups = [
+        _group(session, [swaps[i] for i in wanted], [records[i] for i in wanted], now)
+        for wanted in by_partition.values()
+    ]
+    replies = await session.runner.run("swap", groups, [session.wakeups.channel])
+    done = [False] * len(swaps)
+    for wanted, reply in zip(by_partition.values(), replies, strict=True):
+        for i, answer in zip(wanted, reply, strict=True):
+            done[i] = answer == 1
+    await _recognize(session, swaps, records, done)
+    for one, was_done in zip(swaps, done, strict=True):
+        if was_done and one.after.state is State.SCHEDULED:
+            session.wakeups.tell(one.after.route, one.after.due)
+    return done
+
+
+async def _recognize(
+    session: Session, swaps: Sequence[Swap], records: list[bytes], done: list[bool]
+) -> None:
+    unsure = [i for i, was_done in enumerate(done) if not was_done]
+    if not unsure:
+        return
+    found = await session.find([swaps[i].before.id for i in unsure])
+    for i, held in zip(unsure, found, strict=True):
+        done[i] = held is not None and held.record == records[i]
+
+
+def _record(session: Session, one: Swap) -> bytes:
+    own = one.after
+    if own.state is State.LEASED:  # the record tells of the time before the claim
+        own = one.before
+    return pack(
+        own,
+        generation=generation_of(one.held.record),
+        edition=session.edition(),
+        nonce=NO_NONCE,
+        events=one.events,
+    )
+
+
+def _group(session: Session, swaps: list[Swap], records: list[bytes], now: int) -> Group:
+    keys = session.layout.keys(swaps[0].held.partition)
+    moves = _Moves(session, keys, now)
+    entries: Plan = []
+    for one in swaps:
+        record = one.held.record
+        head = record[: head_length(record)]
+        commands, news = moves.of(one)
+        lease = False if one.held.lease is None else raw(one.held.lease)
+        entries.append([raw(one.member), raw(head), lease, commands, news])
+    return Group(swaps[0].held.partition, moves.used, [entries], records)
+
+
+class _Moves:
+    """The commands that keep indexes and counters in step with a changed record."""
+
+    def __init__(self, session: Session, keys: PartitionKeys, now: int) -> None:
+        self._session = session
+        self._keys = keys
+        self._now = now
+        self.used = [keys.records, keys.leases, keys.counters]
+        """The group's keys; commands name them by their place, from 1."""
+
+    def of(self, one: Swap) -> tuple[list[Plan], str | bool]:
+        """(commands, what to publish)."""
+        before, after = one.before, one.after
+        if after.state is State.LEASED:
+            return [["HSET", 2, raw(one.member), raw(ask_cancel(one.held.lease or b""))]], False
+        if _spot(before) == _spot(after):
+            return [], False
+        commands = self._leave(one.member, before)
+        if after.state is State.SCHEDULED:
+            return commands + self._enter(one.member, after), news_of(after.route, after.due)
+        commands.append(["HINCRBY", 3, str(NUMBERS[after.state]), 1])
+        entry = (after.settled or self._now).to_bytes(6, "little") + one.member
+        commands.append(["RPUSH", self._key(self._keys.settled), raw(entry)])
+        return commands, False
+
+    def _leave(self, member: bytes, before: Message) -> list[Plan]:
+        if before.state is State.DEAD:
+            dead = self._key(self._keys.dead(before.route))
+            return [["ZREM", dead, raw(member)], ["HINCRBY", 3, f"{DEAD}{before.route}", -1]]
+        # An entry in a bucket stays: it is held against the record when the bucket is opened.
+        lane = spot_for(self._keys, before.route, before.priority, None)
+        return [["ZREM", self._key(lane.key), raw(member)], ["HINCRBY", 3, lane.counter, -1]]
+
+    def _enter(self, member: bytes, after: Message) -> list[Plan]:
+        bucket = self._session.bucket_for(after.due, self._now)
+        spot = spot_for(self._keys, after.route, after.priority, bucket)
+        commands: list[Plan] = [["HINCRBY", 3, spot.counter, 1]]
+        if bucket is None or spot.index_key is None:
+            commands.append(["ZADD", self._key(spot.key), after.due, raw(member)])
+            return commands
+        entry = bucket_entry(bucket, after.due, member)
+        commands.append(["RPUSH", self._key(spot.key), raw(entry)])
+        commands.append(["ZADD", self._key(spot.index_key), "LT", after.due, spot.member])
+        return commands
+
+    def _key(self, key: bytes) -> int:
+        self.used.append(key)
+        return len(self.used)
+
+
+def _spot(message: Message) -> tuple[State, str, int, int]:
+    return message.state, message.route, message.priority, message.due

@@ -1,0 +1,30 @@
+"""Redis and the plain-Python model agree on every walk Hypothesis finds."""
+
+from __future__ import annotations
+
+import atexit
+from functools import cache
+
+import pytest
+from hypothesis import settings
+
+from penstock.testing.store_machine import StoreMachine
+from tests.conformance.redis_harness import RedisHarness
+from tests.servers.redis import RedisServer
+
+
+@cache
+def server() -> RedisServer:
+    """One for all walks of this process: unittest's cases take no fixtures."""
+    server = RedisServer()
+    atexit.register(server.close)
+    return server
+
+
+class OneServerMachine(StoreMachine):
+    def make_harness(self) -> RedisHarness:
+        return RedisHarness(server())
+
+
+TestOneServerMachine = pytest.mark.slow(OneServerMachine.TestCase)
+TestOneServerMachine.settings = settings(max_examples=40, stateful_step_count=40)

@@ -1,0 +1,178 @@
+"""Real Redis servers for tests: one, or a cluster, on free ports of 127.0.0.1 in temp folders."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+from redis import Redis
+from redis import exceptions as vendor
+
+START_SECONDS = 20.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RedisServer:
+    """One redis-server of our own; stopped by its process, its folder removed."""
+
+    def __init__(self, *options: str, aof: bool = False) -> None:
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-redis-"))
+        self.socket = self.folder / "redis.sock"
+        self._options = options
+        self._aof = aof
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def client(self) -> Redis:
+        """A plain client; whoever asks closes it."""
+        return Redis(port=self.port, socket_timeout=5)
+
+    def start(self) -> None:
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--dir", str(self.folder), "--unixsocket", str(self.socket)]
+        command += ["--appendonly", "yes" if self._aof else "no", "--save", "", "--daemonize", "no"]
+        command += self._options
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with self.client as client:
+                try:
+                    client.ping()
+                except (vendor.ConnectionError, vendor.BusyLoadingError):
+                    time.sleep(0.02)
+                except vendor.AuthenticationError:
+                    return
+                else:
+                    return
+        raise RuntimeError(f"redis-server did not start: {(self.folder / 'log').read_text()}")
+
+    def flush(self) -> None:
+        with self.client as client:
+            client.flushall()
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """As an orderly shutdown does."""
+        self._signal(signal.SIGCONT)
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(timeout=START_SECONDS)
+            self._process = None
+
+
+class RedisCluster:
+    """Three primaries with a replica each."""
+
+    PRIMARIES = 3
+
+    def __init__(self) -> None:
+        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+        self.nodes = [RedisServer(*options) for _ in range(2 * self.PRIMARIES)]
+        try:
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return f"redis+cluster://{hosts}"
+
+    def _join(self) -> None:
+        addresses = [f"127.0.0.1:{node.port}" for node in self.nodes]
+        done = subprocess.run(
+            ["redis-cli", "--cluster", "create", *addresses]
+            + ["--cluster-replicas", "1", "--cluster-yes"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"the cluster could not be made: {done.stdout}{done.stderr}")
+        deadline = time.monotonic() + START_SECONDS
+        while not all(self._is_whole(node) for node in self.nodes):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the cluster did not come up")
+            time.sleep(0.05)
+
+    def _is_whole(self, node: RedisServer) -> bool:
+        with node.client as client:
+            info = client.execute_command("CLUSTER INFO")
+            if info["cluster_state"] != "ok" or int(info["cluster_known_nodes"]) != len(self.nodes):
+                return False
+            link = client.info("replication")
+            return link["role"] == "master" or link["master_link_status"] == "up"
+
+    def primaries(self) -> list[RedisServer]:
+        return [node for node in self.nodes if self._role(node) == "master"]
+
+    def _role(self, node: RedisServer) -> str:
+        with node.client as client:
+            return str(client.info("replication")["role"])
+
+    def flush(self) -> None:
+        for node in self.primaries():
+            node.flush()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
