@@ -59,10 +59,10 @@ class Parts:
     any_route: bool = False
     """Names that are not configured are accepted too, for another process to serve."""
 
-    def status(self, worker: Worker | None = None) -> Status:
+    def status(self) -> Status:
         """How things stand, with the routes of these settings."""
         sinks = {name: redact(route.sink) for name, route in self.settings.all_routes().items()}
-        return Status(self.store, self.observer, sinks, version=__version__, worker=worker)
+        return Status(self.store, self.observer, sinks, version=__version__)
 
 
 async def open_store(settings: Settings) -> MessageStore:

@@ -7,10 +7,10 @@ import contextlib
 import logging
 import os
 import signal
-import sys
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from penstock.cli import show
@@ -24,6 +24,7 @@ from penstock.wiring import Parts, open_parts, open_store, open_worker
 
 if TYPE_CHECKING:
     from penstock.api.http.server import HttpServer
+    from penstock.flow.worker import Worker
 
 log = logging.getLogger("penstock.process")
 
@@ -41,21 +42,28 @@ class Roles:
     insecure: bool = False
 
 
-def run_process(settings: Settings, roles: Roles, *, json: bool = False) -> None:
+Beside: TypeAlias = Callable[[str], Coroutine[object, object, None]]
+"""Something that runs beside the API, given its address, until the process stops."""
+
+
+def run_process(
+    settings: Settings, roles: Roles, *, json: bool = False, beside: Beside | None = None
+) -> None:
     """Until SIGINT or SIGTERM: then stop claiming and accepting, finish what is in flight.
 
     A second signal ends it at once; what was acknowledged is in the store either way.
     """
     logs = settings.log
     handler = setup_logging(logs.level, logs.format, logs.file)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are told here
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_run(settings, roles, json=json))
+            runner.run(_run(settings, roles, json=json, beside=beside))
     finally:
         handler.close()
 
 
-async def _run(settings: Settings, roles: Roles, *, json: bool) -> None:
+async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside | None) -> None:
     stopping = asyncio.Event()
     _on_signals(stopping)
     async with AsyncExitStack() as stack:
@@ -65,44 +73,31 @@ async def _run(settings: Settings, roles: Roles, *, json: bool) -> None:
         stack.push_async_callback(store.close)
         parts = await stack.enter_async_context(open_parts(settings, store=store))
         worker = await stack.enter_async_context(open_worker(parts)) if roles.worker else None
-        server: HttpServer | None = None
-        if roles.api:
-            from penstock.api.http.server import HttpServer
-
-            server = HttpServer(parts, worker, insecure=roles.insecure)
-            server.bind()  # before anything is claimed: a port that is taken stops it here
+        server = _bound_server(parts, worker, roles) if roles.api else None
         async with asyncio.TaskGroup() as group:
+            helpers: list[asyncio.Task[None]] = []
             if worker is not None:
                 group.create_task(worker.run())
-                rates = group.create_task(Rates(parts.observer, parts.store.clock).run())
+                rates = Rates(parts.observer, parts.store.clock)
+                helpers.append(group.create_task(rates.run()))
             if server is not None:
                 group.create_task(server.run())
+                if beside is not None:
+                    helpers.append(group.create_task(beside(server.url)))
             _announce(server, parts, roles, json=json)
             await stopping.wait()
             log.info("stopping: no more is claimed or accepted, what is in flight is finished")
+            for helper in helpers:
+                helper.cancel()
             if server is not None:
                 server.stop()
             if worker is not None:
                 worker.stop()
-                rates.cancel()
     log.info("stopped")
 
 
-async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> MessageStore | None:
-    """A server that is not there yet may come: wait for it, until asked to stop.
-
-    A file that cannot be opened will not mend itself: that is an error at once.
-    """
-    while not stopping.is_set():
-        try:
-            return await open_store(settings)
-        except StoreUnavailable as exc:
-            if urlsplit(settings.store).scheme == "sqlite":
-                raise
-            log.warning("waiting for the store: %s", exc)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), exc.retry_after)
-    return None
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 
 def _on_signals(stopping: asyncio.Event) -> None:
@@ -138,4 +133,3 @@ def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bo
     if not roles.worker:
         lines.append("  no worker here: start one with `penstock worker`")
     show.as_text(*lines)
-    sys.stdout.flush()

@@ -32,8 +32,9 @@ def as_json(value: object) -> None:
 
 
 def as_text(*lines: str) -> None:
+    """Lines on stdout, at once: whoever reads them may be waiting."""
     for line in lines:
-        print(printable(line))
+        print(printable(line), flush=True)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:

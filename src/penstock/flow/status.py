@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.flow.observe import Lateness, Observer
+from penstock.flow.release import Lane
 from penstock.flow.worker import Worker
-from penstock.model.errors import PenstockError
+from penstock.model.errors import PenstockError, UnknownThing
 from penstock.model.query import RouteFigures
 from penstock.model.state import State
 from penstock.model.times import format_moment
@@ -89,21 +90,30 @@ class Status:
         sinks: Mapping[str, str],
         *,
         version: str,
-        worker: Worker | None = None,
     ) -> None:
         self._store = store
         self._observer = observer
         self._sinks = sinks
         self._version = version
-        self.worker = worker
         self._started = time.monotonic()
 
-    async def routes(self) -> list[RouteStatus]:
-        """The routes of this process and those the store holds messages for, by name."""
+    async def routes(self, worker: Worker | None = None) -> list[RouteStatus]:
+        """The routes of this process and those the store holds messages for, by name.
+
+        With the process's own worker, also what it is doing for each.
+        """
         figures = (await self._store.figures(self._store.clock.now())).routes
         paused = await self._store.paused()
         names = sorted(self._sinks.keys() | figures.keys() | paused)
-        return [self._route(name, figures.get(name), name in paused) for name in names]
+        lanes = {} if worker is None else worker.lanes
+        return [
+            self._route(name, figures.get(name), name in paused, lanes.get(name)) for name in names
+        ]
+
+    async def check_route(self, name: str) -> None:
+        """UnknownThing unless it is served here or the store holds something for it."""
+        if name not in self._sinks and name not in {route.name for route in await self.routes()}:
+            raise UnknownThing(f"no route named {name[:100]!r}", field="route")
 
     async def stats(self) -> Stats:
         now = self._store.clock.now()
@@ -131,9 +141,10 @@ class Status:
             return Readiness("not ready", self._store.name, {}, exc.message)
         return Readiness("ready", self._store.name, facts)
 
-    def _route(self, name: str, figures: RouteFigures | None, paused: bool) -> RouteStatus:
+    def _route(
+        self, name: str, figures: RouteFigures | None, paused: bool, lane: Lane | None
+    ) -> RouteStatus:
         held = figures if figures is not None else RouteFigures()
-        lane = None if self.worker is None else self.worker.lanes.get(name)
         return RouteStatus(
             name=name,
             sink=self._sinks.get(name),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.model.draft import WIRE_ERRORS
 from penstock.model.message import JSON, Event, Labels, Message
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
@@ -164,8 +165,9 @@ def _bytes(shown: MessageOut) -> bytes:
 
 def _is_json(payload: bytes) -> bool:
     try:
-        msgspec.json.decode(payload)
-    except (msgspec.DecodeError, RecursionError):
+        msgspec.json.decode(payload, type=msgspec.Raw)  # syntax only: any number will do
+        payload.decode()
+    except WIRE_ERRORS:
         return False
     return True
 

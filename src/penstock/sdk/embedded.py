@@ -14,7 +14,7 @@ from penstock.flow.status import Readiness, RouteStatus, Stats
 from penstock.flow.worker import Worker
 from penstock.model.clock import Clock
 from penstock.model.draft import Draft
-from penstock.model.errors import InvalidMessage, PenstockError, UnknownThing
+from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.query import decode_cursor, encode_cursor
@@ -207,8 +207,8 @@ class Engine:
         if self._parts.any_route:
             if not is_route_name(route):
                 raise InvalidMessage("route", "must be 1-100 letters, digits, _ . or -")
-        elif route not in {status.name for status in await self._status.routes()}:
-            raise UnknownThing(f"no route named {route[:100]!r}", field="route")
+        else:
+            await self._status.check_route(route)
         await self._parts.control.pause(route, paused)
 
     async def run(self) -> None:

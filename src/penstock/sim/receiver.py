@@ -104,6 +104,8 @@ class Receiver:
                         return
         except (ConnectionError, httptools.HttpParserError):
             return
+        except asyncio.CancelledError:
+            return  # only down() cancels; Python 3.11 would log a cancelled handler as a fault
         finally:
             del self._talks[task]
             writer.close()

@@ -143,7 +143,13 @@ def test_every_command_explains_itself_with_an_example(cli: Cli) -> None:
         "release",
     ]
     pairs = ["dead list", "dead redrive", "route list", "route pause", "route resume"]
-    for command in [*commands, *pairs, "config check", "config show", "store check"]:
+    for command in [
+        *commands,
+        *pairs,
+        "config check",
+        "config show",
+        "store check",
+    ]:
         shown = cli(*command.split(), "--help").out
         assert f"penstock {command}" in shown.partition("Examples:")[2], command
         assert "--config" in shown

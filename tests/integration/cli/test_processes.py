@@ -15,7 +15,8 @@ from penstock.model.state import State
 from penstock.sdk.async_client import AsyncClient
 from penstock.sim.receiver import Receiver
 from penstock.sim.replies import Reply
-from tests.servers.penstock import free_port, run_penstock
+from tests.servers.penstock import run_penstock
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 

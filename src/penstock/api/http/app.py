@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 from litestar import Litestar, Response
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
-from litestar.handlers import BaseRouteHandler
-from litestar.types import ASGIApp, ControllerRouterHandler, HTTPScope, Receive, Send
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+from litestar.types import ASGIApp, HTTPScope, Receive, Send
 
 from penstock.api.http import batch, dead, docs, health, messages, routes, stats, ticks
-from penstock.api.http.answers import HttpRequest, respond
+from penstock.api.http.answers import Answer, HttpRequest, respond
 from penstock.api.http.auth import Scope, header
 from penstock.api.http.context import Api, ClientGone
 from penstock.api.http.errors import MethodNotAllowed, error_answer
 from penstock.model.errors import Malformed, PenstockError, UnknownThing
 
-HANDLERS: list[ControllerRouterHandler] = [
+HANDLERS: list[HTTPRouteHandler] = [
     messages.create_message,
     batch.create_messages,
     messages.list_messages,
@@ -42,7 +44,9 @@ HANDLERS: list[ControllerRouterHandler] = [
     docs.asset,
     docs.document,
 ]
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
+READING = frozenset({"GET", "HEAD"})
+STREAM = "/v1/events"
+"""It does not end by itself, so that it has no HEAD."""
 _WORDS_IN_PLACE_OF_AN_ID = frozenset({"/v1/messages/batch", "/v1/messages/cancel"})
 
 
@@ -75,6 +79,9 @@ class Front:
         except PenstockError as exc:
             await respond(error_answer(exc))(scope, receive, send)
             return
+        if scope["method"] == "OPTIONS" and (allow := allowed(scope["raw_path"])):
+            await respond(Answer(204, b"", (("allow", allow),)))(scope, receive, send)
+            return
         try:
             await self._app(_raw(scope), receive, send)
         except ClientGone:
@@ -94,9 +101,27 @@ def _raw(scope: HTTPScope) -> HTTPScope:
         path = f"{head}/%{ord(word[0]):02x}{word[1:]}"
     changed = scope.copy()
     changed["path"] = path
-    if method == "HEAD" and path != "/v1/events":
+    if method == "HEAD" and path != STREAM:
         changed["method"] = "GET"
     return changed
+
+
+def allowed(raw_path: bytes) -> str:
+    """The methods a path answers to; empty when there is no such path."""
+    path = raw_path.decode("latin-1")
+    matching = [pattern for pattern in _PATHS if pattern.fullmatch(path)]
+    exact = [pattern for pattern in matching if pattern.pattern == re.escape(path)]
+    methods = {method for pattern in exact or matching for method in _PATHS[pattern]}
+    if "GET" in methods and path != STREAM:
+        methods.add("HEAD")
+    return ", ".join(sorted(methods | {"OPTIONS"})) if methods else ""
+
+
+_PATHS: dict[re.Pattern[str], set[str]] = {}
+for _handler in HANDLERS:
+    for _path in _handler.paths:
+        _pattern = re.sub(r"\\{\w+:str\\}", "[^/]+", re.escape(_path))
+        _PATHS.setdefault(re.compile(_pattern), set()).update(_handler.http_methods)
 
 
 class _Permission:
@@ -118,10 +143,10 @@ class _Permission:
             self._guard.check_origin(header(headers, b"origin"), header(headers, b"host"))
 
 
-def _failed(_: HttpRequest, exc: Exception) -> Response[bytes]:
+def _failed(request: HttpRequest, exc: Exception) -> Response[bytes]:
     if isinstance(exc, ClientGone):
         raise exc
-    answer = error_answer(_translated(exc))
+    answer = error_answer(_translated(request, exc))
     return Response(
         answer.body,
         status_code=answer.status,
@@ -129,12 +154,12 @@ def _failed(_: HttpRequest, exc: Exception) -> Response[bytes]:
     )
 
 
-def _translated(exc: Exception) -> Exception:
+def _translated(request: HttpRequest, exc: Exception) -> Exception:
     """What Litestar itself refuses, in our words: unknown paths and methods."""
     if not isinstance(exc, HTTPException) or exc.status_code >= 500:
         return exc
     if exc.status_code == 404:
         return UnknownThing("no such path; see /docs")
     if exc.status_code == 405:
-        return MethodNotAllowed((exc.headers or {}).get("allow", ""))
+        return MethodNotAllowed(allowed(request.scope["raw_path"]))
     return Malformed(exc.detail)

@@ -117,7 +117,8 @@ class Guard:
         """Refuse a write that a page of another origin made."""
         if origin is None:
             return
-        if host is None or _authority(origin) != _authority(b"//" + host, origin):
+        came_from = _authority(origin, b"")
+        if came_from is None or came_from != _authority(b"//" + (host or b""), origin):
             raise Forbidden("a page of another origin may not write here")
 
     @staticmethod
@@ -171,7 +172,7 @@ def _host_name(host: bytes) -> str:
     return text.partition(":")[0].removesuffix(".")
 
 
-def _authority(url: bytes, scheme_of: bytes = b"") -> tuple[str, int | None] | None:
+def _authority(url: bytes, scheme_of: bytes) -> tuple[str, int | None] | None:
     """Host and port of a URL, the default port filled in; None when it is not one."""
     try:
         parts = urlsplit(url.decode("latin-1"))

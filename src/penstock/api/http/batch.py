@@ -19,12 +19,13 @@ from penstock.api.http.answers import JSON, HttpRequest, respond
 from penstock.api.http.auth import JSON_TYPES, NDJSON_TYPES, header
 from penstock.api.http.context import Api, TheApi, body_chunks
 from penstock.api.http.errors import error_answer, error_info
-from penstock.api.http.shapes import Refused, accepted
+from penstock.api.http.shapes import Refused
 from penstock.api.http.split import Array, Item, Lines, Splitter
 from penstock.flow.intake import Outcome
 from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import Malformed, PenstockError, StoreUnavailable
 from penstock.model.outcome import Receipt
+from penstock.model.view import accepted
 
 CHUNK = 500
 """Messages a store call gets."""

@@ -113,8 +113,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since = self._pulse.now
 
     def on_headers_complete(self) -> None:
-        self.end_head()
         super().on_headers_complete()
+        self.end_head()
 
     def end_head(self) -> None:
         self._in_head = False

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TypeAlias
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -15,12 +14,14 @@ from litestar.di import NamedDependency
 
 from penstock.api.http.answers import HttpRequest
 from penstock.api.http.auth import JSON_TYPES, Guard, header
+from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import InvalidMessage, Malformed, Overloaded, TooLarge, UnknownMessage
 from penstock.model.identity import is_id
+from penstock.version import __version__
 from penstock.wiring import Parts
 
-VERSION = version("penstock")
+VERSION = __version__
 MAX_IN_FLIGHT = 20_000
 """Single puts waiting for the store at most; more are answered 429."""
 
@@ -42,6 +43,10 @@ class Api:
     """Single puts that came in and are not answered."""
     streams: int = 0
     """Server-sent event streams that are open."""
+    status: Status = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.status = self.parts.status()
 
     def check_load(self) -> None:
         if self.in_flight >= self.max_in_flight:

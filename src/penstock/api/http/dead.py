@@ -7,14 +7,13 @@ from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.context import TheApi, read_body
-from penstock.api.http.shapes import BulkOut, decode_bulk, parse_rate
+from penstock.api.http.shapes import decode_bulk
 
 
 @post("/v1/dead/redrive", status_code=200)
 async def redrive_dead(request: HttpRequest, api: TheApi) -> ASGIResponse:
     wanted = decode_bulk(await read_body(request, api))
-    rate = None if wanted.rate is None else parse_rate(wanted.rate)
     result = await api.parts.control.redrive_where(
-        wanted.filter.as_filter(), rate=rate, dry_run=wanted.dry_run
+        wanted.filter.as_filter(), rate=wanted.per_second(), dry_run=wanted.dry_run
     )
-    return json_answer(BulkOut(result.matched, result.done))
+    return json_answer(result)

@@ -11,7 +11,7 @@ from litestar.response.base import ASGIResponse
 from penstock.api.http.answers import json_answer
 from penstock.api.http.auth import Scope
 from penstock.api.http.context import VERSION, TheApi
-from penstock.model.errors import PenstockError
+from penstock.flow.status import Readiness
 
 
 class HealthOut(msgspec.Struct, frozen=True):
@@ -23,15 +23,6 @@ class HealthOut(msgspec.Struct, frozen=True):
     worker: bool
 
 
-class ReadyOut(msgspec.Struct, frozen=True):
-    """Whether messages can be taken now, with the facts."""
-
-    status: str
-    store: str
-    facts: dict[str, str]
-    error: str | None = None
-
-
 @get("/healthz", opt={"scope": Scope.OPEN})
 async def healthz(api: TheApi) -> ASGIResponse:
     uptime = round(time.monotonic() - api.started, 3)
@@ -40,11 +31,8 @@ async def healthz(api: TheApi) -> ASGIResponse:
 
 @get("/readyz", opt={"scope": Scope.OPEN})
 async def readyz(api: TheApi) -> ASGIResponse:
-    store = api.parts.store
     if api.closing.is_set():
-        return json_answer(ReadyOut("stopping", store.name, {}, "the server is stopping"), 503)
-    try:
-        facts = await store.check()
-    except PenstockError as exc:
-        return json_answer(ReadyOut("not ready", store.name, {}, exc.message), 503)
-    return json_answer(ReadyOut("ready", store.name, facts))
+        stopping = Readiness("stopping", api.parts.store.name, {}, "the server is stopping")
+        return json_answer(stopping, 503)
+    readiness = await api.status.readiness()
+    return json_answer(readiness, 200 if readiness.error is None else 503)

@@ -10,14 +10,7 @@ from litestar.response.base import ASGIResponse
 from penstock.api.http.answers import Answer, HttpRequest, json_answer, respond
 from penstock.api.http.auth import PATCH_TYPES
 from penstock.api.http.context import TheApi, path_id, query, read_body, version_wanted
-from penstock.api.http.shapes import (
-    BulkOut,
-    FilterIn,
-    PageOut,
-    accepted,
-    decode_bulk,
-    message_out,
-)
+from penstock.api.http.shapes import FilterIn, decode_bulk
 from penstock.model.draft import decode_draft
 from penstock.model.errors import InvalidMessage
 from penstock.model.message import Message
@@ -25,6 +18,7 @@ from penstock.model.outcome import Receipt
 from penstock.model.patch import decode_patch
 from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.state import State
+from penstock.model.view import PageOut, accepted, message_out
 
 PAGE = 100
 MAX_PAGE = 1_000
@@ -101,7 +95,7 @@ async def release_message(
 async def cancel_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
     wanted = decode_bulk(await read_body(request, api))
     result = await api.parts.control.cancel_where(wanted.filter.as_filter(), dry_run=wanted.dry_run)
-    return json_answer(BulkOut(result.matched, result.done))
+    return json_answer(result)
 
 
 def _changed(message: Message) -> ASGIResponse:

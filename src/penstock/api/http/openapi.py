@@ -13,30 +13,23 @@ import msgspec
 from penstock.api.http.batch import NDJSON
 from penstock.api.http.context import VERSION
 from penstock.api.http.errors import ErrorBody
-from penstock.api.http.health import HealthOut, ReadyOut
+from penstock.api.http.health import HealthOut
 from penstock.api.http.operations import OPERATIONS, Operation
 from penstock.api.http.routes import PausedOut, RoutesOut
-from penstock.api.http.shapes import (
-    Accepted,
-    BulkIn,
-    BulkOut,
-    EventOut,
-    FilterIn,
-    MessageOut,
-    PageOut,
-    Refused,
-)
-from penstock.api.http.stats import StatsOut
+from penstock.api.http.shapes import BulkIn, FilterIn, Refused
 from penstock.api.http.ticks import Healthy, TickIn, TickOut
+from penstock.flow.control import BulkResult
+from penstock.flow.status import Readiness, Stats
 from penstock.model.draft import Draft
 from penstock.model.patch import Patch
+from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
 
 NAMES = {
     "Accepted": Accepted,
     "Bulk": BulkIn,
-    "BulkResult": BulkOut,
+    "BulkResult": BulkResult,
     "Error": ErrorBody,
     "Event": EventOut,
     "Filter": FilterIn,
@@ -47,10 +40,10 @@ NAMES = {
     "NewMessage": Draft,
     "Patch": Patch,
     "Paused": PausedOut,
-    "Ready": ReadyOut,
+    "Ready": Readiness,
     "Refused": Refused,
     "Routes": RoutesOut,
-    "Stats": StatsOut,
+    "Stats": Stats,
     "Tick": TickIn,
     "TickId": TickOut,
 }
@@ -215,13 +208,14 @@ def _parameter(operation: Operation, name: str) -> Json:
     return {"name": name, "in": "query", "schema": QUERY[name]}
 
 
+_LEFT_OUT = {"const": ""}
 QUERY: dict[str, Json] = {
-    "state": {"$ref": "#/components/schemas/State"},
-    "route": {"type": "string", "minLength": 1},
-    "key": {"type": "string", "minLength": 1},
-    "due_from": _MOMENT,
-    "due_to": _MOMENT,
-    "error": {"type": "string", "minLength": 1, "description": "A piece of last_error."},
+    "state": {"anyOf": [{"$ref": "#/components/schemas/State"}, _LEFT_OUT]},
+    "route": {"type": "string"},
+    "key": {"type": "string"},
+    "due_from": {"anyOf": [_MOMENT, _LEFT_OUT]},
+    "due_to": {"anyOf": [_MOMENT, _LEFT_OUT]},
+    "error": {"type": "string", "description": "A piece of last_error."},
     "cursor": {"type": "string", "description": "`next` of the page before."},
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100},
 }

@@ -10,33 +10,12 @@ from litestar.response.base import ASGIResponse
 from penstock.api.http.answers import json_answer
 from penstock.api.http.auth import Scope
 from penstock.api.http.context import Api, TheApi, path_id
+from penstock.flow.status import RouteStatus
 from penstock.model.errors import UnknownMessage, UnknownThing
-from penstock.model.query import RouteFigures
-from penstock.model.times import format_moment
-from penstock.settings import redact
-
-
-class RouteOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A route and what the store holds for it."""
-
-    name: str
-    sink: str | None
-    """None: this process does not know the route, but the store holds messages for it."""
-    paused: bool
-    scheduled: int
-    overdue: int
-    leased: int
-    dead: int
-    next_due: str | None
-    in_flight: int | None = None
-    """Sends under way here; None without a worker in this process."""
-    capacity: int | None = None
-    waiting_for_sink: bool | None = None
-    """The sink does not answer at all: its messages wait in the store."""
 
 
 class RoutesOut(msgspec.Struct, frozen=True):
-    items: list[RouteOut]
+    items: list[RouteStatus]
     next: None = None
 
 
@@ -47,13 +26,7 @@ class PausedOut(msgspec.Struct, frozen=True):
 
 @get("/v1/routes")
 async def list_routes(api: TheApi) -> ASGIResponse:
-    store = api.parts.store
-    figures = (await store.figures(store.clock.now())).routes
-    paused = await store.paused()
-    names = sorted(api.parts.routes.keys() | figures.keys())
-    return json_answer(
-        RoutesOut([_route(api, name, figures.get(name), name in paused) for name in names])
-    )
+    return json_answer(RoutesOut(await api.status.routes(api.worker)))
 
 
 @post("/v1/routes/{name:str}/pause", status_code=200, opt={"scope": Scope.ADMIN})
@@ -71,29 +44,6 @@ async def _set_paused(raw: str, api: Api, *, paused: bool) -> ASGIResponse:
         name = path_id(raw)
     except UnknownMessage as exc:
         raise UnknownThing("no such route", field="route") from exc
-    store = api.parts.store
-    if name not in api.parts.routes:
-        held = await store.figures(store.clock.now())
-        if name not in held.routes:  # another process may serve it
-            raise UnknownThing(f"no route named {name[:100]!r}", field="route")
+    await api.status.check_route(name)
     await api.parts.control.pause(name, paused)
     return json_answer(PausedOut(name, paused))
-
-
-def _route(api: Api, name: str, figures: RouteFigures | None, paused: bool) -> RouteOut:
-    options = api.parts.settings.all_routes().get(name)
-    held = figures if figures is not None else RouteFigures()
-    lane = None if api.worker is None else api.worker.lanes.get(name)
-    return RouteOut(
-        name=name,
-        sink=None if options is None else redact(options.sink),
-        paused=paused,
-        scheduled=held.scheduled,
-        overdue=held.overdue,
-        leased=held.leased,
-        dead=held.dead,
-        next_due=None if held.next_due is None else format_moment(held.next_due),
-        in_flight=None if lane is None else lane.in_flight,
-        capacity=None if lane is None else lane.capacity,
-        waiting_for_sink=None if lane is None else lane.breaker.is_open,
-    )

@@ -18,7 +18,7 @@ from penstock.stores.redis.session import Session
 from penstock.stores.redis.store import RedisStore
 from penstock.stores.redis.wake import Wakeups
 
-__all__ = ["RedisStore", "open_store"]
+__all__ = ["RedisStore", "nothing_to_read", "open_store"]
 
 
 async def open_store(
@@ -58,3 +58,9 @@ async def open_store(
         retention_count=retention_count,
     )
     return RedisStore(address, server, session, clock)
+
+
+def nothing_to_read(url: str) -> str | None:
+    """Check the URL; a server is there or it is not, and looking at it makes nothing."""
+    parse_address(url)
+    return None

@@ -1,0 +1,262 @@
+"""Both ways in give the same bytes; the hot one shares transactions and keeps its order."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from penstock.model.errors import StoreUnavailable
+from tests.integration.http.conftest import Running, Serve
+
+FAR = b'"at":"2040-01-01T00:00:00Z"'
+MESSAGE = b'{"id":"%d",' + FAR + b"}"
+TYPE = b"content-type: application/json\r\n"
+HOST = b"host: localhost\r\n"
+
+GOOD_AND_BAD: list[tuple[bytes, bytes, bytes]] = [
+    # path, headers, body
+    (b"/v1/messages", HOST + TYPE, b'{"id":"same",' + FAR + b"}"),
+    (b"/v1/messages", HOST + TYPE, b'{"id":"same","route":"nowhere"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"id":"' + b"x" * 201 + b'"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"id":"a\\u0000b"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"at":"2040-01-01T00:00:00"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"at":"0001-01-01T00:00:00Z"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"at":"9999-12-31T23:59:59-23:59"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"delay":1e300}'),
+    (b"/v1/messages", HOST + TYPE, b'{"delay":-1}'),
+    (b"/v1/messages", HOST + TYPE, b'{"delay":true}'),
+    (b"/v1/messages", HOST + TYPE, b'{"priority":"9"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"priority":123456789012345678901234567890}'),
+    (b"/v1/messages", HOST + TYPE, b'{"headers":{"a\\n":"b"}}'),
+    (b"/v1/messages", HOST + TYPE, b'{"headers":{"a":"b\\r\\nc: d"}}'),
+    (b"/v1/messages", HOST + TYPE, b'{"payload":"\xff"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"id":"\xff"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"payload":' + b"[" * 50_000),
+    (b"/v1/messages", HOST + TYPE, b'{"payload":' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
+    (b"/v1/messages", HOST + TYPE, b'{"payload":"' + b"x" * 300_000 + b'"}'),
+    (b"/v1/messages", HOST + TYPE, b'{"payload_base64":"?"}'),
+    (b"/v1/messages", HOST + TYPE, b"{"),
+    (b"/v1/messages", HOST + TYPE, b""),
+    (b"/v1/messages", HOST + TYPE, b"[]"),
+    (b"/v1/messages", HOST + TYPE, b"\x00" * 100),
+    (b"/v1/messages", HOST + b"content-type: APPLICATION/JSON; charset=utf-8\r\n", b"[]"),
+    (b"/v1/messages", HOST + b"content-type: text/plain\r\n", b"{}"),
+    (b"/v1/messages", HOST, b"{}"),
+    (b"/v1/messages", TYPE, b"{}"),
+    (b"/v1/messages", b"host: evil.example\r\n" + TYPE, b"{}"),
+    (b"/v1/messages", b"host: a b\r\n" + TYPE, b"{}"),
+    (b"/v1/messages", HOST + TYPE + b"origin: http://evil.example\r\n", b"{}"),
+    (b"/v1/messages", HOST + TYPE + b"origin: null\r\n", b"{}"),
+    (b"/v1/messages", HOST + TYPE + b"connection: close\r\n", b"[]"),
+    (b"/ticks", HOST + TYPE, b'{"item":"u"}'),
+    (b"/ticks", HOST + TYPE, b'{"item":"","at":"2040-01-01T00:00:00Z"}'),
+    (b"/ticks", HOST + TYPE, b'{"item":"u","at":"tomorrow"}'),
+    (b"/ticks", HOST + TYPE, b"7"),
+]
+
+
+def hot(path: bytes, headers: bytes, body: bytes) -> bytes:
+    return b"POST %b HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (path, headers, len(body), body)
+
+
+def chunked(path: bytes, headers: bytes, body: bytes) -> bytes:
+    chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+    return b"POST %b HTTP/1.1\r\n%btransfer-encoding: chunked\r\n\r\n%b0\r\n\r\n" % (
+        path,
+        headers,
+        chunk,
+    )
+
+
+def with_query(path: bytes, headers: bytes, body: bytes) -> bytes:
+    return hot(path + b"?", headers, body)
+
+
+async def exchange(running: Running, request: bytes) -> bytes:
+    """One answer, whole, without its date."""
+    reader, writer = await running.connect()
+    writer.write(request)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+    length = re.search(rb"content-length: (\d+)", head)
+    assert length is not None
+    body = await reader.readexactly(int(length[1]))
+    writer.close()
+    return re.sub(rb"date: [^\r]+", b"date: -", head) + body
+
+
+@pytest.mark.parametrize("number", range(len(GOOD_AND_BAD)))
+async def test_both_ways_give_the_same_bytes(running: Running, number: int) -> None:
+    path, headers, body = GOOD_AND_BAD[number]
+    if number == 0:
+        await exchange(running, hot(path, headers, body))  # a duplicate from now on
+    answers = [
+        await exchange(running, way(path, headers, body)) for way in (hot, chunked, with_query)
+    ]
+    assert answers[0] == answers[1] == answers[2]
+    assert answers[0].startswith(b"HTTP/1.1 200 " if number == 0 else b"HTTP/1.1 4")
+
+
+async def test_both_ways_create_alike(running: Running) -> None:
+    shapes = set()
+    for number, way in enumerate((hot, chunked, with_query)):
+        body = b'{"id":"new%d",' % number + FAR + b"}"
+        answer = await exchange(running, way(b"/v1/messages", HOST + TYPE, body))
+        shapes.add(answer.replace(b"new%d" % number, b"new"))
+    (shape,) = shapes
+    assert shape.startswith(b"HTTP/1.1 201 Created\r\n")
+
+
+async def test_both_ways_ask_for_the_same_token(serve: Serve) -> None:
+    tokens = [{"secret": "reader", "scope": "read"}, {"secret": "writer", "scope": "write"}]
+    async with serve(api={"tokens": tokens}) as running:
+        for given, status in ((b"", 401), (b"reader", 403), (b"nobody", 401), (b"writer", 422)):
+            headers = HOST + TYPE + (b"authorization: Bearer %b\r\n" % given if given else b"")
+            answers = [
+                await exchange(running, way(b"/v1/messages", headers, b"[]"))
+                for way in (hot, chunked)
+            ]
+            assert answers[0] == answers[1]
+            assert answers[0].startswith(b"HTTP/1.1 %d " % status)
+
+
+async def test_both_ways_tell_that_the_store_is_away(running: Running) -> None:
+    running.probe.fails = StoreUnavailable("the disk is full", retry_after=2.5)
+    answers = [
+        await exchange(running, way(b"/v1/messages", HOST + TYPE, b"{}")) for way in (hot, chunked)
+    ]
+    assert answers[0] == answers[1]
+    assert answers[0].startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nretry-after: 3\r\n" in answers[0]
+
+
+async def test_both_ways_tell_of_an_unexpected_fault_only_that_it_happened(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    running.probe.fails = RuntimeError("a secret detail")
+    answers = [
+        await exchange(running, way(b"/v1/messages", HOST + TYPE, b"{}")) for way in (hot, chunked)
+    ]
+    assert answers[0] == answers[1]
+    assert answers[0].startswith(b"HTTP/1.1 5")
+    assert b"secret" not in answers[0]
+    assert "a secret detail" in caplog.text
+
+
+async def test_many_connections_share_one_transaction(running: Running) -> None:
+    running.probe.gate.clear()
+    first = asyncio.create_task(
+        exchange(running, hot(b"/v1/messages", HOST + TYPE, b'{"id":"first"}'))
+    )
+    await running.probe.called.wait()
+    # Everything that comes while the store is busy with a few calls waits for the next one.
+    others = [
+        asyncio.create_task(exchange(running, hot(b"/v1/messages", HOST + TYPE, MESSAGE % number)))
+        for number in range(200)
+    ]
+    while running.server.api.in_flight < 201:  # noqa: ASYNC110 - no event says so
+        await asyncio.sleep(0.001)
+    running.probe.gate.set()
+    answers = await asyncio.gather(first, *others)
+    assert all(answer.startswith(b"HTTP/1.1 201 ") for answer in answers)
+    assert sum(running.probe.puts) == 201
+    assert len(running.probe.puts) <= 10
+    assert running.server.api.in_flight == 0
+
+
+async def test_pipelined_requests_are_answered_in_order(running: Running) -> None:
+    requests = [hot(b"/v1/messages", HOST + TYPE, b'{"id":"p%d"}' % n) for n in range(20)]
+    requests[5] = b"GET /healthy HTTP/1.1\r\n" + HOST + b"\r\n"
+    requests[9] = chunked(b"/v1/messages", HOST + TYPE, b'{"id":"p9"}')
+    requests.append(b"GET /v1/messages/p19 HTTP/1.1\r\nconnection: close\r\n" + HOST + b"\r\n")
+    answer = await running.send(b"".join(requests))
+    bodies = re.findall(rb"\r\n\r\n(\{.*?\})(?=HTTP|$)", answer)
+    assert len(bodies) == 21
+    named = [re.match(rb'\{"id":"(p\d+)"', body) for body in bodies]
+    assert [match and match[1] for match in named] == [
+        None if n == 5 else b"p%d" % min(n, 19) for n in range(21)
+    ]
+
+
+async def test_pipelined_requests_cut_anywhere_are_answered_in_order(running: Running) -> None:
+    requests = (
+        b"".join(hot(b"/v1/messages", HOST + TYPE, b'{"id":"c%d"}' % n) for n in range(5))
+        + b"GET /healthy HTTP/1.1\r\nconnection: close\r\n"
+        + HOST
+        + b"\r\n"
+    )
+    for size in (1, 7, 50, 133, 200):
+        reader, writer = await running.connect()
+        for start in range(0, len(requests), size):
+            writer.write(requests[start : start + size])
+            await asyncio.sleep(0)
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        assert re.findall(rb'"id":"(c\d)"', answer) == [b"c%d" % n for n in range(5)]
+        assert answer.endswith(b'{"status":"ok"}')
+
+
+async def test_a_connection_stays_open_unless_asked_to_close(running: Running) -> None:
+    reader, writer = await running.connect()
+    for number in range(3):
+        writer.write(hot(b"/v1/messages", HOST + TYPE, MESSAGE % number))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"connection: close" not in head
+        await reader.readuntil(b"}")
+    writer.write(hot(b"/v1/messages", HOST + TYPE + b"connection: close\r\n", MESSAGE % 7))
+    rest = await asyncio.wait_for(reader.read(), 20)
+    assert b"\r\nconnection: close\r\n" in rest
+    writer.close()
+
+
+async def test_a_client_that_leaves_has_its_message_kept_and_harms_nobody(
+    running: Running,
+) -> None:
+    running.probe.gate.clear()
+    _, writer = await running.connect()
+    writer.write(hot(b"/v1/messages", HOST + TYPE, b'{"id":"left"}'))
+    await running.probe.called.wait()
+    writer.transport.abort()
+    other = asyncio.create_task(
+        exchange(running, hot(b"/v1/messages", HOST + TYPE, b'{"id":"other"}'))
+    )
+    await asyncio.sleep(0)
+    running.probe.gate.set()
+    assert (await other).startswith(b"HTTP/1.1 201 ")
+    (kept,) = await running.parts.store.find(["left"])
+    assert kept is not None
+    assert running.server.api.in_flight == 0
+
+
+async def test_too_many_unanswered_are_told_to_come_again(serve: Serve) -> None:
+    async with serve(max_in_flight=2) as running:
+        running.probe.gate.clear()
+        waiting = [
+            asyncio.create_task(
+                exchange(running, hot(b"/v1/messages", HOST + TYPE, MESSAGE % number))
+            )
+            for number in range(2)
+        ]
+        while running.server.api.in_flight < 2:  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0.001)
+        refused = [
+            await exchange(running, way(b"/v1/messages", HOST + TYPE, b"{}"))
+            for way in (hot, chunked)
+        ]
+        assert refused[0] == refused[1]
+        assert refused[0].startswith(b"HTTP/1.1 429 ")
+        assert b"\r\nretry-after: 1\r\n" in refused[0]
+        running.probe.gate.set()
+        for answer in await asyncio.gather(*waiting):
+            assert answer.startswith(b"HTTP/1.1 201 ")
+
+
+async def test_a_body_that_comes_in_pieces_is_put_together(running: Running) -> None:
+    payload = b"x" * 200_000
+    body = b'{"id":"large","payload":"' + payload + b'"}'
+    answer = await exchange(running, hot(b"/v1/messages", HOST + TYPE, body))
+    assert answer.startswith(b"HTTP/1.1 201 ")
+    (held,) = await running.parts.store.find(["large"])
+    assert held is not None
+    assert held.payload == b'"' + payload + b'"'

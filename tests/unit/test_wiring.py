@@ -1,0 +1,37 @@
+"""The scheme tables: whatever is named there has what the composition root asks of it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from penstock.settings import given
+from penstock.wiring import SINKS, STORES, driver_problems, nothing_to_read
+
+
+@pytest.mark.parametrize("scheme", STORES)
+def test_every_store_opens_and_says_whether_there_is_anything_to_read(scheme: str) -> None:
+    driver = import_module(STORES[scheme][0])
+    assert callable(driver.open_store)
+    assert callable(driver.nothing_to_read)
+
+
+@pytest.mark.parametrize("scheme", SINKS)
+def test_every_sink_opens(scheme: str) -> None:
+    assert callable(import_module(SINKS[scheme][0]).open_sink)
+
+
+def test_a_server_elsewhere_may_always_be_read() -> None:
+    assert nothing_to_read(given(store="redis://127.0.0.1:1/0")) is None
+
+
+def test_a_store_in_memory_has_nothing_for_another_process() -> None:
+    assert "in memory" in str(nothing_to_read(given(store="sqlite://")))
+
+
+async def test_addresses_are_checked_without_reaching_anybody() -> None:
+    good = given(store="redis://127.0.0.1:1/0", routes={"a": {"sink": "http://127.0.0.1:1/"}})
+    assert await driver_problems(good) == []
+    bad = given(store="pigeon://h", routes={"a": {"sink": "python:no.such:thing"}})
+    assert len(await driver_problems(bad)) == 2
