@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -11,20 +10,16 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import urlsplit
 
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
-from penstock.model.errors import StoreUnavailable
-from penstock.ports.store import MessageStore
 from penstock.settings import Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
-from penstock.wiring import Parts, open_parts, open_store, open_worker
+from penstock.wiring import Parts, open_parts, open_worker
 
 if TYPE_CHECKING:
     from penstock.api.http.server import HttpServer
-    from penstock.flow.worker import Worker
 
 log = logging.getLogger("penstock.process")
 
@@ -96,8 +91,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
     log.info("stopped")
 
 
-from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 
 def _on_signals(stopping: asyncio.Event) -> None:

@@ -60,6 +60,7 @@ WIRE_ERRORS = (
 """What msgspec raises for input; `wire_error` says it in our words."""
 
 _decoder = msgspec.json.Decoder(Draft)
+_list_decoder = msgspec.json.Decoder(list[Draft])
 
 
 def decode_draft(body: bytes | memoryview) -> Draft:
@@ -68,6 +69,14 @@ def decode_draft(body: bytes | memoryview) -> Draft:
         return _decoder.decode(body)
     except WIRE_ERRORS as exc:
         raise wire_error(exc) from exc
+
+
+def decode_drafts(body: bytes | bytearray, *, lines: bool) -> list[Draft] | None:
+    """Many at once, a JSON array or lines of JSON; None when any of them is not in order."""
+    try:
+        return _decoder.decode_lines(body) if lines else _list_decoder.decode(body)
+    except WIRE_ERRORS:
+        return None
 
 
 def wire_error(exc: Exception) -> InvalidMessage | Malformed:

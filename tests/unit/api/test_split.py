@@ -6,8 +6,10 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
-from penstock.api.http.split import Array, Item, Lines, Splitter
+from penstock.api.http.split import Array, Block, Item, Lines, Splitter
+from penstock.model.draft import decode_draft
 from penstock.model.errors import PenstockError, TooLarge
 
 values = st.recursive(
@@ -26,7 +28,54 @@ def split(splitter: Splitter, data: bytes, size: int) -> list[Item]:
 
 
 def read(items: list[Item]) -> list[object]:
-    return [json.loads(item) if isinstance(item, bytes) else item for item in items]
+    """The values that were cut; of those read at once only {} can be in `values`."""
+    found: list[object] = []
+    for item in items:
+        if isinstance(item, Block):
+            found += [{} for _ in item.drafts]
+        else:
+            found.append(json.loads(item) if isinstance(item, bytes) else item)
+    return found
+
+
+def messages(items: list[Item]) -> list[tuple[object, object]]:
+    """(id, payload) of every message, whichever way it was read; None where it was refused."""
+    found: list[tuple[object, object]] = []
+    for item in items:
+        if isinstance(item, PenstockError):
+            found.append((None, None))
+            continue
+        try:
+            drafts = item.drafts if isinstance(item, Block) else [decode_draft(item)]
+        except PenstockError:
+            found.append((None, None))
+            continue
+        found += [
+            (draft.id, None if draft.payload is UNSET else json.loads(bytes(draft.payload)))
+            for draft in drafts
+        ]
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 99).map(str) | st.none(), values), max_size=30),
+    st.integers(1, 300),
+    st.booleans(),
+)
+def test_messages_good_and_bad_come_out_in_order_wherever_they_are_cut(
+    given_items: list[tuple[str | None, object]], size: int, lines: bool
+) -> None:
+    # An id of None stands for an item that is no message: it comes out refused, in its place.
+    items = [
+        value if name is None else {"id": name, "payload": value} for name, value in given_items
+    ]
+    expected = [
+        (None, None) if name is None and value != {} else (name, None if name is None else value)
+        for name, value in given_items
+    ]
+    text = "\n".join(json.dumps(item) for item in items) if lines else json.dumps(items)
+    splitter: Splitter = Lines(LIMIT) if lines else Array(LIMIT)
+    assert messages(split(splitter, text.encode(), size)) == expected
 
 
 @given(st.lists(values, max_size=8), st.integers(1, 40), st.sampled_from([None, 1, "\t"]))

@@ -20,12 +20,13 @@ from penstock.api.http.auth import JSON_TYPES, NDJSON_TYPES, header
 from penstock.api.http.context import Api, TheApi, body_chunks
 from penstock.api.http.errors import error_answer, error_info
 from penstock.api.http.shapes import Refused
-from penstock.api.http.split import Array, Item, Lines, Splitter
+from penstock.api.http.split import Array, Block, Item, Lines, Splitter
 from penstock.flow.intake import Outcome
 from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import Malformed, PenstockError, StoreUnavailable
 from penstock.model.outcome import Receipt
-from penstock.model.view import accepted
+from penstock.model.times import format_moment
+from penstock.model.view import Accepted
 
 CHUNK = 500
 """Messages a store call gets."""
@@ -52,10 +53,13 @@ async def create_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
     try:
         async for chunk in body_chunks(request):
             for item in splitter.feed(chunk):
-                await taking.add(item)
+                taking.add(item)
+                while taking.full:
+                    await taking.flush()
         for item in splitter.end():
-            await taking.add(item)
-        await taking.flush()
+            taking.add(item)
+        while taking.waiting:
+            await taking.flush()
     except BaseException:
         outcomes.close()
         raise
@@ -71,8 +75,19 @@ class Taking:
         self._items: list[Draft | PenstockError] = []
         self._bytes = 0
 
-    async def add(self, item: Item) -> None:
-        if isinstance(item, bytes):
+    @property
+    def waiting(self) -> bool:
+        return bool(self._items)
+
+    @property
+    def full(self) -> bool:
+        return len(self._items) >= CHUNK or self._bytes >= CHUNK_BYTES
+
+    def add(self, item: Item) -> None:
+        if isinstance(item, Block):
+            self._bytes += item.size
+            self._items += item.drafts
+        elif isinstance(item, bytes):
             self._bytes += len(item)
             try:
                 self._items.append(decode_draft(item))
@@ -80,11 +95,10 @@ class Taking:
                 self._items.append(exc)
         else:
             self._items.append(item)
-        if len(self._items) >= CHUNK or self._bytes >= CHUNK_BYTES:
-            await self.flush()
 
     async def flush(self) -> None:
-        items, self._items, self._bytes = self._items, [], 0
+        """Put one chunk."""
+        items, self._items, self._bytes = self._items[:CHUNK], self._items[CHUNK:], 0
         drafts = [item for item in items if isinstance(item, Draft)]
         stored: list[Outcome]
         try:
@@ -107,41 +121,43 @@ class Outcomes:
     def __init__(self, *, lines: bool) -> None:
         self._lines = lines
         self._spool: IO[bytes] = tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY)  # noqa: SIM115 - the answer closes it
-        self._good = 0
+        self._count = 0
         self._bad = 0
         self._store_away: StoreUnavailable | None = None
         self._last: PenstockError | None = None
 
     def add(self, outcomes: list[tuple[str | None, Outcome]]) -> None:
-        if not outcomes:
-            return
-        pieces: list[bytes] = []
+        moments: dict[int, str] = {}
+        """Messages of a batch are often due together."""
+        told: list[Accepted | Refused] = []
         for given, outcome in outcomes:
             if isinstance(outcome, Receipt):
-                self._good += 1
-                pieces.append(_encoder.encode(accepted(outcome)))
+                due = moments.get(outcome.due)
+                if due is None:
+                    due = moments[outcome.due] = format_moment(outcome.due)
+                told.append(Accepted(outcome.id, outcome.state, due, outcome.duplicate))
             else:
                 self._bad += 1
                 self._last = outcome
                 if isinstance(outcome, StoreUnavailable):
                     self._store_away = outcome
-                pieces.append(_encoder.encode(Refused(given, error_info(outcome))))
+                told.append(Refused(given, error_info(outcome)))
         if self._lines:
-            pieces.append(b"")
-            self._spool.write(b"\n".join(pieces))
-        else:
-            first = self._good + self._bad == len(outcomes)
-            self._spool.write((b"[" if first else b",") + b",".join(pieces))
+            self._spool.write(_encoder.encode_lines(told))
+        elif told:
+            self._spool.write(b"," if self._count else b"[")
+            self._spool.write(memoryview(_encoder.encode(told))[1:-1])
+        self._count += len(told)
 
     @property
     def _only_malformed(self) -> Malformed | None:
         """The body as a whole could not be read: there is nothing but that to say."""
-        alone = self._good == 0 and self._bad == 1
+        alone = self._count == self._bad == 1
         return self._last if alone and isinstance(self._last, Malformed) else None
 
     @property
     def status(self) -> int:
-        if self._good == 0 and self._store_away is not None:
+        if self._count == self._bad and self._store_away is not None:
             return 503
         return 207 if self._bad else 200
 
@@ -151,7 +167,7 @@ class Outcomes:
             self.close()
             return respond(error_answer(self._only_malformed))
         if not self._lines:
-            self._spool.write(b"]" if self._good + self._bad else b"[]")
+            self._spool.write(b"]" if self._count else b"[]")
         size = self._spool.tell()
         self._spool.seek(0)
         return SpooledAnswer(self.status, self._spool, size, NDJSON if self._lines else JSON)

@@ -85,6 +85,8 @@ class HotProtocol(BoundedProtocol):
         self._routes = routes
         self._max_body = api.parts.settings.api.max_body
         self._turn = HotTurn()
+        self._speaks_1_1 = False
+        """Known once it was seen: a client does not change the version it speaks."""
         self._route: HotRoute | None = None
         """Set while the body of a hot request is arriving."""
         self._answer_with: Callable[[Receipt], Answer] = receipt_answer
@@ -92,11 +94,13 @@ class HotProtocol(BoundedProtocol):
         self._pieces: list[bytes] = []
 
     def on_message_begin(self) -> None:
-        # The scope is made only for a request that goes the ordinary way.
+        # What uvicorn makes here is made only for a request that goes the ordinary way.
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
         self.begin_message()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         route = self._routes.get(self.url)
@@ -141,7 +145,7 @@ class HotProtocol(BoundedProtocol):
             len(headers) != len(self.headers)  # one of them came twice
             or not self.answered
             or parser.get_method() != b"POST"
-            or parser.get_http_version() != "1.1"
+            or not (self._speaks_1_1 or self._hears_1_1())
             or self.flow.write_paused
             or b"transfer-encoding" in headers
             or b"expect" in headers
@@ -163,11 +167,16 @@ class HotProtocol(BoundedProtocol):
             self._refusal = exc
         return True
 
+    def _hears_1_1(self) -> bool:
+        self._speaks_1_1 = self.parser.get_http_version() == "1.1"
+        return self._speaks_1_1
+
     def _go_the_ordinary_way(self) -> None:
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        url, headers = self.url, self.headers
         super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers.extend(headers)  # the scope holds this list
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
         super().on_headers_complete()
 
     def _read(self, route: HotRoute) -> Draft:

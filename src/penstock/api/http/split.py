@@ -1,15 +1,29 @@
-"""Cut a body of any length into its items as it arrives, holding one item at most."""
+"""Cut a body of any length into its items as it arrives, holding one item at most.
+
+Whole pieces of a body that are in order are read at one go; only where something is not does each
+item come out by itself, to be judged by itself.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+from penstock.model.draft import Draft, decode_drafts
 from penstock.model.errors import Malformed, PenstockError, TooLarge
 
-Item: TypeAlias = bytes | PenstockError
-"""The bytes of one item, or why there are none."""
+
+class Block(NamedTuple):
+    """Items that were read together."""
+
+    drafts: list[Draft]
+    size: int
+    """In bytes, as they came."""
+
+
+Item: TypeAlias = bytes | PenstockError | Block
+"""The bytes of one item, or why there are none; or many items at once."""
 
 
 class Splitter(Protocol):
@@ -31,21 +45,30 @@ class Lines:
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[Item]:
-        first, *others = data.split(b"\n")
-        self._add(first)
-        if not others:
+        start = data.find(b"\n") + 1
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._add(data)
             return
+        self._add(data[:start])
         yield from self._take()
-        *whole, last = others
-        for line in whole:
+        yield from self._whole(data[start:end])
+        self._add(data[end:])
+
+    def end(self) -> Iterator[Item]:
+        yield from self._take()
+
+    def _whole(self, lines: bytes) -> Iterator[Item]:
+        drafts = decode_drafts(lines, lines=True) if len(lines) <= self._limit else None
+        if drafts is not None:
+            if drafts:
+                yield Block(drafts, len(lines))
+            return
+        for line in lines.split(b"\n"):
             if len(line) > self._limit:
                 yield self._too_long()
             elif line and not line.isspace():
                 yield line
-        self._add(last)
-
-    def end(self) -> Iterator[Item]:
-        yield from self._take()
 
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)
@@ -89,6 +112,8 @@ class Array:
         """Everything before this in the buffer has been looked at."""
         self._look_again = 0
         """A string without an end: look again when the buffer is this long."""
+        self._block_at = 0
+        """Try to read many at once when the buffer is this long."""
         self._depth = 0
         self._dropping = False
         """The element under way is too large: only its end matters."""
@@ -102,6 +127,11 @@ class Array:
         if self._broken:
             return
         self._buffer += data
+        if self._depth == 0 and self._buffer.lstrip(_SPACE)[:1] == b"[":
+            self._depth = 1
+            del self._buffer[: self._buffer.index(b"[") + 1]
+        if self._depth and not self._dropping and len(self._buffer) >= self._block_at:
+            yield from self._block()
         if len(self._buffer) >= self._look_again:
             yield from self._cut()
 
@@ -110,6 +140,25 @@ class Array:
             yield from self._cut()
         if not self._broken and not self._done:
             yield self._break("not valid JSON: the array does not end")
+
+    def _block(self) -> Iterator[Item]:
+        """Everything up to what looks like the end of an element, if it reads as whole elements.
+
+        A cut inside an element or a string leaves something open, and then it does not read.
+        """
+        buffer = self._buffer
+        end = buffer.rfind(b"},") + 1
+        if not 0 < end <= self._limit:
+            return
+        drafts = decode_drafts(b"[" + buffer[:end] + b"]", lines=False)
+        if drafts is None:
+            self._block_at = 2 * len(buffer)  # not again and again over the same large element
+            return
+        self._block_at = 0
+        self._items += len(drafts)
+        yield Block(drafts, end)
+        del buffer[: end + 1]
+        self._depth, self._scanned, self._look_again = 1, 0, 0
 
     def _cut(self) -> Iterator[Item]:
         """Yield the elements that end in the buffer; keep the one that does not."""
