@@ -10,7 +10,7 @@ import pytest_asyncio
 from penstock.testing.store_cases.leases import ClaimCases, LeaseCases, SettleCases
 from penstock.testing.store_suite import DurableStoreSuite
 from tests.conformance.redis_harness import RedisHarness
-from tests.servers.redis import RedisServer
+from tests.servers.redis import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.slow
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -10,16 +11,20 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
 
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
+from penstock.model.errors import StoreUnavailable
+from penstock.ports.store import MessageStore
 from penstock.settings import Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
-from penstock.wiring import Parts, open_parts, open_worker
+from penstock.wiring import Parts, open_parts, open_store, open_worker
 
 if TYPE_CHECKING:
     from penstock.api.http.server import HttpServer
+    from penstock.flow.worker import Worker
 
 log = logging.getLogger("penstock.process")
 
@@ -91,7 +96,30 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
     log.info("stopped")
 
 
-from typing import TYPE_CHECKING
+def _bound_server(parts: Parts, worker: Worker | None, roles: Roles) -> HttpServer:
+    """The port is taken before anything is claimed: one that cannot be had stops it here."""
+    from penstock.api.http.server import HttpServer
+
+    server = HttpServer(parts, worker, insecure=roles.insecure)
+    server.bind()
+    return server
+
+
+async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> MessageStore | None:
+    """A server that is not there yet may come: wait for it, until asked to stop.
+
+    A file that cannot be opened will not mend itself: that is an error at once.
+    """
+    while not stopping.is_set():
+        try:
+            return await open_store(settings)
+        except StoreUnavailable as exc:
+            if urlsplit(settings.store).scheme == "sqlite":
+                raise
+            log.warning("waiting for the store: %s", exc)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), exc.retry_after)
+    return None
 
 
 def _on_signals(stopping: asyncio.Event) -> None:
