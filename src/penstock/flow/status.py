@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Mapping
 
 import msgspec
@@ -11,10 +11,15 @@ from penstock.flow.observe import Lateness, Observer
 from penstock.flow.release import Lane
 from penstock.flow.worker import Worker
 from penstock.model.errors import PenstockError, UnknownThing
-from penstock.model.query import RouteFigures
+from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.state import State
 from penstock.model.times import format_moment
 from penstock.ports.store import MessageStore
+
+SLOW_COUNT_MS = 25
+"""A count that takes longer is not made anew for everyone who asks …"""
+COUNT_SHARE = 20
+"""… but when this many times as long has passed."""
 
 
 class RouteStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,14 +100,31 @@ class Status:
         self._observer = observer
         self._sinks = sinks
         self._version = version
-        self._started = time.monotonic()
+        self._started = store.clock.now()
+        self._counting = asyncio.Lock()
+        self._counted: StoreFigures | None = None
+        self._good_until = 0
+
+    async def figures(self) -> StoreFigures:
+        """What the store holds. Where counting is slow (millions), a count serves for a while,
+
+        so that however many pages are open, the store spends little of its time on counting.
+        """
+        async with self._counting:
+            clock = self._store.clock
+            began = clock.now()
+            if self._counted is None or began >= self._good_until:
+                self._counted = await self._store.figures(began)
+                took = clock.now() - began
+                self._good_until = began + took * COUNT_SHARE if took > SLOW_COUNT_MS else 0
+            return self._counted
 
     async def routes(self, worker: Worker | None = None) -> list[RouteStatus]:
         """The routes of this process and those the store holds messages for, by name.
 
         With the process's own worker, also what it is doing for each.
         """
-        figures = (await self._store.figures(self._store.clock.now())).routes
+        figures = (await self.figures()).routes
         paused = await self._store.paused()
         names = sorted(self._sinks.keys() | figures.keys() | paused)
         lanes = {} if worker is None else worker.lanes
@@ -117,7 +139,7 @@ class Status:
 
     async def stats(self) -> Stats:
         now = self._store.clock.now()
-        figures = await self._store.figures(now)
+        figures = await self.figures()
         totals: dict[str, int] = {}
         counts: dict[str, dict[str, int]] = {}
         for (stage, route), number in self._observer.counts.items():
@@ -126,7 +148,7 @@ class Status:
         return Stats(
             now=format_moment(now),
             version=self._version,
-            uptime=round(time.monotonic() - self._started, 3),
+            uptime=(now - self._started) / 1000,
             states=figures.states,
             routes={name: _route_stats(held) for name, held in figures.routes.items()},
             totals=totals,

@@ -41,7 +41,7 @@ async def events(api: TheApi) -> Stream:
 @get("/metrics")
 async def metrics(api: TheApi) -> ASGIResponse:
     parts = api.parts
-    figures = await parts.store.figures(parts.store.clock.now())
+    figures = await api.status.figures()
     return respond(Answer(200, render(parts.observer, figures, api.worker), media=CONTENT_TYPE))
 
 
