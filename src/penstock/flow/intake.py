@@ -23,6 +23,8 @@ Done: TypeAlias = Callable[[Outcome], None]
 
 GROUP = 500
 """Single puts that share one store call at most."""
+GATHER_TURNS = 8
+"""Turns of the event loop, some microseconds each, that a growing group waits for more at most."""
 GROUPS_IN_FLIGHT = 4
 """Store calls for single puts under way at once; a store that is inline never has two."""
 
@@ -50,6 +52,9 @@ class Intake:
         self._ids = ids if ids is not None else IdMaker()
         self._group: list[tuple[Draft, Done]] = []
         self._flush_due = False
+        self._seen = 0
+        """How large the group was a turn of the loop ago."""
+        self._turns = 0
         self._flushing: set[asyncio.Task[None]] = set()
 
     async def schedule(self, drafts: Sequence[Draft]) -> list[Outcome]:
@@ -95,6 +100,16 @@ class Intake:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
+        size = len(self._group)
+        if self._seen < size < GROUP and self._turns < GATHER_TURNS:
+            # Callers just answered are about to ask again: while more comes with every turn of
+            # the loop, wait for it, or they fall into parties that take turns, each transaction
+            # a third as full as it could be.
+            self._seen = size
+            self._turns += 1
+            asyncio.get_running_loop().call_soon(self._flush)
+            return
+        self._seen = self._turns = 0
         self._flush_due = False
         group, self._group = self._group[:GROUP], self._group[GROUP:]
         if group:

@@ -20,7 +20,7 @@ const nameOf = (schema) => schema?.$ref?.split("/").pop();
 
 function typeOf(schema) {
   if (!schema || Object.keys(schema).length === 0) return "any JSON";
-  if (schema.$ref) return nameOf(schema);
+  if (schema.$ref) return resolve(schema).enum ? typeOf(resolve(schema)) : nameOf(schema);
   if (schema.anyOf) return schema.anyOf.map(typeOf).join(" or ");
   if (schema.enum) return schema.enum.map((item) => JSON.stringify(item)).join(" · ");
   if (schema.type === "array") return `list of ${typeOf(schema.items ?? {})}`;
