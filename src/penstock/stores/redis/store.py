@@ -28,9 +28,7 @@ MAX_PUT = 2_000
 class RedisStore:
     """Messages in Redis or Redis Cluster. Made by `open_store`."""
 
-    def __init__(
-        self, address: Address, server: Server, session: Session, clock: Clock
-    ) -> None:
+    def __init__(self, address: Address, server: Server, session: Session, clock: Clock) -> None:
         self._address = address
         self._server = server
         self._session = session
