@@ -58,10 +58,10 @@ class RedisServer:
             with self.client as client:
                 try:
                     client.ping()
-                except (vendor.ConnectionError, vendor.BusyLoadingError):
-                    time.sleep(0.02)
                 except vendor.AuthenticationError:
                     return
+                except vendor.ConnectionError:
+                    time.sleep(0.02)
                 else:
                     return
         raise RuntimeError(f"redis-server did not start: {(self.folder / 'log').read_text()}")

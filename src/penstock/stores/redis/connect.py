@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
+import hiredis
 from redis import exceptions as vendor
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.client import PubSub
@@ -81,12 +82,12 @@ def _tls(address: Address) -> dict[str, Any]:
 
 
 def _single(address: Address, host: str, port: int, connections: int) -> Redis:
-    kind: type[Connection | UnixDomainSocketConnection] = Connection
+    kind: type[Connection | UnixDomainSocketConnection] = _Tcp
     more: dict[str, Any] = {"host": host, "port": port, "db": address.db}
     if address.socket is not None:
-        kind, more = UnixDomainSocketConnection, {"path": address.socket, "db": address.db}
+        kind, more = _Unix, {"path": address.socket, "db": address.db}
     elif address.tls:
-        kind = SSLConnection
+        kind = _Tls
         more |= _tls(address)
     pool = BlockingConnectionPool(
         connection_class=kind,
@@ -96,6 +97,27 @@ def _single(address: Address, host: str, port: int, connections: int) -> Redis:
         **more,
     )
     return Redis.from_pool(pool)
+
+
+class _Packing:
+    """Packs commands in C: redis-py's asyncio connections do it in Python."""
+
+    def pack_command(self, *args: Argument) -> list[bytes]:
+        if isinstance(args[0], str) and " " in args[0]:
+            args = (*args[0].split(), *args[1:])
+        return [hiredis.pack_command(args)]
+
+
+class _Tcp(_Packing, Connection):
+    """Over TCP."""
+
+
+class _Tls(_Packing, SSLConnection):
+    """Over TLS."""
+
+
+class _Unix(_Packing, UnixDomainSocketConnection):
+    """Over a unix socket."""
 
 
 class SingleServer:

@@ -212,10 +212,11 @@ class _Claiming:
             return
         self._answered = True
         strange: list[int] = []
-        for partition, (generation, taken, head, far) in zip(partitions, replies, strict=True):
+        for partition, reply in zip(partitions, replies, strict=True):
+            generation, lease, taken, head, far = reply
             if generation is None or int(generation) != self._session.layout.generation:
                 strange.append(partition)
-            self._take(partition, taken)
+            self._take(partition, lease, taken)
             if head is not None:
                 self._heads.append(int(head))
             for member, earliest in zip(far[::2], far[1::2], strict=True):
@@ -223,14 +224,15 @@ class _Claiming:
         if strange:
             await self._session.layout.renew(strange)
 
-    def _take(self, partition: int, taken: list[bytes]) -> None:
+    def _take(self, partition: int, lease: bytes, taken: list[bytes]) -> None:
         if not taken:
             return
         self.partitions.append(partition)
-        self.left -= len(taken) // 3
-        for i in range(0, len(taken), 3):
-            held = Held(partition, taken[i + 1], taken[i + 2])
-            self.messages.append(unpack(taken[i], held))
+        self.left -= len(taken) // 2
+        self.messages += [
+            unpack(member, Held(partition, record, lease))
+            for member, record in zip(taken[::2], taken[1::2], strict=True)
+        ]
 
     def raise_if_nothing_answered(self) -> None:
         """What some partitions gave must not be lost because others are away."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message, NewMessage, OnConflict
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
-from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.place import Bucket, bucket_entry, spot_for
 from penstock.stores.redis.records import (
     Held,
@@ -19,7 +18,7 @@ from penstock.stores.redis.records import (
     read,
     state_and_due,
 )
-from penstock.stores.redis.scripts import Group
+from penstock.stores.redis.scripts import Group, Plan
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.swap import Swap, swap
 from penstock.stores.redis.wake import news_of
@@ -126,23 +125,50 @@ class _Batch:
         return again
 
     def _group(self, partition: int, wanted: list[int], generation: int) -> Group:
+        """Plan one partition's part; `wanted` is put into the order of its arguments."""
         keys = self._session.layout.keys(partition)
-        pairs: list[bytes] = []
-        lanes: dict[tuple[str, int, Bucket | None], list[tuple[int, bytes]]] = {}
         bucket_for, now = self._session.bucket_for, self._now
+        spots: dict[tuple[str, int, Bucket | None], list[int]] = {}
         for i in wanted:
             message = self._messages[i]
-            record = self._records.get(i)
-            if record is None:
-                record = self._records[i] = pack_new(message, now, generation, self._edition)
-            member = pack_id(message.id)
-            pairs += (member, record)
             spot = (message.route, message.priority, bucket_for(message.due, now))
-            lanes.setdefault(spot, []).append((message.due, member))
-        arguments = pairs[::2] + pairs
+            spots.setdefault(spot, []).append(i)
+        wanted[:] = [i for places in spots.values() for i in places]
         used = [keys.generation, keys.records, keys.leases, keys.counters]
-        plan = _index(keys, lanes, used, arguments, self._session.wakeups.channel)
-        return Group(partition, used, [generation, len(wanted), *plan], arguments)
+        arguments: list[bytes] = []
+        lanes: list[Plan] = []
+        buckets: list[Plan] = []
+        for (route, priority, bucket), places in spots.items():
+            spot_keys = spot_for(keys, route, priority, bucket)
+            used.append(spot_keys.key)
+            earliest = min(self._messages[i].due for i in places)
+            first = len(arguments) // 3 + 1
+            plan: Plan = [len(used), first, first + len(places) - 1, spot_keys.counter]
+            if bucket is None or spot_keys.index_key is None:
+                channel = self._session.wakeups.channel
+                lanes.append([*plan, channel, news_of(route, earliest), earliest])
+            else:
+                used.append(spot_keys.index_key)
+                buckets.append([*plan, len(used), spot_keys.member, earliest])
+            arguments += self._arguments(places, bucket, generation)
+        return Group(partition, used, [generation, len(wanted), lanes, buckets], arguments)
+
+    def _arguments(
+        self, places: list[int], bucket: Bucket | None, generation: int
+    ) -> Iterator[bytes]:
+        messages, records, now, edition = self._messages, self._records, self._now, self._edition
+        for i in places:
+            message = messages[i]
+            record = records.get(i)
+            if record is None:
+                record = records[i] = pack_new(message, now, generation, edition)
+            member = pack_id(message.id)
+            yield member
+            yield record
+            if bucket is None:
+                yield b"%d" % message.due
+            else:
+                yield bucket_entry(bucket, message.due, member)
 
     def _kept(self, places: Iterable[int]) -> None:
         for i in places:
@@ -220,33 +246,3 @@ class _Batch:
         )
         noted = add_events(events, pack_event(self._now, "replaced"))
         return Swap(member, held, before, after, noted)
-
-
-def _index(
-    keys: PartitionKeys,
-    spots: dict[tuple[str, int, Bucket | None], list[tuple[int, bytes]]],
-    used: list[bytes],
-    arguments: list[bytes],
-    channel: str,
-) -> tuple[list[list[object]], list[list[object]]]:
-    """Lanes and buckets of a group's plan; their keys and arguments are added to the group's."""
-    lanes: list[list[object]] = []
-    buckets: list[list[object]] = []
-    for (route, priority, bucket), entries in spots.items():
-        spot = spot_for(keys, route, priority, bucket)
-        used.append(spot.key)
-        key, first = len(used), len(arguments) + 1
-        earliest = min(entries)[0]
-        if bucket is None or spot.index_key is None:
-            for due, member in entries:
-                arguments += (b"%d" % due, member)
-            news = news_of(route, earliest)
-            lanes.append(
-                [key, first, len(arguments), spot.counter, len(entries), channel, news, earliest]
-            )
-        else:
-            arguments += [bucket_entry(bucket, due, member) for due, member in entries]
-            used.append(spot.index_key)
-            place = [key, first, len(arguments), spot.counter, len(entries)]
-            buckets.append([*place, len(used), spot.member, earliest])
-    return lanes, buckets

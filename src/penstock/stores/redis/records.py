@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ def pack_id(text: str) -> bytes:
     a UUID. Both orders are those of the texts.
     """
     if len(text) == 36 and _UUID.fullmatch(text) is not None:
-        return bytes.fromhex(text)
+        return bytes.fromhex(text.replace("-", ""))
     return text.encode() + b"\0" if len(text) == 16 else text.encode()
 
 
@@ -227,7 +228,7 @@ def _read(
         claimed, settled = c_low | c_high << 32, s_low | s_high << 32
         at += _TOUCHED.size
     end = at + 1 + record[at]
-    route = record[at + 1 : end].decode()
+    route = _decode_route(record[at + 1 : end])
     message_id = unpack_id(member)
     key, error, headers, events = message_id, None, None, b""
     extras = _NO_EXTRAS
@@ -279,6 +280,11 @@ def _read(
         ref=partition + 1,
     )
     return message, events
+
+
+@lru_cache(maxsize=1024)
+def _decode_route(route: bytes) -> str:
+    return route.decode()
 
 
 def _read_short(record: bytes, at: int) -> tuple[bytes, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import groupby
 
 from penstock.model.errors import PenstockError
 from penstock.model.outcome import Settlement
@@ -134,9 +135,12 @@ class Settling:
             keys.settled,
         ]
         arguments = [pack_id(settlements[i].message.id) for i in sent]
-        arguments += [pack_token(settlements[i].token) for i in sent]
+        runs = [
+            [raw(pack_token(token)), sum(1 for _ in run)]
+            for token, run in groupby(settlements[i].token for i in sent)
+        ]
         plans = [self._plan(settlements[i], keys, used, now) for i in rest]
-        return Group(partition, used, [len(sent), plans], arguments)
+        return Group(partition, used, [len(sent), runs, plans], arguments)
 
     def _plan(self, one: Settlement, keys: PartitionKeys, used: list[bytes], now: int) -> Plan:
         message = one.message

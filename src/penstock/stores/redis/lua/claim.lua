@@ -7,7 +7,7 @@
 -- ARGV  1 groups (msgpack): { first key } in the order to be served
 --       2 route · 3 limit · 4 now · 5 lease (ms) · 6 token (8 bytes)
 --       7 … 16 the counters of the lanes · 17 the field of the pause
--- →     a group: { generation or nil, { id, record, lease … }, due of its first lane entry left
+-- →     a group: { generation or nil, the lease of all, { id, record … }, due of its first lane entry left
 --       or nil, { index member, earliest due … } of at most 4 buckets, nearest first }
 
 local groups = cmsgpack.unpack(ARGV[1])
@@ -23,7 +23,7 @@ local states = {}
 local left = limit
 for i = 1, #groups do
   local k = groups[i][1]
-  local s = { k = k, ids = {}, out = {}, open = false }
+  local s = { k = k, ids = {}, out = {}, open = false, lease = lease }
   s.generation = redis.call('GET', KEYS[k + 1])
   states[i] = s
   local again = redis.call('HGET', KEYS[k + 5], token)
@@ -34,7 +34,7 @@ for i = 1, #groups do
       if found[j] and held[j] and string.sub(held[j], 1, 8) == token then
         s.out[#s.out + 1] = ids[j]
         s.out[#s.out + 1] = found[j]
-        s.out[#s.out + 1] = held[j]
+        s.lease = held[j]
         left = left - 1
       end
     end
@@ -93,16 +93,14 @@ local function shares(lane)
 end
 
 local function take(s, lane, number)
-  local popped = redis.call('ZPOPMIN', KEYS[s.k + 7 + lane], number)
-  local ids = {}
-  for j = 1, #popped, 2 do ids[#ids + 1] = popped[j] end
+  local ids = redis.call('ZRANGE', KEYS[s.k + 7 + lane], 0, number - 1)
+  redis.call('ZREMRANGEBYRANK', KEYS[s.k + 7 + lane], 0, number - 1)
   local found = hmget(KEYS[s.k + 2], ids)
   for j = 1, #ids do
     if found[j] then
       s.ids[#s.ids + 1] = ids[j]
       s.out[#s.out + 1] = ids[j]
       s.out[#s.out + 1] = found[j]
-      s.out[#s.out + 1] = lease
     end
   end
   redis.call('HINCRBY', KEYS[s.k + 6], ARGV[6 + lane], -number)
@@ -125,7 +123,7 @@ for i = 1, #states do
     local fields, grant = {}, { struct.pack('<Bc0', #route, route) }
     for j = 1, #s.ids do
       fields[2 * j - 1], fields[2 * j] = s.ids[j], lease
-      grant[j + 1] = struct.pack('<Bc0', #s.ids[j], s.ids[j])
+      grant[2 * j], grant[2 * j + 1] = string.char(#s.ids[j]), s.ids[j]
     end
     variadic('HSET', KEYS[s.k + 3], fields)
     redis.call('HSET', KEYS[s.k + 5], token, table.concat(grant), token .. 'n', #s.ids)
@@ -147,6 +145,6 @@ for i = 1, #states do
     end
   end
   local far = redis.call('ZRANGE', KEYS[s.k + 7], 0, 3, 'WITHSCORES')
-  answer[i] = { s.generation, s.out, head, far }
+  answer[i] = { s.generation, s.lease, s.out, head, far }
 end
 return answer

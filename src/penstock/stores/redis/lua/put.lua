@@ -2,11 +2,11 @@
 --
 -- KEYS  a group: generation, records, leases, counters, then the lanes, buckets and indexes its
 --       plan points at
--- ARGV  1 groups (msgpack): { first key, first argument, generation, number of ids,
---         lanes   = { { key, from, to, counter, number, channel, news, earliest due } … },
---         buckets = { { key, from, to, counter, number, index key, member, earliest due } … } }
---         keys and arguments count from the group's first
---       a group's arguments: its ids · id, record … · score, id … of each lane · entries …
+-- ARGV  1 groups (msgpack): { first key, first argument, generation, number of messages,
+--         lanes   = { { key, first, last, counter, channel, news, earliest due } … },
+--         buckets = { { key, first, last, counter, index key, member, earliest due } … } }
+--         keys count from the group's first; `first` and `last` are messages of the group
+--       a group's arguments: id, record, score (in a lane) or entry (in a bucket) of each
 -- →     a group: { 'kept' }, or nothing was written: { 'layout' } (another generation holds) or
 --       { 'known', record or nil …, lease or nil … } in the order of the ids
 
@@ -16,24 +16,37 @@ local function keep(group)
   local k, a, generation, number, lanes, buckets = unpack(group)
   local records, leases, counters = KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
   if tonumber(redis.call('GET', KEYS[k + 1]) or 0) ~= generation then return { 'layout' } end
-  local known = hmget(records, ARGV, a + 1, a + number)
+  local ids, pairs_ = {}, {}
   for i = 1, number do
-    if known[i] then return { 'known', known, hmget(leases, ARGV, a + 1, a + number) } end
+    local id = ARGV[a + 3 * i - 2]
+    ids[i] = id
+    pairs_[2 * i - 1], pairs_[2 * i] = id, ARGV[a + 3 * i - 1]
   end
-  variadic('HSET', records, ARGV, a + number + 1, a + 3 * number)
+  local known = hmget(records, ids)
+  for i = 1, number do
+    if known[i] then return { 'known', known, hmget(leases, ids) } end
+  end
+  variadic('HSET', records, pairs_)
   for i = 1, #lanes do
-    local key, from, to, counter, added, channel, news, earliest = unpack(lanes[i])
+    local key, first, last, counter, channel, news, earliest = unpack(lanes[i])
     local head = redis.call('ZRANGE', KEYS[k + key], 0, 0, 'WITHSCORES')
-    variadic('ZADD', KEYS[k + key], ARGV, a + from, a + to)
-    redis.call('HINCRBY', counters, counter, added)
+    local scored = {}
+    for m = first, last do
+      scored[#scored + 1] = ARGV[a + 3 * m]
+      scored[#scored + 1] = ids[m]
+    end
+    variadic('ZADD', KEYS[k + key], scored)
+    redis.call('HINCRBY', counters, counter, last - first + 1)
     if not head[2] or tonumber(earliest) < tonumber(head[2]) then
       redis.call('PUBLISH', channel, news)
     end
   end
   for i = 1, #buckets do
-    local key, from, to, counter, added, index, member, earliest = unpack(buckets[i])
-    variadic('RPUSH', KEYS[k + key], ARGV, a + from, a + to)
-    redis.call('HINCRBY', counters, counter, added)
+    local key, first, last, counter, index, member, earliest = unpack(buckets[i])
+    local entries = {}
+    for m = first, last do entries[#entries + 1] = ARGV[a + 3 * m] end
+    variadic('RPUSH', KEYS[k + key], entries)
+    redis.call('HINCRBY', counters, counter, last - first + 1)
     redis.call('ZADD', KEYS[k + index], 'LT', earliest, member)
   end
   redis.call('HINCRBY', counters, 'g' .. generation, number)

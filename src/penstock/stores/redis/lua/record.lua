@@ -122,6 +122,31 @@ local function rewrite(record, h, added, failed, bare)
   return table.concat(parts)
 end
 
+-- A delivered message's record: without headers and payload. The way every message goes, so it
+-- only puts pieces together: the lease has the moment of the claim as the record wants it.
+local function bare(record, lease, moment, nonce)
+  local flags = string.byte(record, 2)
+  local at, counted = 22, '\1\0\0\0'
+  if bit.band(flags, TOUCHED) ~= 0 then
+    at = 42
+    counted = struct.pack('<I2', math.min(struct.unpack('<I2', record, 22) + 1, 65535))
+      .. string.sub(record, 24, 25)
+  end
+  local finish = at + string.byte(record, at)
+  if bit.band(flags, KEY) ~= 0 then
+    local low, high = string.byte(record, finish + 1, finish + 2)
+    finish = finish + 2 + low + 256 * high
+  end
+  if flags >= EVENTS then
+    finish = past(record, finish + 1, flags, EVENTS, '<I2', 2)
+    finish = past(record, finish, flags, ERROR, '<I2', 2)
+    finish = past(record, finish, flags, EXTRAS, '<I4', 4) - 1
+    flags = bit.band(flags, bit.bnot(HEADERS))
+  end
+  return string.char(DELIVERED, bit.bor(flags, TOUCHED)) .. string.sub(record, 3, 21) .. counted
+    .. string.sub(lease, 9, 14) .. moment .. nonce .. string.sub(record, at, finish)
+end
+
 local function read_lease(lease)
   local token, claimed, asked = struct.unpack('<c8I6B', lease)
   return token, claimed, asked == 1
@@ -163,6 +188,8 @@ end
 -- Forget settled messages past the time or the number, at most `budget`; how many were.
 local function forget(settled, records, counters, before, cap, budget)
   local over = redis.call('LLEN', settled) - cap
+  local oldest = redis.call('LINDEX', settled, 0)
+  if not oldest or (over <= 0 and struct.unpack('<I6', oldest) >= before) then return 0 end
   local entries = redis.call('LRANGE', settled, 0, budget - 1)
   local ids, moments = {}, {}
   for i = 1, #entries do

@@ -3,13 +3,14 @@
 -- KEYS  a group: records, leases, tokens, grants, counters, settled, then the lanes, buckets,
 --       indexes and dead letters its plan points at
 -- ARGV  1 groups (msgpack): { first key, first argument, number of delivered,
+--         runs = { { token, how many of the delivered in a row are its } … },
 --         others = { { id, token, state, 1 if no send was begun, due or false, error or false,
 --           word or false, detail or false, counter, key, index or false, entry or score, member } … } }
 --         A message that goes back: `key` is its lane (`entry` its score) or, with an index, its
 --         bucket. A dead one: `key` is the dead letters of its route.
 --       2 now · 3 nonce of this call (4 bytes) · 4 settled before this are forgotten
 --       5 number of settled kept · 6 channel
---       a group's arguments: ids of the delivered · their tokens
+--       a group's arguments: ids of the delivered
 -- →     a group: the state's number or nil for each of its delivered, then of its others.
 --       A message that this very call settled before (its answer was lost) is answered again.
 
@@ -19,10 +20,11 @@ local nonce = ARGV[3]
 local before = tonumber(ARGV[4])
 local cap = tonumber(ARGV[5])
 local channel = ARGV[6]
+local moment = struct.pack('<I6', now)
 local FORGET = 16 -- forgotten with every call, beyond as many as it settles
 
 local function settle(group)
-  local k, a, number, others = unpack(group)
+  local k, a, number, runs, others = unpack(group)
   local records, leases, tokens, grants = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
   local counters, settled = KEYS[k + 5], KEYS[k + 6]
   local answers, counts, ended = {}, {}, {}
@@ -30,7 +32,7 @@ local function settle(group)
 
   local function retire(id, h)
     count(counts, tostring(h.state), 1)
-    entries[#entries + 1] = struct.pack('<I6', now) .. id
+    entries[#entries + 1] = moment .. id
   end
 
   local function stale(record)
@@ -41,35 +43,39 @@ local function settle(group)
     return false
   end
 
-  local function finish(id, token, record)
-    ids[#ids + 1] = id
-    fields[#fields + 1] = id
-    fields[#fields + 1] = record
-    ended[token] = (ended[token] or 0) + 1
-  end
-
   if number > 0 then
     local found = hmget(records, ARGV, a + 1, a + number)
     local held = hmget(leases, ARGV, a + 1, a + number)
-    local seen = {}
-    for i = 1, number do
-      local id, token, record = ARGV[a + i], ARGV[a + number + i], found[i]
-      if held[i] and string.sub(held[i], 1, 8) == token and not seen[id] then
-        seen[id] = true
-        local _, claimed = read_lease(held[i])
-        local h = read_head(record)
-        h.state, h.attempt, h.claimed, h.settled, h.nonce = DELIVERED, h.attempt + 1, claimed, now, nonce
-        count(counts, 'l' .. route_of(record, h.at), -1)
-        finish(id, token, rewrite(record, h, '', false, true))
-        retire(id, h)
-        answers[i] = DELIVERED
-      else
-        answers[i] = not seen[id] and stale(record)
+    local seen, i = {}, 0
+    for r = 1, #runs do
+      local token, length = unpack(runs[r])
+      local closed, route = 0, false
+      for _ = 1, length do
+        i = i + 1
+        local id, record, lease = ARGV[a + i], found[i], held[i]
+        if lease and string.sub(lease, 1, 8) == token and not seen[id] then
+          seen[id] = true
+          closed = closed + 1
+          route = route or route_of(record, read_head(record).at)
+          ids[#ids + 1] = id
+          fields[#fields + 1] = id
+          fields[#fields + 1] = bare(record, lease, moment, nonce)
+          entries[#entries + 1] = moment .. id
+          answers[i] = DELIVERED
+        else
+          answers[i] = not seen[id] and stale(record)
+        end
+      end
+      if closed > 0 then
+        ended[token] = (ended[token] or 0) + closed
+        count(counts, 'l' .. route, -closed)
+        count(counts, tostring(DELIVERED), closed)
       end
     end
-    if #ids > 0 then variadic('HDEL', leases, ids) end
-    if #fields > 0 then variadic('HSET', records, fields) end
-    ids, fields = {}, {}
+    if #ids > 0 then
+      variadic('HDEL', leases, ids)
+      variadic('HSET', records, fields)
+    end
   end
 
   for i = 1, #others do

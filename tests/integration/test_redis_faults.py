@@ -1,0 +1,269 @@
+"""Redis away, restarted, flushed, cut off in the middle: nothing lost, nothing done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from penstock.model.errors import StoreUnavailable
+from penstock.model.message import NewMessage
+from penstock.model.outcome import Action, Amendment, Answer, Settlement
+from penstock.model.state import State
+from penstock.ports.store import MessageStore
+from penstock.stores.redis import open_store
+from penstock.testing.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+FAR = 600_000
+LEASE = 60_000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer("--appendfsync", "always", aof=True) as server:
+        yield server
+
+
+@pytest_asyncio.fixture
+async def proxy(server: RedisServer) -> AsyncIterator[Proxy]:
+    server.flush()
+    async with Proxy("127.0.0.1", server.port) as proxy:
+        yield proxy
+
+
+@asynccontextmanager
+async def opened(port: int, options: str = "", partitions: int = 1) -> AsyncIterator[MessageStore]:
+    store = await open_store(
+        f"redis://127.0.0.1:{port}{options}",
+        total_partitions=partitions,
+        retention=86_400_000,
+        retention_count=1_000_000,
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest_asyncio.fixture
+async def store(proxy: Proxy) -> AsyncIterator[MessageStore]:
+    async with opened(proxy.port, "?timeout=1s") as store:
+        yield store
+
+
+def new(name: str, due: int, **fields: object) -> NewMessage:
+    return NewMessage(id=name, route="r", key=name, payload=b"1", due=due, **fields)  # type: ignore[arg-type]
+
+
+async def claimed(store: MessageStore, *names: str) -> list[Settlement]:
+    """Put, claim, and say that they were delivered."""
+    now = store.clock.now()
+    await store.put([new(name, now) for name in names], now)
+    claim = await store.claim("r", 100, LEASE, store.clock.now())
+    assert sorted(m.id for m in claim.messages) == sorted(names)
+    return [
+        Settlement(message=m, token=claim.token, state=State.DELIVERED, event="delivered")
+        for m in claim.messages
+    ]
+
+
+async def recovered(store: MessageStore) -> None:
+    """Wait until the store is there again by itself, bounded."""
+    for _ in range(200):
+        try:
+            await store.check()
+        except StoreUnavailable as exc:
+            await asyncio.sleep(min(exc.retry_after, 0.1))
+        else:
+            return
+    raise AssertionError("the store did not come back")
+
+
+async def test_a_put_whose_answer_is_lost_is_repeated_and_no_duplicate(
+    store: MessageStore, proxy: Proxy
+) -> None:
+    now = store.clock.now()
+    await store.put([new("first", now + FAR)], now)
+    proxy.lose_answers()
+    receipts = await store.put([new("a", now + FAR), new("b", now)], now)
+    assert [(r.id, r.duplicate) for r in receipts] == [("a", False), ("b", False)]
+    (again,) = await store.put([new("a", now + FAR)], now)
+    assert again.duplicate
+
+
+async def test_a_claim_whose_answer_is_lost_gives_its_messages_once(
+    store: MessageStore, proxy: Proxy
+) -> None:
+    now = store.clock.now()
+    await store.put([new(f"m{n}", now) for n in range(5)], now)
+    proxy.lose_answers()
+    claim = await store.claim("r", 3, LEASE, store.clock.now())
+    assert len(claim.messages) == 3
+    rest = await store.claim("r", 10, LEASE, store.clock.now())
+    assert len(rest.messages) == 2
+    assert (await store.figures(store.clock.now())).states[State.LEASED] == 5
+
+
+async def test_a_settle_whose_answer_is_lost_says_what_was_done(
+    store: MessageStore, proxy: Proxy
+) -> None:
+    settlements = await claimed(store, "a", "b")
+    proxy.lose_answers()
+    now = store.clock.now()
+    assert await store.settle(settlements, now) == [State.DELIVERED] * 2
+    assert await store.settle(settlements, now) == [None, None]
+
+
+async def test_a_settle_repeated_after_an_outage_says_what_was_done(
+    store: MessageStore, proxy: Proxy
+) -> None:
+    settlements = await claimed(store, "a", "b")
+    proxy.lose_answers(100)
+    with pytest.raises(StoreUnavailable):
+        await store.settle(settlements, store.clock.now())
+    proxy.lose_answers(-100)
+    await recovered(store)
+    assert await store.settle(settlements, store.clock.now()) == [State.DELIVERED] * 2
+    assert await store.settle(settlements, store.clock.now()) == [None, None]
+
+
+async def test_an_amendment_whose_answer_is_lost_is_done_once(
+    store: MessageStore, proxy: Proxy
+) -> None:
+    now = store.clock.now()
+    await store.put([new("x", now + FAR)], now)
+    change = Amendment(action=Action.RESCHEDULE, id="x", version=1, due=now + FAR + 1)
+    await store.find(["x"])
+    # The look-up's answer comes through, that of the change does not.
+    original = proxy.lose_answers
+
+    async def lose_second() -> None:
+        await asyncio.sleep(0)
+        original()
+
+    (answer, _) = await asyncio.gather(store.amend([change], now), lose_second())
+    assert answer[0].answer is Answer.DONE
+    assert answer[0].message is not None
+    assert answer[0].message.version == 2
+
+
+async def test_connections_cut_again_and_again_lose_and_repeat_nothing(
+    store: MessageStore, proxy: Proxy
+) -> None:
+    async def cut() -> None:
+        for _ in range(30):
+            await asyncio.sleep(0.01)
+            proxy.cut()
+
+    async def put_all() -> None:
+        for n in range(200):
+            now = store.clock.now()
+            for _ in range(50):
+                try:
+                    await store.put([new(f"m{n:03}", now)], now)
+                    break
+                except StoreUnavailable as exc:
+                    await asyncio.sleep(exc.retry_after)
+
+    await asyncio.gather(cut(), put_all())
+    await recovered(store)
+    seen: list[str] = []
+    while (claim := await store.claim("r", 64, LEASE, store.clock.now())).messages:
+        seen += [m.id for m in claim.messages]
+    assert sorted(seen) == [f"m{n:03}" for n in range(200)]
+
+
+async def test_a_store_that_is_away_says_when_to_try_again_and_comes_back(
+    store: MessageStore, proxy: Proxy
+) -> None:
+    now = store.clock.now()
+    proxy.refuse()
+    for _ in range(6):
+        with pytest.raises(StoreUnavailable) as failure:
+            await store.put([new("x", now)], now)
+        assert failure.value.retry_after > 0
+    proxy.refuse(False)
+    await recovered(store)
+    (receipt,) = await store.put([new("x", now)], now)
+    assert not receipt.duplicate
+
+
+async def test_a_server_that_hangs_is_answered_for_in_time(
+    store: MessageStore, proxy: Proxy
+) -> None:
+    now = store.clock.now()
+    proxy.hang()
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        await store.put([new("x", now)], now)
+    proxy.flow()
+    await recovered(store)
+    await store.put([new("x", now)], now)
+
+
+async def test_flushed_scripts_are_loaded_again(store: MessageStore, server: RedisServer) -> None:
+    settlements = await claimed(store, "a")
+    with server.client as client:
+        client.script_flush()
+    assert await store.settle(settlements, store.clock.now()) == [State.DELIVERED]
+    with server.client as client:
+        client.script_flush()
+    assert await claimed(store, "b")
+
+
+async def test_a_restarted_server_has_everything_and_is_used_again(
+    store: MessageStore, server: RedisServer
+) -> None:
+    now = store.clock.now()
+    await store.put([new("waits", now + FAR), new("due", now)], now)
+    server.restart()
+    await recovered(store)
+    claim = await store.claim("r", 10, LEASE, store.clock.now())
+    assert [m.id for m in claim.messages] == ["due"]
+    (waits,) = await store.find(["waits"])
+    assert waits is not None
+
+
+async def test_a_server_that_lost_everything_is_given_its_layout_again(
+    store: MessageStore, server: RedisServer
+) -> None:
+    server.flush()
+    now = store.clock.now()
+    (receipt,) = await store.put([new("x", now)], now)
+    assert not receipt.duplicate
+    assert [m.id for m in (await store.claim("r", 10, LEASE, store.clock.now())).messages] == ["x"]
+
+
+async def test_a_paused_worker_that_wakes_after_its_lease_cannot_settle(
+    store: MessageStore, server: RedisServer
+) -> None:
+    now = store.clock.now()
+    await store.put([new("x", now)], now)
+    claim = await store.claim("r", 1, 30, store.clock.now())
+    await asyncio.sleep(0.05)
+    async with opened(server.port) as other:
+        assert [r.id for r in await other.reap(other.clock.now(), 10)] == ["x"]
+        theirs = await other.claim("r", 1, LEASE, other.clock.now())
+        assert [m.attempt for m in theirs.messages] == [2]
+    late = Settlement(
+        message=claim.messages[0], token=claim.token, state=State.DELIVERED, event="delivered"
+    )
+    assert await store.settle([late], store.clock.now()) == [None]
+
+
+async def test_a_put_wakes_an_idle_worker_of_another_process(
+    store: MessageStore, server: RedisServer
+) -> None:
+    async with opened(server.port) as other:
+        heard: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+        other.listen(lambda route, due: heard.done() or heard.set_result((route, due)))
+        wakeups = other._session.wakeups  # type: ignore[attr-defined]
+        await asyncio.wait_for(wakeups.subscribed.wait(), 5)
+        now = store.clock.now()
+        await store.put([new("x", now + 100)], now)
+        assert await asyncio.wait_for(heard, 5) == ("r", now + 100)

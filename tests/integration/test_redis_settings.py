@@ -1,0 +1,168 @@
+"""How a Redis store is reached, what it warns of, and whose clock counts."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.model.message import NewMessage
+from penstock.ports.store import MessageStore
+from penstock.stores.redis import open_store
+from penstock.stores.redis.address import parse_address
+from tests.servers.redis import RedisServer, free_port
+
+pytestmark = pytest.mark.slow
+
+
+async def open_at(url: str, partitions: int = 2) -> MessageStore:
+    return await open_store(
+        url, total_partitions=partitions, retention=86_400_000, retention_count=1_000
+    )
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer("--requirepass", "s3cret:/@") as server:
+        yield server
+
+
+async def works(store: MessageStore) -> None:
+    now = store.clock.now()
+    await store.put([NewMessage(id="x", route="r", key="x", payload=b"1", due=now)], now)
+    claim = await store.claim("r", 1, 1000, store.clock.now())
+    assert [m.id for m in claim.messages] == ["x"]
+    await store.close()
+
+
+@pytest.mark.parametrize("scheme", ["unix", "redis+unix"])
+async def test_a_unix_socket_with_a_password(server: RedisServer, scheme: str) -> None:
+    await works(await open_at(f"{scheme}://:s3cret%3A%2F%40@{server.socket}?prefix={scheme}"))
+
+
+async def test_a_password_in_the_url_is_never_shown(server: RedisServer) -> None:
+    store = await open_at(f"redis://default:s3cret%3A%2F%40@127.0.0.1:{server.port}/1")
+    assert "s3cret" not in store.name + str(await store.check())
+    await works(store)
+
+
+async def test_a_wrong_password_is_told_at_start(server: RedisServer) -> None:
+    with pytest.raises(StoreUnavailable, match="refuses us"):
+        await open_at(f"redis://:wrong@127.0.0.1:{server.port}/0")
+
+
+async def test_nobody_there_is_told_at_start() -> None:
+    with pytest.raises(StoreUnavailable) as failure:
+        await open_at(f"redis://127.0.0.1:{free_port()}/0")
+    assert failure.value.retry_after > 0
+
+
+async def test_tls(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+        + ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=127.0.0.1"]
+        + ["-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True,
+        capture_output=True,
+    )
+    port = free_port()
+    options = ("--tls-port", str(port), "--tls-cert-file", str(certificate))
+    options += ("--tls-key-file", str(key), "--tls-auth-clients", "no")
+    with RedisServer(*options):
+        await works(await open_at(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"))
+        with pytest.raises(StoreUnavailable):
+            await open_at(f"rediss://127.0.0.1:{port}/0")
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [
+        (("--maxmemory-policy", "allkeys-lru"), "maxmemory-policy allkeys-lru"),
+        (("--maxmemory-policy", "volatile-ttl"), None),
+        ((), "neither AOF nor RDB"),
+        (("--save", "3600 1"), None),
+    ],
+)
+async def test_settings_that_lose_messages_are_warned_of(
+    caplog: pytest.LogCaptureFixture, options: tuple[str, ...], warned: str | None
+) -> None:
+    keeps = not options or options[0] == "--save"
+    with RedisServer(*options, aof=not keeps) as server:
+        await (await open_at(server.url)).close()
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert (warned is None and not told) or (warned is not None and warned in " ".join(told))
+
+
+async def test_a_write_that_must_wait_for_a_replica_fails_without_one(
+    server: RedisServer,
+) -> None:
+    url = f"redis://:s3cret%3A%2F%40@127.0.0.1:{server.port}/2"
+    with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+        await open_at(f"{url}?wait_replicas=1&wait_ms=5")
+
+
+async def test_waitaof_needs_a_server_that_has_it(server: RedisServer) -> None:
+    url = f"redis://:s3cret%3A%2F%40@127.0.0.1:{server.port}/3"
+    with pytest.raises(ConfigError, match="waitaof needs Redis 7.2"):
+        await open_at(f"{url}?waitaof=1")
+
+
+async def test_a_wall_clock_that_is_wrong_changes_nothing(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 300_000_000_000)
+    store = await open_at(f"redis://:s3cret%3A%2F%40@127.0.0.1:{server.port}/4")
+    try:
+        assert abs(store.clock.now() - real() // 1_000_000) < 10_000
+    finally:
+        await store.close()
+
+
+async def test_a_worker_whose_clock_is_ahead_claims_nothing_early(server: RedisServer) -> None:
+    store = await open_at(f"redis://:s3cret%3A%2F%40@127.0.0.1:{server.port}/5")
+    try:
+        now = store.clock.now()
+        due = now + 400
+        await store.put([NewMessage(id="x", route="r", key="x", payload=b"1", due=due)], now)
+        ahead = now + 300_000
+        assert (await store.claim("r", 1, 60_000, ahead)).messages == ()
+        await asyncio.sleep(0.6)
+        claim = await store.claim("r", 1, 60_000, now + 300_000)
+        assert claim.messages[0].claimed is not None
+        assert due <= claim.messages[0].claimed < ahead
+        assert await store.reap(ahead, 10) == []
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://h:1,h:2", "several hosts are for redis"),
+        ("redis://h:x", "not host:port"),
+        ("redis://h/zero", "not a number"),
+        ("redis+cluster://h/1", "no databases"),
+        ("redis://h?colour=red", "known options"),
+        ("redis://h?timeout=soon", "timeout"),
+        ("unix://", "needs the socket's path"),
+        ("redis://h?prefix={x}", "prefix"),
+    ],
+)
+def test_an_address_that_cannot_work_is_told(url: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_address(url)
+
+
+def test_an_address_is_taken_apart() -> None:
+    address = parse_address("rediss+cluster://me:pass%40word@a:1,[::1]:2,b?timeout=500ms")
+    assert address.hosts == (("a", 1), ("::1", 2), ("b", 6379))
+    assert (address.username, address.password) == ("me", "pass@word")
+    assert (address.tls, address.cluster, address.timeout) == (True, True, 0.5)
+    assert "pass" not in address.name
