@@ -83,17 +83,18 @@ def _signed(secret: str, timestamp: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("headers", "status", "said"),
+    ("secret", "age", "status", "said"),
     [
-        (_signed(SECRET, int(time.time())), 200, "ok"),
-        (_signed("another", int(time.time())), 401, "the signature does not match"),
-        (_signed(SECRET, 1_000), 401, "the signature's timestamp is too far off"),
-        ({}, 401, "not signed"),
+        (SECRET, 0, 200, "ok"),
+        ("another", 0, 401, "the signature does not match"),
+        (SECRET, 3600, 401, "the signature's timestamp is too far off"),
+        (None, 0, 401, "not signed"),
     ],
 )
 async def test_with_a_secret_only_what_is_signed_is_taken(
-    headers: dict[str, str], status: int, said: str
+    secret: str | None, age: int, status: int, said: str
 ) -> None:
+    headers = {} if secret is None else _signed(secret, int(time.time()) - age)
     async with Provider(Manners(secret=SECRET)) as provider, httpx.AsyncClient() as client:
         answer = await client.post(provider.url, content=b"body", headers=headers)
     assert (answer.status_code, answer.text) == (status, said)
