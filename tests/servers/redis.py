@@ -147,9 +147,10 @@ class RedisCluster:
 
     def _join(self) -> None:
         addresses = [f"127.0.0.1:{node.port}" for node in self.nodes]
+        command = ["redis-cli", "--cluster", "create", *addresses]
+        command += ["--cluster-replicas", "1", "--cluster-yes"]
         done = subprocess.run(
-            ["redis-cli", "--cluster", "create", *addresses]
-            + ["--cluster-replicas", "1", "--cluster-yes"],
+            command,
             capture_output=True,
             text=True,
             timeout=60,
@@ -169,7 +170,7 @@ class RedisCluster:
             if info["cluster_state"] != "ok" or int(info["cluster_known_nodes"]) != len(self.nodes):
                 return False
             link = client.info("replication")
-            return link["role"] == "master" or link["master_link_status"] == "up"
+            return bool(link["role"] == "master" or link["master_link_status"] == "up")
 
     def primaries(self) -> list[RedisServer]:
         return [node for node in self.nodes if self._role(node) == "master"]
