@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from penstock.testing.store_machine import StoreMachine
 from tests.conformance.redis_harness import RedisHarness
-from tests.servers.redis import RedisServer
+from tests.servers.redis import RedisCluster, RedisServer
 
 
 @cache
@@ -21,10 +21,24 @@ def server() -> RedisServer:
     return server
 
 
+@cache
+def cluster() -> RedisCluster:
+    cluster = RedisCluster()
+    atexit.register(cluster.close)
+    return cluster
+
+
 class OneServerMachine(StoreMachine):
     def make_harness(self) -> RedisHarness:
         return RedisHarness(server())
 
 
+class ClusterMachine(StoreMachine):
+    def make_harness(self) -> RedisHarness:
+        return RedisHarness(cluster(), partitions=6)
+
+
 TestOneServerMachine = pytest.mark.slow(OneServerMachine.TestCase)
 TestOneServerMachine.settings = settings(max_examples=40, stateful_step_count=40)
+TestClusterMachine = pytest.mark.slow(ClusterMachine.TestCase)
+TestClusterMachine.settings = settings(max_examples=10, stateful_step_count=30)

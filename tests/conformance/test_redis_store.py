@@ -1,4 +1,4 @@
-"""Redis keeps every promise of the store port: one server, one partition, a cluster."""
+"""Redis keeps every promise of the store port: one server, its own clock, a cluster."""
 
 from __future__ import annotations
 
@@ -44,16 +44,6 @@ class TestTheServersClock(ClaimCases, SettleCases, LeaseCases):
 
 
 class TestCluster(DurableStoreSuite):
-    """With one partition: order over partitions is promised only on one server."""
-
-    @pytest_asyncio.fixture
-    async def harness(self, cluster: RedisCluster) -> AsyncIterator[RedisHarness]:
-        harness = RedisHarness(cluster, partitions=1)
-        yield harness
-        await harness.close()
-
-
-class TestClusterOfManyPartitions(DurableStoreSuite):
     @pytest_asyncio.fixture
     async def harness(self, cluster: RedisCluster) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(cluster, partitions=6)

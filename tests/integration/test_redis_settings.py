@@ -62,18 +62,22 @@ async def test_nobody_there_is_told_at_start() -> None:
     assert failure.value.retry_after > 0
 
 
-async def test_tls(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-keyout", str(key), "-out", str(certificate), "-subj", "/CN=127.0.0.1"]
-        + ["-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True,
-        capture_output=True,
-    )
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate of our own for 127.0.0.1; its key lies beside it."""
+    certificate = tmp_path / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-keyout", str(tmp_path / "key.pem"), "-out", str(certificate)]
+    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)
+    return certificate
+
+
+async def test_tls(certificate: Path) -> None:
+    key = certificate.with_name("key.pem")
     port = free_port()
-    options = ("--tls-port", str(port), "--tls-cert-file", str(certificate))
-    options += ("--tls-key-file", str(key), "--tls-auth-clients", "no")
+    options = ["--tls-port", str(port), "--tls-cert-file", str(certificate)]
+    options += ["--tls-key-file", str(key), "--tls-auth-clients", "no"]
     with RedisServer(*options):
         await works(await open_at(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"))
         with pytest.raises(StoreUnavailable):
@@ -109,7 +113,7 @@ async def test_a_write_that_must_wait_for_a_replica_fails_without_one(
 
 async def test_waitaof_needs_a_server_that_has_it(server: RedisServer) -> None:
     url = f"redis://:s3cret%3A%2F%40@127.0.0.1:{server.port}/3"
-    with pytest.raises(ConfigError, match="waitaof needs Redis 7.2"):
+    with pytest.raises(ConfigError, match=r"waitaof needs Redis 7\.2"):
         await open_at(f"{url}?waitaof=1")
 
 

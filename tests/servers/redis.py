@@ -39,6 +39,10 @@ class RedisServer:
         """A plain client; whoever asks closes it."""
         return Redis(port=self.port, socket_timeout=5)
 
+    @property
+    def is_up(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1"]
         command += ["--dir", str(self.folder), "--unixsocket", str(self.socket)]
@@ -131,15 +135,10 @@ class RedisCluster:
 
     def _join(self) -> None:
         addresses = [f"127.0.0.1:{node.port}" for node in self.nodes]
+        command = ["redis-cli", "--cluster", "create", *addresses]
+        command += ["--cluster-replicas", "1", "--cluster-yes"]
         done = subprocess.run(
-            [
-                "redis-cli",
-                "--cluster",
-                "create",
-                *addresses,
-                *("--cluster-replicas", "1"),
-                "--cluster-yes",
-            ],
+            command,
             capture_output=True,
             text=True,
             timeout=60,
@@ -162,7 +161,8 @@ class RedisCluster:
             return bool(link["role"] == "master" or link["master_link_status"] == "up")
 
     def primaries(self) -> list[RedisServer]:
-        return [node for node in self.nodes if self._role(node) == "master"]
+        """Of the nodes that are up."""
+        return [node for node in self.nodes if node.is_up and self._role(node) == "master"]
 
     def _role(self, node: RedisServer) -> str:
         with node.client as client:

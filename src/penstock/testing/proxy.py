@@ -20,6 +20,7 @@ class Proxy:
         self._flows.set()
         self._refuses = False
         self._lost_answers = 0
+        self._answers_first = 0
         self.delay = 0.0
         """Seconds every piece of an answer is held back."""
         self.port = 0
@@ -56,9 +57,22 @@ class Proxy:
     def flow(self) -> None:
         self._flows.set()
 
-    def lose_answers(self, number: int = 1) -> None:
-        """Let the next requests through, and cut the connection instead of their answers."""
-        self._lost_answers += number
+    def lose_answers(self, number: int = 1, *, after: int = 0) -> None:
+        """Let requests through, and cut the connection instead of the next `number` answers.
+
+        The `after` answers before them still come; `number` 0 ends it.
+        """
+        self._lost_answers = number
+        self._answers_first = after
+
+    def _loses(self) -> bool:
+        if self._lost_answers <= 0:
+            return False
+        if self._answers_first > 0:
+            self._answers_first -= 1
+            return False
+        self._lost_answers -= 1
+        return True
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -95,8 +109,7 @@ class Proxy:
         try:
             while piece := await source.read(_PIECE):
                 await self._flows.wait()
-                if answers and self._lost_answers > 0:
-                    self._lost_answers -= 1
+                if answers and self._loses():
                     break
                 if answers and self.delay:
                     await asyncio.sleep(self.delay)

@@ -15,6 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.cluster import PRIMARY
 from redis.crc import key_slot
+from redis.typing import EncodableT
 
 from penstock.stores.redis.address import Address
 
@@ -102,10 +103,11 @@ def _single(address: Address, host: str, port: int, connections: int) -> Redis:
 class _Packing:
     """Packs commands in C: redis-py's asyncio connections do it in Python."""
 
-    def pack_command(self, *args: Argument) -> list[bytes]:
+    def pack_command(self, *args: EncodableT) -> list[bytes]:
         if isinstance(args[0], str) and " " in args[0]:
             args = (*args[0].split(), *args[1:])
-        return [hiredis.pack_command(args)]
+        # hiredis takes a tuple of any length; its stub says of one.
+        return [hiredis.pack_command(args)]  # type: ignore[arg-type]
 
 
 class _Tcp(_Packing, Connection):

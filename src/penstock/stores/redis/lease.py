@@ -2,7 +2,8 @@
 
 Order: on one server a claim sees up to 64 partitions at once and gives exact priority; due order
 is exact too unless much more is due than asked for, when partitions share equally. In a cluster
-each partition is asked on its own, for its share: exact within a partition, about right overall.
+all partitions are asked what they have, then each for its share of the same order; what changes
+between the two calls can make a claim smaller, or its order a little older.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.keys import PAUSED, PartitionKeys, counter_of_lane
 from penstock.stores.redis.place import parse_member
 from penstock.stores.redis.promote import Near, promote
-from penstock.stores.redis.records import STATES, Held, pack_token, unpack, unpack_id
+from penstock.stores.redis.records import STATES, pack_token, unpack_claimed, unpack_id
 from penstock.stores.redis.scripts import MAX_GROUPS, Group, raw
 from penstock.stores.redis.session import Session
+from penstock.stores.redis.shares import Due, shares, told
 
 ROUNDS = 16
 """Times a claim opens buckets that are due and looks again."""
@@ -64,16 +66,13 @@ class Leases:
 
     async def _ask(self, work: _Claiming, order: list[int]) -> None:
         """Each partition once: asked again with the same token it would repeat its answer."""
-        while order and work.left > 0:
-            if self._cluster:
-                number = min(len(order), work.left)
-                shares = [work.left // number + (i < work.left % number) for i in range(number)]
-                asked = [([p], share) for p, share in zip(order, shares, strict=False)]
-            else:
-                number = min(len(order), MAX_GROUPS)
-                asked = [(order[:number], work.left)]
-            order = order[number:]
-            await asyncio.gather(*(work.ask(some, share) for some, share in asked))
+        if self._cluster and len(order) > 1:
+            asked = await work.share_out(order)
+            await asyncio.gather(*(work.ask([p], share) for p, share in asked))
+        else:
+            for first in range(0, len(order), MAX_GROUPS):
+                if work.left > 0:
+                    await work.ask(order[first : first + MAX_GROUPS], work.left)
         work.raise_if_nothing_answered()
 
     def _keys(self, route: str, partition: int) -> list[bytes]:
@@ -201,6 +200,30 @@ class _Claiming:
             f"{PAUSED}{route}",
         ]
 
+    async def share_out(self, partitions: list[int]) -> list[tuple[int, int]]:
+        """(partition, how many to claim there) of those that have something due."""
+        known = told(self.left, len(partitions))
+        groups = []
+        for p in partitions:
+            keys = self._keys_of(self._route, p)
+            groups.append(Group(p, [keys[0], *keys[5:]]))
+        common: list[Argument] = [self._more[0], known, *self._more[3:]]
+        replies = await self._session.runner.try_run("due", groups, common, writes=False)
+        answered: list[int] = []
+        found: list[Due] = []
+        for partition, reply in zip(partitions, replies, strict=True):
+            if isinstance(reply, PenstockError):
+                self._failed = reply
+                continue
+            generation, numbers, dues, head, far = reply
+            self._answered = True
+            answered.append(partition)
+            found.append(Due(numbers, [[int(due) for due in lane] for lane in dues]))
+            if not sum(numbers):  # those with something are asked again and tell then
+                await self._learn(partition, generation, head, far)
+        wanted = shares(found, self.left)
+        return [(p, share) for p, share in zip(answered, wanted, strict=True) if share > 0]
+
     async def ask(self, partitions: list[int], share: int) -> None:
         """One call; what could not be answered is left out."""
         groups = [Group(p, self._keys_of(self._route, p)) for p in partitions]
@@ -211,28 +234,27 @@ class _Claiming:
             self._failed = exc
             return
         self._answered = True
-        strange: list[int] = []
         for partition, reply in zip(partitions, replies, strict=True):
             generation, lease, taken, head, far = reply
-            if generation is None or int(generation) != self._session.layout.generation:
-                strange.append(partition)
             self._take(partition, lease, taken)
-            if head is not None:
-                self._heads.append(int(head))
-            for member, earliest in zip(far[::2], far[1::2], strict=True):
-                self._buckets.append((int(earliest), Near(partition, member)))
-        if strange:
-            await self._session.layout.renew(strange)
+            await self._learn(partition, generation, head, far)
+
+    async def _learn(
+        self, partition: int, generation: bytes | None, head: bytes | None, far: list[bytes]
+    ) -> None:
+        if head is not None:
+            self._heads.append(int(head))
+        for member, earliest in zip(far[::2], far[1::2], strict=True):
+            self._buckets.append((int(earliest), Near(partition, member)))
+        if generation is None or int(generation) != self._session.layout.generation:
+            await self._session.layout.renew([partition])
 
     def _take(self, partition: int, lease: bytes, taken: list[bytes]) -> None:
         if not taken:
             return
         self.partitions.append(partition)
         self.left -= len(taken) // 2
-        self.messages += [
-            unpack(member, Held(partition, record, lease))
-            for member, record in zip(taken[::2], taken[1::2], strict=True)
-        ]
+        self.messages += unpack_claimed(partition, lease, taken)
 
     def raise_if_nothing_answered(self) -> None:
         """What some partitions gave must not be lost because others are away."""

@@ -206,6 +206,42 @@ def unpack(member: bytes, held: Held) -> Message:
     return read(member, held)[0]
 
 
+def unpack_claimed(partition: int, lease: bytes, taken: list[bytes]) -> list[Message]:
+    """What one partition gave to a claim: ids and records in turn, all under one lease.
+
+    Nearly all of them are sent for the first time and have nothing but a payload: those are
+    read here without looking for the rest.
+    """
+    _, low, high, _ = _LEASE.unpack(lease)
+    claimed = low | high << 32
+    head, leased, ref = _HEAD.unpack_from, State.LEASED, partition + 1
+    messages = []
+    for member, record in zip(taken[::2], taken[1::2], strict=True):
+        if record[1]:
+            messages.append(unpack(member, Held(partition, record, lease)))
+            continue
+        _, _, priority, _, _, version, more, due, due_high, made, made_high = head(record)
+        end = 22 + record[21]
+        message_id = unpack_id(member)
+        messages.append(
+            Message(
+                id=message_id,
+                route=_decode_route(record[22:end]),
+                key=message_id,
+                payload=record[end:],
+                due=due | due_high << 32,
+                priority=priority,
+                state=leased,
+                version=version | more << 16,
+                attempt=1,
+                created=made | made_high << 32,
+                claimed=claimed,
+                ref=ref,
+            )
+        )
+    return messages
+
+
 def read(member: bytes, held: Held) -> tuple[Message, bytes]:
     """The message, and its packed events."""
     partition, record, lease = held

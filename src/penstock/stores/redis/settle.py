@@ -20,6 +20,8 @@ from penstock.stores.redis.session import Session
 UNANSWERED = 100_000
 """Settlements whose answer was lost that are remembered at most."""
 
+_SCHEDULED = NUMBERS[State.SCHEDULED]
+
 
 class Settling:
     """Settles, and remembers what it could not get an answer for.
@@ -75,7 +77,8 @@ class Settling:
                 continue
             for i, number in zip(wanted, reply, strict=True):
                 states[i] = None if number is None else STATES[number]
-                self._tell(settlements[i], states[i])
+                if number == _SCHEDULED:
+                    self._tell(settlements[i])
         if failed is not None:
             # The caller will ask for all of them again.
             for i in places:
@@ -85,11 +88,10 @@ class Settling:
                 self._unanswered.pop((settlements[i].token, settlements[i].message.id), None)
         return failed
 
-    def _tell(self, settlement: Settlement, state: State | None) -> None:
-        if state is State.SCHEDULED:
-            message = settlement.message
-            due = message.due if settlement.due is None else settlement.due
-            self._session.wakeups.tell(message.route, due)
+    def _tell(self, settlement: Settlement) -> None:
+        message = settlement.message
+        due = message.due if settlement.due is None else settlement.due
+        self._session.wakeups.tell(message.route, due)
 
     def _remember(self, settlement: Settlement, nonce: bytes) -> None:
         self._unanswered[settlement.token, settlement.message.id] = nonce
