@@ -1,0 +1,101 @@
+"""Servers as fixtures: each starts once in a test run, when the first test asks for it.
+
+Tests that share a server carry its name as `xdist_group`, so that `--dist loadgroup` runs them
+in one worker process: one server of each kind, and nobody restarts it under another test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.kafka import Kafka, KafkaServer, MockKafka, kafka_jars
+from tests.servers.nats import NatsServer
+from tests.servers.rabbitmq import RabbitServer
+
+GROUPS = ("kafka", "rabbitmq", "nats")
+"""The slow to start first: a test that uses several belongs to the first of them."""
+NEEDS_PROCESS = "kafka_process"
+
+_stood_in: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    jars = kafka_jars()
+    if jars is None:
+        yield MockKafka()
+        return
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"), jars)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def kafka(kafka_cluster: Kafka) -> Kafka:
+    """A Kafka that answers, whatever the test before did to it."""
+    if isinstance(kafka_cluster, KafkaServer):
+        kafka_cluster.start()
+    return kafka_cluster
+
+
+@pytest.fixture
+def kafka_process(kafka: Kafka) -> KafkaServer:
+    """A Kafka that may be stopped and killed; tests of this are left out with the stand-in."""
+    assert isinstance(kafka, KafkaServer)
+    return kafka
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"))
+    server.start()
+    yield server
+    server.kill()  # its orderly end takes seconds and nobody needs the data
+
+
+@pytest.fixture
+def rabbitmq(rabbitmq_node: RabbitServer) -> RabbitServer:
+    rabbitmq_node.start()
+    return rabbitmq_node
+
+
+@pytest.fixture(scope="session")
+def nats_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def nats(nats_node: NatsServer) -> NatsServer:
+    nats_node.start()
+    return nats_node
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = []
+    for item in items:
+        used = set(getattr(item, "fixturenames", ()))
+        group = next((name for name in GROUPS if name in used), None)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker(pytest.mark.slow)
+        if "kafka" in used and kafka_jars() is None:
+            _stood_in.append(item.nodeid)
+            if NEEDS_PROCESS in used:
+                left_out.append(item)
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _stood_in:
+        terminalreporter.write_line(
+            f"Maven Central could not be reached: {len(_stood_in)} Kafka tests ran against "
+            "librdkafka's mock cluster (those that stop the broker were left out)"
+        )
