@@ -39,6 +39,8 @@ class KafkaServer(ServerProcess):
         super().__init__(folder)
         self._jars = jars
         self._port, self._controller = free_port(), free_port()
+        self.gated_port, self.gate_port = free_port(), free_port()
+        """Clients that come in by gate_port are told to stay there; a Gate leads to gated_port."""
         self._config = config
         self.address = f"127.0.0.1:{self._port}"
 
@@ -80,8 +82,17 @@ class KafkaServer(ServerProcess):
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "listeners": (
+                f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gated_port},"
+                f"CONTROLLER://127.0.0.1:{self._controller}"
+            ),
+            "advertised.listeners": (
+                f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gate_port}"
+            ),
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,GATED:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            ),
+            "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.folder / "data"),
             "auto.create.topics.enable": "false",
