@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 
 Mode = Literal["pass", "hang", "cut"]
 CHUNK = 256 * 1024
@@ -24,7 +24,7 @@ class Gate:
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> Gate:
+    async def __aenter__(self) -> Self:
         await self.open()
         return self
 

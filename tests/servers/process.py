@@ -40,10 +40,10 @@ class ServerProcess(ABC):
     def environment(self) -> dict[str, str]:
         return dict(os.environ)
 
-    def before_start(self) -> None:
+    def before_start(self) -> None:  # noqa: B027 - most have nothing to do
         """What must be there before the process."""
 
-    def after_stop(self) -> None:
+    def after_stop(self) -> None:  # noqa: B027 - most have nothing to do
         """What must not be left after it."""
 
     @property

@@ -62,7 +62,9 @@ class Address:
 
     @property
     def servers(self) -> list[str]:
-        return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts]
+        return [
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts
+        ]
 
     @property
     def shown(self) -> str:

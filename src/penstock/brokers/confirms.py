@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pamqp.frame
 from aiormq.abc import AbstractConnection, ChannelFrame
 from aiormq.channel import Channel
+from aiormq.exceptions import InvalidFrameError
 from pamqp import commands
 from pamqp.header import ContentHeader
 
@@ -100,7 +101,7 @@ class ConfirmChannel(Channel):
     async def publish(self, batch: Sequence[Publication], exchange: str = "") -> Confirms:
         """When each has been confirmed or refused; aiormq's errors when the line breaks."""
         payload = b"".join(self._encode(one, exchange) for one in batch)
-        while self.write_queue.full():
+        while self.write_queue.full():  # noqa: ASYNC110 - the queue has no other sign
             await asyncio.sleep(_FULL)
         # From here to the queue nothing is awaited: tags are counted in the order of writing.
         done: asyncio.Future[None] = self.create_future()
@@ -132,7 +133,8 @@ class ConfirmChannel(Channel):
     async def _on_return_frame(self, frame: commands.Basic.Return) -> None:
         """The message itself comes back too; only whose it is matters."""
         header = await self._get_frame()
-        assert isinstance(header, ContentHeader), "a returned message begins with its header"
+        if not isinstance(header, ContentHeader):
+            raise InvalidFrameError(header)
         left = header.body_size
         while left > 0:
             left -= len((await self._get_frame()).value)

@@ -70,8 +70,7 @@ async def connect(
             return await aiormq.connect(url, context=context)
         except TROUBLE as exc:
             last = exc
-    assert last is not None, "an address has at least one host"
-    raise last
+    raise last if last is not None else OSError("no host to connect to")
 
 
 async def declare(connection: AbstractConnection, queue: str, options: RabbitOptions) -> None:

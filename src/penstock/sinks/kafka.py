@@ -109,8 +109,10 @@ class Line:
             self._look()
             for index, (topic, message) in enumerate(messages):
                 report = partial(batch.report, index)
-                while not self._produce(topic, message, headers(message), report):
-                    await asyncio.sleep(QUICK)  # its queue is full; reports make room
+                carried = headers(message)
+                # A full queue has no other sign of room than that it takes the next one.
+                while not self._produce(topic, message, carried, report):  # noqa: ASYNC110
+                    await asyncio.sleep(QUICK)
             await batch.done
         finally:
             self._waiting -= 1
@@ -213,9 +215,9 @@ class KafkaSink:
         errors = await self._produce(self._main(), [(t, m) for _, t, m in sendable])
         for at, error in errors.items():
             index, topic, message = sendable[at]
-            if error.code() in _TOO_LARGE:
-                error = await self._alone(topic, message)
-            outcomes[index] = DELIVERED if error is None else self._meaning(error, topic)
+            too_large = error.code() in _TOO_LARGE
+            final = await self._alone(topic, message) if too_large else error
+            outcomes[index] = DELIVERED if final is None else self._meaning(final, topic)
         return outcomes
 
     async def _produce(

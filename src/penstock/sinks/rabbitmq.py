@@ -21,7 +21,7 @@ from collections.abc import Coroutine, Sequence
 from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 
 from penstock.brokers.address import Address, Wrong
-from penstock.brokers.confirms import Confirms, ConfirmChannel, Publication
+from penstock.brokers.confirms import ConfirmChannel, Confirms, Publication
 from penstock.brokers.rabbitmq import (
     TROUBLE,
     RabbitOptions,
