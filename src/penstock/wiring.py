@@ -43,6 +43,13 @@ SINKS = {
     "http": ("penstock.sinks.webhook", None),
     "https": ("penstock.sinks.webhook", None),
     "python": ("penstock.sinks.python", None),
+    "kafka": ("penstock.sinks.kafka", "kafka"),
+    "rabbitmq": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "amqp": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "amqps": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "nats": ("penstock.sinks.nats", "nats"),
+    "redis": ("penstock.sinks.redis_streams", "redis"),
+    "rediss": ("penstock.sinks.redis_streams", "redis"),
 }
 
 

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
@@ -76,7 +77,8 @@ class KafkaEnd(RemoteEnd):
 
 def _arrival(got: KafkaMessage) -> Arrival:
     assert got.error() is None
-    headers = {name: (value or b"").decode() for name, value in got.headers() or []}
+    carried: Any = got.headers()
+    headers = {name: value.decode() for name, value in carried}
     return Arrival(
         id=headers[ID],
         attempt=int(headers[ATTEMPT]),

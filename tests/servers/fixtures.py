@@ -13,6 +13,7 @@ import pytest
 from tests.servers.kafka import Kafka, KafkaServer, MockKafka, kafka_jars
 from tests.servers.nats import NatsServer
 from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
 
 GROUPS = ("kafka", "rabbitmq", "nats")
 """The slow to start first: a test that uses several belongs to the first of them."""
@@ -76,6 +77,19 @@ def nats(nats_node: NatsServer) -> NatsServer:
     return nats_node
 
 
+@pytest.fixture(scope="session")
+def redis_node() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis(redis_node: RedisServer) -> RedisServer:
+    """An empty Redis, for whatever is not the store; it is up in no time, in every worker."""
+    redis_node.flush()
+    return redis_node
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = []
     for item in items:
@@ -83,6 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         group = next((name for name in GROUPS if name in used), None)
         if group is not None:
             item.add_marker(pytest.mark.xdist_group(group))
+        if group is not None or "redis" in used:
             item.add_marker(pytest.mark.slow)
         if "kafka" in used and kafka_jars() is None:
             _stood_in.append(item.nodeid)

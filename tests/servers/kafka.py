@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.servers.process import ServerProcess, free_port
 

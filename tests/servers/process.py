@@ -71,9 +71,10 @@ class ServerProcess(ABC):
             )
         deadline = time.monotonic() + START_PATIENCE
         while not self.answers():
-            if not self.running or time.monotonic() > deadline:
-                why = "does not answer" if self.running else "ended"
+            ended = self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
                 self.kill()
+                why = "ended" if ended else "does not answer"
                 raise RuntimeError(f"{type(self).__name__} {why}:\n{self._last_words()}")
             time.sleep(0.05)
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pamqp.frame
-from aiormq.abc import AbstractConnection, ChannelFrame
+from aiormq.abc import AbstractConnection, ChannelFrame, ConfirmationFrameType
 from aiormq.channel import Channel
 from aiormq.exceptions import InvalidFrameError
 from pamqp import commands
+from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 _FULL = 0.001
@@ -115,12 +116,13 @@ class ConfirmChannel(Channel):
         await done
         return confirms
 
-    async def _on_confirm_frame(self, frame: commands.Basic.Ack | commands.Basic.Nack) -> None:
+    async def _on_confirm_frame(self, frame: ConfirmationFrameType) -> None:
         tag, ack = frame.delivery_tag or 0, isinstance(frame, commands.Basic.Ack)
+        multiple = bool(getattr(frame, "multiple", False))
         for first, confirms in self._open:
             if first > tag:
                 break
-            if frame.multiple:
+            if multiple:
                 confirms.hear_up_to(tag - first, ack)
             elif tag < first + len(confirms):
                 confirms.hear(tag - first, ack)
@@ -137,7 +139,10 @@ class ConfirmChannel(Channel):
             raise InvalidFrameError(header)
         left = header.body_size
         while left > 0:
-            left -= len((await self._get_frame()).value)
+            body = await self._get_frame()
+            if not isinstance(body, ContentBody):
+                raise InvalidFrameError(body)
+            left -= len(body.value)
         message_id = header.properties.message_id or ""
         for _, confirms in self._open:
             if confirms.has(message_id):

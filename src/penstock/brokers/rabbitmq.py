@@ -11,7 +11,7 @@ import logging
 from urllib.parse import quote
 
 import aiormq
-from aiormq.abc import AbstractChannel, AbstractConnection
+from aiormq.abc import AbstractChannel, AbstractConnection, ArgumentsType
 from aiormq.exceptions import AMQPError, ChannelNotFoundEntity
 from yarl import URL
 
@@ -80,7 +80,7 @@ async def declare(connection: AbstractConnection, queue: str, options: RabbitOpt
         await asking.queue_declare(queue, passive=True)
     except ChannelNotFoundEntity:
         making = await connection.channel(publisher_confirms=False)
-        kind = {"x-queue-type": "quorum"} if options.quorum else {}
+        kind: ArgumentsType = {"x-queue-type": "quorum"} if options.quorum else {}
         await making.queue_declare(queue, durable=True, arguments=kind)
         await making.close()
     else:

@@ -22,7 +22,8 @@ from typing import Annotated, Literal
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from penstock.brokers.address import Address
 from penstock.brokers.kafka import (
@@ -123,7 +124,7 @@ class Line:
     ) -> bool:
         try:
             self.producer.produce(
-                topic, message.payload, message.key, on_delivery=report, headers=headers
+                topic, message.payload, message.key, on_delivery=report, headers=[*headers.items()]
             )
         except BufferError:
             return False
