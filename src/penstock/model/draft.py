@@ -59,6 +59,15 @@ WIRE_ERRORS = (
 )
 """What msgspec raises for input; `wire_error` says it in our words."""
 
+class BlockedDraft(Draft, kw_only=True, gc=False):
+    """A message somebody else has decided against: recorded with the reason, never sent.
+
+    Not part of the wire format: no caller can say this of a Draft.
+    """
+
+    blocked: str
+
+
 _decoder = msgspec.json.Decoder(Draft)
 _list_decoder = msgspec.json.Decoder(list[Draft])
 
@@ -138,6 +147,7 @@ def check_draft(
         labels=draft.labels,
         topic=draft.topic,
         on_conflict=draft.on_conflict,
+        blocked=draft.blocked if type(draft) is BlockedDraft else None,
     )
 
 
