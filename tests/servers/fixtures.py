@@ -90,6 +90,7 @@ def redis(redis_node: RedisServer) -> RedisServer:
     return redis_node
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = []
     for item in items:

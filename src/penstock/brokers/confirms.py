@@ -82,8 +82,26 @@ class Confirms:
         return not self._left
 
 
-class ConfirmChannel(Channel):
-    """aiormq's channel, with batches of confirmed publications of its own."""
+class PlainChannel(Channel):
+    """aiormq's channel, whose content frames are read without a task or a future each."""
+
+    async def _content(self) -> tuple[ContentHeader, bytes]:
+        header = await self._get_frame()
+        if not isinstance(header, ContentHeader):
+            raise InvalidFrameError(header)
+        parts: list[bytes] = []
+        left = header.body_size
+        while left > 0:
+            body = await self._get_frame()
+            if not isinstance(body, ContentBody):
+                raise InvalidFrameError(body)
+            parts.append(body.value)
+            left -= len(body.value)
+        return header, parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class ConfirmChannel(PlainChannel):
+    """A channel with batches of confirmed publications of its own."""
 
     def __init__(self, connection: AbstractConnection, number: int = 1) -> None:
         super().__init__(connection, number)
@@ -134,15 +152,7 @@ class ConfirmChannel(Channel):
 
     async def _on_return_frame(self, frame: commands.Basic.Return) -> None:
         """The message itself comes back too; only whose it is matters."""
-        header = await self._get_frame()
-        if not isinstance(header, ContentHeader):
-            raise InvalidFrameError(header)
-        left = header.body_size
-        while left > 0:
-            body = await self._get_frame()
-            if not isinstance(body, ContentBody):
-                raise InvalidFrameError(body)
-            left -= len(body.value)
+        header, _ = await self._content()
         message_id = header.properties.message_id or ""
         for _, confirms in self._open:
             if confirms.has(message_id):

@@ -6,6 +6,10 @@ import logging
 import re
 from typing import Literal
 
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
 from penstock.brokers.address import Address, LoginOptions, Wrong, parse_address
 
 PORT = 9092
@@ -72,3 +76,20 @@ def client_config(address: Address, options: KafkaOptions, wrong: Wrong) -> Conf
         kind = "sasl_" if user is not None else ""
         config["security.protocol"] = kind + ("ssl" if tls else "plaintext")
     return config
+
+
+def provision(config: Config, topic: str, options: KafkaOptions) -> str | None:
+    """Make the topic unless it is there; the trouble, if any. Blocks."""
+    names = ("bootstrap.servers", "security.", "sasl.", "ssl.", "enable.ssl", "log_level")
+    admin = AdminClient({k: v for k, v in config.items() if k.startswith(names)})
+    try:
+        known = admin.list_topics(topic, timeout=10).topics.get(topic)
+        if known is not None and known.error is None:
+            return None
+        new = NewTopic(topic, options.partitions, options.replication)
+        admin.create_topics([new], operation_timeout=10)[topic].result(15)
+    except KafkaException as exc:
+        error: KafkaError = exc.args[0]
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            return error.str()
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from functools import lru_cache
+from typing import Any
 from zoneinfo import available_timezones
 
 import msgspec
@@ -59,6 +60,7 @@ WIRE_ERRORS = (
 )
 """What msgspec raises for input; `wire_error` says it in our words."""
 
+
 class BlockedDraft(Draft, kw_only=True, gc=False):
     """A message somebody else has decided against: recorded with the reason, never sent.
 
@@ -66,6 +68,12 @@ class BlockedDraft(Draft, kw_only=True, gc=False):
     """
 
     blocked: str
+
+
+def block(draft: Draft, reason: str) -> BlockedDraft:
+    """The same message, not to be sent."""
+    fields: Any = {name: getattr(draft, name) for name in Draft.__struct_fields__}
+    return BlockedDraft(**fields, blocked=reason)
 
 
 _decoder = msgspec.json.Decoder(Draft)

@@ -22,8 +22,6 @@ from typing import Annotated, Literal
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from penstock.brokers.address import Address
 from penstock.brokers.kafka import (
@@ -33,6 +31,7 @@ from penstock.brokers.kafka import (
     is_topic,
     kafka_address,
     log,
+    provision,
 )
 from penstock.model.envelope import Envelope
 from penstock.model.errors import SinkUnavailable
@@ -326,23 +325,6 @@ class KafkaSink:
 
     async def _in_thread(self, call: Callable[[], object]) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-
-
-def provision(config: Config, topic: str, options: KafkaOptions) -> str | None:
-    """Make the topic unless it is there; the trouble, if any. Blocks."""
-    names = ("bootstrap.servers", "security.", "sasl.", "ssl.", "enable.ssl", "log_level")
-    admin = AdminClient({k: v for k, v in config.items() if k.startswith(names)})
-    try:
-        known = admin.list_topics(topic, timeout=10).topics.get(topic)
-        if known is not None and known.error is None:
-            return None
-        new = NewTopic(topic, options.partitions, options.replication)
-        admin.create_topics([new], operation_timeout=10)[topic].result(15)
-    except KafkaException as exc:
-        error: KafkaError = exc.args[0]
-        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            return error.str()
-    return None
 
 
 def producer_config(options: KafkaSinkOptions, timeout: float) -> Config:
