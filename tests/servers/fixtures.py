@@ -90,23 +90,27 @@ def redis(redis_node: RedisServer) -> RedisServer:
     return redis_node
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Here and not later: xdist reads the groups before any other hook sees all items."""
+    used = _fixtures(item)
+    group = next((name for name in GROUPS if name in used), None)
+    if group is not None:
+        item.add_marker(pytest.mark.xdist_group(group))
+    if group is not None or "redis" in used:
+        item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = []
-    for item in items:
-        used = set(getattr(item, "fixturenames", ()))
-        group = next((name for name in GROUPS if name in used), None)
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
-        if group is not None or "redis" in used:
-            item.add_marker(pytest.mark.slow)
-        if "kafka" in used and kafka_jars() is None:
-            _stood_in.append(item.nodeid)
-            if NEEDS_PROCESS in used:
-                left_out.append(item)
-    if left_out:
+    with_kafka = [item for item in items if "kafka" in _fixtures(item)]
+    if with_kafka and kafka_jars() is None:
+        left_out = [item for item in with_kafka if NEEDS_PROCESS in _fixtures(item)]
+        _stood_in.extend(item.nodeid for item in with_kafka if item not in left_out)
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    return set(getattr(item, "fixturenames", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
