@@ -22,7 +22,7 @@ from penstock.testing.sink_suite import (
 )
 from tests.servers.gate import Gate
 from tests.servers.nats import NatsServer
-from tests.servers.process import free_port
+from tests.servers.ports import free_port
 
 WARM = "warm-up"
 

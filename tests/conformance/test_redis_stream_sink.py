@@ -14,7 +14,7 @@ from penstock.ports.sink import Sink, SinkOptions
 from penstock.sinks.redis_streams import open_sink
 from penstock.testing.sink_suite import Arrival, KeyedSinkSuite, RemoteEnd, RemoteSinkSuite, message
 from tests.servers.gate import Gate
-from tests.servers.process import free_port
+from tests.servers.ports import free_port
 from tests.servers.redis import RedisServer
 
 WARM = "warm-up"

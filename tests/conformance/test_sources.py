@@ -16,7 +16,7 @@ from penstock.testing.source_suite import SourceEnd, SourceSuite
 from tests.servers.gate import Gate
 from tests.servers.kafka import KafkaServer
 from tests.servers.nats import NatsServer
-from tests.servers.process import free_port
+from tests.servers.ports import free_port
 from tests.servers.rabbitmq import RabbitServer
 
 HEADERS = {"x-trace": "a b"}

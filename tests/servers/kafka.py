@@ -16,7 +16,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.servers.process import ServerProcess, free_port
+from tests.servers.ports import free_port
+from tests.servers.process import ServerProcess
 
 HEAP = "384m"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"

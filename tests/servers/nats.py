@@ -7,7 +7,8 @@ import socket
 import sys
 from pathlib import Path
 
-from tests.servers.process import ServerProcess, free_port
+from tests.servers.ports import free_port
+from tests.servers.process import ServerProcess
 
 
 class NatsServer(ServerProcess):

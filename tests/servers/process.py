@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -13,13 +12,6 @@ from pathlib import Path
 START_PATIENCE = 90.0
 """Seconds a server may take to answer; a busy machine is slow, not broken."""
 STOP_PATIENCE = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ServerProcess(ABC):

@@ -12,7 +12,8 @@ import socket
 import subprocess
 from pathlib import Path
 
-from tests.servers.process import ServerProcess, free_port
+from tests.servers.ports import free_port
+from tests.servers.process import ServerProcess
 
 HERE = Path("/usr/lib/rabbitmq/bin")
 

@@ -30,6 +30,8 @@ class SinkOptions:
     """Fixed: sent with every message of the route."""
     topics: tuple[str, ...] = ()
     """Patterns of destinations a message may choose by itself."""
+    at: str | None = None
+    """Where in the settings its address stands; unset: routes.<route>.sink."""
     more: Mapping[str, object] = field(default_factory=dict, repr=False)
     """The route's other settings: a sink reads its own from here, and no other layer knows them."""
 
@@ -49,7 +51,7 @@ class SinkOptions:
 
     def wrong(self, reason: str, setting: str = "sink") -> ConfigError:
         """An error that names the setting."""
-        where = f"routes.{self.route}.{setting}"
+        where = f"routes.{self.route}.{setting}" if self.at is None else self.at
         return ConfigError(f"{where}: {reason}", field=where)
 
 

@@ -1,8 +1,8 @@
 """What every source promises, as tests: a new source passes these or is not one.
 
-    class TestKafkaSource(SourceSuite):
-        @pytest.fixture
-        async def end(self) -> AsyncIterator[KafkaSourceEnd]: ...
+class TestKafkaSource(SourceSuite):
+    @pytest.fixture
+    async def end(self) -> AsyncIterator[KafkaSourceEnd]: ...
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ from penstock.model.errors import PenstockError
 Read: TypeAlias = Callable[[bytes, str | None, int], Sequence[Draft | PenstockError]]
 """(the record's bytes, its origin, now) → its messages."""
 
+RECORDS = {"decision-batch": 20, "decision-items": 20}
+"""Records to read at once where one may hold a thousand messages."""
+
 FORMATS: dict[str, Read] = {
     "message": message.read,
     "decision-batch": decision_batch.read,
