@@ -81,7 +81,7 @@ def _arrival(got: aiormq.abc.DeliveredMessage) -> Arrival:
     )
 
 
-class TestRabbitSink(RemoteSinkSuite, KeyedSinkSuite):
+class TestRabbitMQSink(RemoteSinkSuite, KeyedSinkSuite):
     @pytest.fixture
     async def end(self, rabbitmq: RabbitServer) -> AsyncIterator[RabbitEnd]:
         async with Gate(free_port(), int(rabbitmq.address.rpartition(":")[2])) as gate:

@@ -103,7 +103,7 @@ class TestKafkaSource(SourceSuite):
             yield KafkaSourceEnd(kafka_process, gate)
 
 
-class TestRabbitSource(SourceSuite):
+class TestRabbitMQSource(SourceSuite):
     @pytest.fixture
     async def end(self, rabbitmq: RabbitServer) -> AsyncIterator[RabbitSourceEnd]:
         async with Gate(free_port(), int(rabbitmq.address.rpartition(":")[2])) as gate:

@@ -1,14 +1,18 @@
 """Servers as fixtures: each starts once in a test run, when the first test asks for it.
 
-Tests that share a server carry its name as `xdist_group`, so that `--dist loadgroup` runs them
-in one worker process: one server of each kind, and nobody restarts it under another test.
+With `-n 2 --dist loadgroup` all tests of one server run in one worker process, so that there is
+one server of each kind and nobody restarts it under another test. What tells them apart is the
+server's name in the test's own (file, class or function): the controller knows no more of a test.
+(xdist's own marks do not reach it with the pytest we use.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] # it has no types
 
 from tests.servers.kafka import Kafka, KafkaServer, MockKafka, kafka_jars
 from tests.servers.nats import NatsServer
@@ -91,13 +95,30 @@ def redis(redis_node: RedisServer) -> RedisServer:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Here and not later: xdist reads the groups before any other hook sees all items."""
     used = _fixtures(item)
     group = next((name for name in GROUPS if name in used), None)
-    if group is not None:
-        item.add_marker(pytest.mark.xdist_group(group))
+    if group is not None and server_of(item.nodeid) != group:
+        raise pytest.UsageError(f"{item.nodeid} uses {group} and should have it in its name")
     if group is not None or "redis" in used:
         item.add_marker(pytest.mark.slow)
+
+
+def server_of(nodeid: str) -> str | None:
+    """The server whose tests it runs with."""
+    name = nodeid.lower()
+    return next((group for group in GROUPS if group in name), None)
+
+
+class ServerScheduling(LoadScopeScheduling):  # type: ignore[misc] # as above
+    """A server's tests go to one worker, the others one by one to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return server_of(nodeid) or nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    return ServerScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
