@@ -87,6 +87,8 @@ def _sections() -> Iterator[str]:
     yield _section("[worker]", tree.WorkerSettings)
     more = "The route `default` always exists. Other settings of a route are its sink's own."
     yield _section("[routes.NAME]", tree.RouteSettings, more)
+    more = "A broker whose records are messages. Other settings of a source are its driver's own."
+    yield _section("[sources.NAME]", tree.SourceSettings, more)
     yield _section("[limits]", tree.LimitSettings)
     yield _section("[log]", tree.LogSettings)
 
@@ -94,7 +96,7 @@ def _sections() -> Iterator[str]:
 def _section(title: str, part: type[BaseModel], more: str = "") -> str:
     meanings = _meanings(part)
     rows = [
-        f"| `{name}` | {_default(name, field)} | {meanings[name]} |\n"
+        f"| `{field.alias or name}` | {_default(name, field)} | {meanings[name]} |\n"
         for name, field in part.model_fields.items()
         if name in meanings
     ]

@@ -7,3 +7,5 @@ settings.register_profile(
     "penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("penstock")
+
+pytest_plugins = ["tests.servers.fixtures"]

@@ -21,6 +21,7 @@ from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.route import Backoff, Route, is_route_name, parse_backoff
 from penstock.model.times import parse_duration
 from penstock.ports.sink import SinkOptions
+from penstock.ports.source import SourceOptions
 from penstock.settings_origin import Read, read_layers
 
 DEFAULT_FILE = Path("penstock.toml")
@@ -155,6 +156,28 @@ class RouteSettings(_Part):
         )
 
 
+class SourceSettings(_Part):
+    """A source: schedule by publishing. Settings not named here are its driver's own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    from_: str = Field(alias="from")
+    """Where records come from: kafka://…/topic · rabbitmq://…/queue · nats://…/subject."""
+    format: Literal["message", "decision-batch", "decision-items", "schedule-event", "sms"] = (
+        "message"
+    )
+    """What a record says: message is the JSON of POST /v1/messages."""
+    route: str = DEFAULT_ROUTE
+    """Where its messages go, unless they say so themselves."""
+    dead_letter: str | None = None
+    """A sink's address for records that cannot be read; unset: they are only logged."""
+    batch: int | None = Field(default=None, ge=1, le=10_000)
+    """Records read at once at most; unset: what suits the format."""
+
+    def as_source_options(self, name: str) -> SourceOptions:
+        return SourceOptions(source=name, more=self.model_extra or {})
+
+
 class LimitSettings(_Part):
     max_payload: int = Field(default=MAX_PAYLOAD, ge=1, le=64 * 1024 * 1024)
     """Bytes of one payload at most."""
@@ -185,6 +208,7 @@ class Settings(_Part):
     api: ApiSettings = ApiSettings()
     worker: WorkerSettings = WorkerSettings()
     routes: dict[str, RouteSettings] = Field(default_factory=dict)
+    sources: dict[str, SourceSettings] = Field(default_factory=dict)
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
 
@@ -226,6 +250,8 @@ def _build(read: Read) -> Settings:
     if settings is not None:
         for name, route in settings.routes.items():
             problems += _route_problems(name, route, read)
+        for name, source in settings.sources.items():
+            problems += _source_problems(name, source, settings, read)
     if settings is None or problems:
         raise ConfigError("bad settings:\n  " + "\n  ".join(problems))
     return settings
@@ -241,6 +267,19 @@ def _route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
         if close:
             path = ("routes", name, extra)
             problems.append(_problem(path, f"no such setting{_did_you_mean(path)}", read))
+    return problems
+
+
+def _source_problems(
+    name: str, source: SourceSettings, settings: Settings, read: Read
+) -> list[str]:
+    problems = []
+    if not is_route_name(name):
+        problems.append(f"sources.{name}: a source's name is letters, digits, _ . and -")
+    if source.route not in settings.all_routes():
+        known = ", ".join(sorted(settings.all_routes()))
+        path = ("sources", name, "route")
+        problems.append(_problem(path, f"no route {source.route!r}; known: {known}", read))
     return problems
 
 
@@ -276,6 +315,8 @@ def section(path: tuple[str, ...]) -> type[BaseModel] | None:
         return Settings
     if path[0] == "routes":
         return RouteSettings if len(path) == 2 else None
+    if path[0] == "sources":
+        return SourceSettings if len(path) == 2 else None
     if path[:2] == ("api", "tokens"):
         return TokenSettings
     field = Settings.model_fields.get(path[0])

@@ -14,15 +14,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.flow.control import Control
+from penstock.flow.formats import FORMATS, RECORDS
+from penstock.flow.ingest import BATCH, Ingest
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
 from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.model.route import Route
-from penstock.ports.sink import Sink
+from penstock.ports.sink import Sink, SinkOptions
+from penstock.ports.source import Source
 from penstock.ports.store import MessageStore
-from penstock.settings import RouteSettings, Settings, redact
+from penstock.settings import RouteSettings, Settings, SourceSettings, redact
 from penstock.version import __version__
 
 STORES = {
@@ -43,6 +46,21 @@ SINKS = {
     "http": ("penstock.sinks.webhook", None),
     "https": ("penstock.sinks.webhook", None),
     "python": ("penstock.sinks.python", None),
+    "kafka": ("penstock.sinks.kafka", "kafka"),
+    "rabbitmq": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "amqp": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "amqps": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "nats": ("penstock.sinks.nats", "nats"),
+    "redis": ("penstock.sinks.redis_streams", "redis"),
+    "rediss": ("penstock.sinks.redis_streams", "redis"),
+}
+SOURCES = {
+    # scheme: (module with `async def open_source(url, options: SourceOptions) -> Source`, extra)
+    "kafka": ("penstock.sources.kafka", "kafka"),
+    "rabbitmq": ("penstock.sources.rabbitmq", "rabbitmq"),
+    "amqp": ("penstock.sources.rabbitmq", "rabbitmq"),
+    "amqps": ("penstock.sources.rabbitmq", "rabbitmq"),
+    "nats": ("penstock.sources.nats", "nats"),
 }
 
 
@@ -97,6 +115,12 @@ async def driver_problems(settings: Settings) -> list[str]:
             problems.append(exc.message)
         else:
             await sink.close()
+    for name, source in settings.sources.items():
+        try:
+            async with _source_parts(name, source):
+                pass
+        except ConfigError as exc:
+            problems.append(exc.message)
     return problems
 
 
@@ -157,6 +181,55 @@ async def open_worker(
             lease=worker.lease,
             shutdown=worker.shutdown,
         )
+
+
+@asynccontextmanager
+async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest]]:
+    """What takes messages from brokers into the store; closed in the end."""
+    async with AsyncExitStack() as stack:
+        ingests = []
+        for name, options in parts.settings.sources.items():
+            opened = await stack.enter_async_context(_source_parts(name, options))
+            source, dead_letter = opened
+            ingests.append(
+                Ingest(
+                    name,
+                    source,
+                    FORMATS[options.format],
+                    parts.intake,
+                    parts.store.clock,
+                    parts.observer,
+                    route=options.route,
+                    dead_letter=dead_letter,
+                    batch=options.batch or RECORDS.get(options.format, BATCH),
+                )
+            )
+        yield ingests
+
+
+@asynccontextmanager
+async def _source_parts(
+    name: str, options: SourceSettings
+) -> AsyncIterator[tuple[Source, Sink | None]]:
+    """The source and its dead letter, whose timeouts and the like are a route's defaults."""
+    async with AsyncExitStack() as stack:
+        driver = _driver(SOURCES, options.from_, f"sources.{name}.from")
+        source: Source = await driver.open_source(options.from_, options.as_source_options(name))
+        stack.push_async_callback(source.close)
+        dead_letter: Sink | None = None
+        if options.dead_letter is not None:
+            dead_letter = await _dead_letter(options.dead_letter, f"sources.{name}.dead_letter")
+            stack.push_async_callback(dead_letter.close)
+        yield source, dead_letter
+
+
+async def _dead_letter(url: str, where: str) -> Sink:
+    driver = _driver(SINKS, url, where)
+    _, extra = SINKS[urlsplit(url).scheme]
+    # A broker's is made when it is not there: a record without any place to go would be lost.
+    more = {"create_topic": True} if extra is not None else {}
+    sink: Sink = await driver.open_sink(url, SinkOptions(at=where, more=more))
+    return sink
 
 
 def _driver(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:

@@ -35,7 +35,10 @@ async def test_the_payload_is_written_when_asked(
     ("url", "said"),
     [
         ("log://somewhere", "routes.r.sink: log:// takes no address"),
-        ("log://?paylod=true", "routes.r.paylod: no such setting of a route; its sink takes: pay"),
+        (
+            "log://?paylod=true",
+            "routes.r.paylod: no such setting of a route; its driver takes: pay",
+        ),
         ("log://?payload=perhaps", "routes.r.payload: expected `bool`, got `str`"),
     ],
 )

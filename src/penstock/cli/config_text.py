@@ -25,7 +25,7 @@ def rows(settings: Settings, read: Read) -> list[tuple[str, object, str]]:
 
 def leaves(part: BaseModel, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
     for name, field in type(part).model_fields.items():
-        yield from _leaf((*at, name), getattr(part, name), field)
+        yield from _leaf((*at, field.alias or name), getattr(part, name), field)
     for name, value in (part.model_extra or {}).items():
         yield (*at, name), plain(name, value)
 

@@ -20,7 +20,7 @@ from penstock.ports.store import MessageStore
 from penstock.settings import Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
-from penstock.wiring import Parts, open_parts, open_store, open_worker
+from penstock.wiring import Parts, open_parts, open_sources, open_store, open_worker
 
 if TYPE_CHECKING:
     from penstock.api.http.server import HttpServer
@@ -73,11 +73,13 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
         stack.push_async_callback(store.close)
         parts = await stack.enter_async_context(open_parts(settings, store=store))
         worker = await stack.enter_async_context(open_worker(parts)) if roles.worker else None
+        ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
         server = _bound_server(parts, worker, roles) if roles.api else None
         async with asyncio.TaskGroup() as group:
             helpers: list[asyncio.Task[None]] = []
             if worker is not None:
                 group.create_task(worker.run())
+                helpers += [group.create_task(ingest.run()) for ingest in ingests]
                 rates = Rates(parts.observer, parts.store.clock)
                 helpers.append(group.create_task(rates.run()))
             if server is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from functools import lru_cache
+from typing import Any
 from zoneinfo import available_timezones
 
 import msgspec
@@ -58,6 +59,22 @@ WIRE_ERRORS = (
     UnicodeDecodeError,
 )
 """What msgspec raises for input; `wire_error` says it in our words."""
+
+
+class BlockedDraft(Draft, kw_only=True, gc=False):
+    """A message somebody else has decided against: recorded with the reason, never sent.
+
+    Not part of the wire format: no caller can say this of a Draft.
+    """
+
+    blocked: str
+
+
+def block(draft: Draft, reason: str) -> BlockedDraft:
+    """The same message, not to be sent."""
+    fields: Any = {name: getattr(draft, name) for name in Draft.__struct_fields__}
+    return BlockedDraft(**fields, blocked=reason)
+
 
 _decoder = msgspec.json.Decoder(Draft)
 _list_decoder = msgspec.json.Decoder(list[Draft])
@@ -138,6 +155,7 @@ def check_draft(
         labels=draft.labels,
         topic=draft.topic,
         on_conflict=draft.on_conflict,
+        blocked=draft.blocked if type(draft) is BlockedDraft else None,
     )
 
 

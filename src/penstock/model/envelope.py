@@ -20,6 +20,8 @@ CONTENT_TYPE = "content-type"
 ID = "penstock-id"
 ATTEMPT = "penstock-attempt"
 DUE = "penstock-due"
+KEY = "penstock-key"
+"""Where the wire has no place for a key of its own."""
 
 
 class Envelope:

@@ -14,6 +14,7 @@ PenstockError
 ├── Overloaded            429  too much at once; try again
 ├── StoreUnavailable      503  the store is away; nothing was accepted
 ├── SinkUnavailable       503  the other side of a route cannot be reached
+├── SourceUnavailable     503  the broker messages come from cannot be reached
 ├── StoreCorrupt          500  the store answered nonsense
 ├── Unreachable           (client) no server answered at its address
 ├── ServerFault           (client) a server answered what it should not
@@ -147,6 +148,12 @@ class SinkUnavailable(PenstockError):
     """Where a route's messages go cannot be reached; they wait in the store."""
 
     code = "sink_unavailable"
+
+
+class SourceUnavailable(PenstockError):
+    """Where messages come from cannot be reached; they wait there."""
+
+    code = "source_unavailable"
 
 
 class StoreCorrupt(PenstockError):

@@ -49,6 +49,8 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: Labels | None = None
     topic: str | None = None
     on_conflict: OnConflict = OnConflict.KEEP
+    blocked: str | None = None
+    """Why it must not go out, when somebody decided that before it came: kept as BLOCKED."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):

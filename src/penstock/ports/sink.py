@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
-from urllib.parse import parse_qsl
-
-import msgspec
+from typing import Protocol
 
 from penstock.model.envelope import Envelope
 from penstock.model.errors import ConfigError, InvalidMessage
 from penstock.model.message import Message
 from penstock.model.outcome import SendOutcome
-
-Own = TypeVar("Own", bound=msgspec.Struct)
+from penstock.ports.options import Own, read_own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,24 +30,18 @@ class SinkOptions:
     """Fixed: sent with every message of the route."""
     topics: tuple[str, ...] = ()
     """Patterns of destinations a message may choose by itself."""
+    at: str | None = None
+    """Where in the settings its address stands; unset: routes.<route>.sink."""
     more: Mapping[str, object] = field(default_factory=dict, repr=False)
     """The route's other settings: a sink reads its own from here, and no other layer knows them."""
 
     def read(self, own: type[Own], query: str = "") -> Own:
-        """A sink's own settings, from the route's table and its URL's query (which wins).
+        """A sink's own settings, from the route's table and its URL's query (which wins)."""
 
-        A name that `own` does not have is a ConfigError: nothing is silently ignored.
-        """
-        given = {**self.more, **dict(parse_qsl(query, keep_blank_values=True))}
-        for name in given:
-            if name not in own.__struct_fields__:
-                known = ", ".join(own.__struct_fields__) or "none of its own"
-                raise self.wrong(f"no such setting of a route; its sink takes: {known}", name)
-        try:
-            return msgspec.convert(given, own, strict=False)
-        except msgspec.ValidationError as exc:
-            reason, _, path = str(exc).partition(" - at `$.")
-            raise self.wrong(reason[:1].lower() + reason[1:], path.rstrip("`") or "sink") from exc
+        def wrong(reason: str, name: str) -> ConfigError:
+            return self.wrong(reason, name or "sink")
+
+        return read_own(own, self.more, query, whose="route", wrong=wrong)
 
     def envelope(self) -> Envelope:
         try:
@@ -61,7 +51,7 @@ class SinkOptions:
 
     def wrong(self, reason: str, setting: str = "sink") -> ConfigError:
         """An error that names the setting."""
-        where = f"routes.{self.route}.{setting}"
+        where = f"routes.{self.route}.{setting}" if self.at is None else self.at
         return ConfigError(f"{where}: {reason}", field=where)
 
 

@@ -39,6 +39,8 @@ class MessageStore(Protocol):
 
         A known id (also earlier in the same batch) is a duplicate: `on_conflict` decides, and
         only while the first is still scheduled. The receipt shows the message then held.
+        One that comes `blocked` is settled as it is put: BLOCKED, with that reason as its error,
+        and nobody ever claims it.
         """
         ...
 

@@ -69,8 +69,10 @@ class StoreModel:
     def _put_one(self, new: NewMessage) -> Receipt:
         held = self.messages.get(new.id)
         if held is None:
-            self.messages[new.id] = _held(new)
-            return Receipt(new.id, State.SCHEDULED, new.due)
+            self.messages[new.id] = held = _held(new)
+            if new.blocked is not None:
+                held.state = State.BLOCKED
+            return Receipt(new.id, held.state, new.due)
         wins = new.on_conflict is OnConflict.REPLACE or (
             new.on_conflict is OnConflict.EARLIEST and new.due < held.due
         )

@@ -16,6 +16,13 @@ _SCHEDULED = NUMBERS[State.SCHEDULED]
 
 def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
     """One receipt each; the whole batch is one executemany unless ids were known."""
+    receipts = _keep(session, messages, now)
+    if any(message.blocked is not None for message in messages):
+        _block(session, messages, receipts, now)
+    return receipts
+
+
+def _keep(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
     kept = session.connection.executemany(statements.PUT, put_rows(messages, now)).rowcount
     if kept == len(messages):
         _wake(session, messages)
@@ -30,6 +37,21 @@ def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Rece
         else:
             receipts.append(_meet(session, message, now))
     return receipts
+
+
+def _block(
+    session: Session, messages: Sequence[NewMessage], receipts: list[Receipt], now: int
+) -> None:
+    """Settle those that came blocked, in the transaction that brought them: no claim sees them."""
+    blocked = []
+    for place, message in enumerate(messages):
+        if message.blocked is None or receipts[place].duplicate:
+            continue
+        (seq, _, due) = session.execute(statements.HELD, (message.id,)).fetchone()
+        session.execute(statements.BLOCK, (now, message.blocked, seq))
+        receipts[place] = Receipt(message.id, State.BLOCKED, due)
+        blocked.append(seq)
+    session.retire(blocked, now)
 
 
 def _wake(session: Session, messages: Sequence[NewMessage]) -> None:

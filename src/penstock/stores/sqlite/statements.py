@@ -28,6 +28,7 @@ SET route = ?, key = ?, payload = ?, content_type = ?, headers = ?, labels = ?, 
     expires = ?, priority = ?, version = version + 1
 WHERE seq = ?
 """
+BLOCK: Final = "UPDATE messages SET state = 4, settled = ?, last_error = ? WHERE seq = ?"
 
 # --- claim, extend, reap
 

@@ -37,6 +37,21 @@ class IntakeCases(StoreCases):
             (m.id, State.SCHEDULED, m.due, False) for m in messages
         ]
 
+    async def test_a_message_that_comes_blocked_is_kept_with_its_reason_and_never_claimed(
+        self, store: MessageStore
+    ) -> None:
+        now = store.clock.now()
+        blocked, other = new(due=now, blocked="decided elsewhere"), new(due=now)
+        receipts = await store.put([blocked, other], now)
+        assert [r.state for r in receipts] == [State.BLOCKED, State.SCHEDULED]
+        again = (await store.put([blocked], now))[0]
+        assert (again.state, again.duplicate) == (State.BLOCKED, True)
+        assert [m.id for m in (await claim(store)).messages] == [other.id]
+        message = await held(store, blocked.id)
+        assert (message.state, message.last_error) == (State.BLOCKED, "decided elsewhere")
+        assert message.settled is not None
+        assert (await words(store, blocked.id))[-1] == "blocked"
+
     async def test_an_empty_put_answers_nothing(self, store: MessageStore) -> None:
         assert await store.put([], store.clock.now()) == []
 
@@ -71,7 +86,7 @@ class IntakeCases(StoreCases):
         await put(store, message)
         found = await held(store, message.id)
         for field in message.__struct_fields__:
-            if field != "on_conflict":
+            if field not in {"on_conflict", "blocked"}:  # what becomes of it, not what it is
                 assert getattr(found, field) == getattr(message, field), field
         assert (found.state, found.version, found.attempt) == (State.SCHEDULED, 1, 0)
         assert found.created == now

@@ -1,0 +1,112 @@
+"""scheme://user:password@host:port,host:port/path → parts, none of which shows a secret."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from penstock.model.answers import Scrubber
+from penstock.model.errors import ConfigError
+
+Wrong = Callable[..., ConfigError]
+"""Makes the error that names the setting: wrong(reason, setting)."""
+
+
+class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Who we are and whom we trust; a URL's own user and password win."""
+
+    username: str | None = None
+    password: str | None = None
+    tls: bool = False
+    """Speak TLS (a scheme that says so needs no more)."""
+    tls_ca: str | None = None
+    """File of certificates to trust; unset: the system's."""
+    tls_cert: str | None = None
+    """File of our own certificate, where the other side wants one."""
+    tls_key: str | None = None
+    """File of its key."""
+    tls_verify: bool = True
+    """False: believe any certificate. For tests."""
+
+    def __repr__(self) -> str:
+        return type(self).__name__  # never the password
+
+    def context(self, wrong: Wrong) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.tls_ca)
+            if self.tls_cert is not None:
+                context.load_cert_chain(self.tls_cert, self.tls_key)
+        except OSError as exc:  # ssl.SSLError is one
+            raise wrong(f"cannot be read: {exc}", "tls_ca, tls_cert or tls_key") from exc
+        if not self.tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A broker's address, taken apart."""
+
+    scheme: str
+    hosts: tuple[tuple[str, int], ...]
+    path: tuple[str, ...]
+    """Segments, unquoted."""
+    query: str = field(repr=False)
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+
+    @property
+    def servers(self) -> list[str]:
+        return [
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts
+        ]
+
+    @property
+    def shown(self) -> str:
+        """The address without user, password and query."""
+        return f"{self.scheme}://{','.join(self.servers)}/{'/'.join(self.path)}"
+
+    def login(self, options: LoginOptions) -> tuple[str | None, str | None]:
+        if self.username is None and self.password is None:
+            return options.username, options.password
+        return self.username, self.password
+
+    def scrubber(self, options: LoginOptions) -> Scrubber:
+        given = (self.password, options.password)
+        return Scrubber(word for word in given if word is not None)
+
+
+def parse_address(url: str, port: int, wrong: Wrong) -> Address:
+    """ConfigError when it is not an address; its text never repeats the URL's secrets."""
+    parts = urlsplit(url)
+    login, _, netloc = parts.netloc.rpartition("@")
+    user, colon, password = login.partition(":")
+    hosts = tuple(_host(text, port, wrong) for text in netloc.split(","))
+    if any(character.isspace() for character in url) or not all(host for host, _ in hosts):
+        raise wrong(f"must be {parts.scheme}://host:port/…")
+    return Address(
+        scheme=parts.scheme,
+        hosts=hosts,
+        path=tuple(unquote(segment) for segment in parts.path.split("/") if segment),
+        query=parts.query,
+        username=unquote(user) if user else None,
+        password=unquote(password) if colon else None,
+    )
+
+
+def _host(text: str, default: int, wrong: Wrong) -> tuple[str, int]:
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        port = rest.removeprefix(":")
+    else:
+        host, _, port = text.partition(":")
+    if not port:
+        return host, default
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise wrong(f"{port[:20]!r} is not a port")
+    return host, int(port)

@@ -1,0 +1,95 @@
+"""kafka://user:password@host:port,host:port/topic → what librdkafka wants to know."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Literal
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from penstock.brokers.address import Address, LoginOptions, Wrong, parse_address
+
+PORT = 9092
+Config = dict[str, str | int | float | bool]
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+log = logging.getLogger("penstock.kafka")
+
+
+class KafkaOptions(LoginOptions, frozen=True, kw_only=True):
+    """What a Kafka sink and a Kafka source share."""
+
+    sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    """How a user and password are proven, where they are given."""
+    create_topic: bool = False
+    """Make the topic when it is not there."""
+    partitions: int = -1
+    """Of a topic made here; -1: the cluster's default."""
+    replication: int = -1
+    """Of a topic made here; -1: the cluster's default."""
+
+
+def is_topic(name: str) -> bool:
+    return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
+
+
+def kafka_address(url: str, wrong: Wrong) -> tuple[Address, str]:
+    """The address and the topic."""
+    address = parse_address(url, PORT, wrong)
+    if len(address.path) != 1 or not is_topic(address.path[0]):
+        raise wrong("must be kafka://host:port[,host:port]/topic")
+    return address, address.path[0]
+
+
+def client_config(address: Address, options: KafkaOptions, wrong: Wrong) -> Config:
+    """The part of the configuration that every client has."""
+    user, password = address.login(options)
+    tls = options.tls or options.tls_ca is not None or options.tls_cert is not None
+    config: Config = {
+        "bootstrap.servers": ",".join(address.servers),
+        "client.id": "penstock",
+        "socket.keepalive.enable": True,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1000,
+        "log_level": 2,  # lost connections come to us as errors of what we asked for
+        "log.connection.close": False,
+    }
+    if tls:
+        options.context(wrong)  # files that cannot be read are an error now, and named
+        files = {
+            "ssl.ca.location": options.tls_ca,
+            "ssl.certificate.location": options.tls_cert,
+            "ssl.key.location": options.tls_key,
+        }
+        config |= {name: path for name, path in files.items() if path is not None}
+        config["enable.ssl.certificate.verification"] = options.tls_verify
+    if user is not None:
+        config |= {
+            "sasl.mechanism": options.sasl,
+            "sasl.username": user,
+            "sasl.password": password or "",
+        }
+    if tls or user is not None:
+        kind = "sasl_" if user is not None else ""
+        config["security.protocol"] = kind + ("ssl" if tls else "plaintext")
+    return config
+
+
+def provision(config: Config, topic: str, options: KafkaOptions) -> str | None:
+    """Make the topic unless it is there; the trouble, if any. Blocks."""
+    names = ("bootstrap.servers", "security.", "sasl.", "ssl.", "enable.ssl", "log_level")
+    admin = AdminClient({k: v for k, v in config.items() if k.startswith(names)})
+    try:
+        known = admin.list_topics(topic, timeout=10).topics.get(topic)
+        if known is not None and known.error is None:
+            return None
+        new = NewTopic(topic, options.partitions, options.replication)
+        admin.create_topics([new], operation_timeout=10)[topic].result(15)
+    except KafkaException as exc:
+        error: KafkaError = exc.args[0]
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            return error.str()
+    return None

@@ -1,0 +1,129 @@
+"""nats://user:password@host:port,host:port/subject → a connection, by nats-py.
+
+A connection that broke is not mended but replaced: nats-py would otherwise keep what was
+published meanwhile and send it later, when its message has long been given up and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Awaitable
+
+import nats
+import nats.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import StreamConfig
+from nats.js.errors import APIError, NotFoundError
+
+from penstock.brokers.address import Address, LoginOptions, Wrong, parse_address
+
+PORT = 4222
+PING = 10
+CLOSING = 2.0
+WATCH = 0.05
+"""Seconds between looks whether the connection still is one."""
+TROUBLE = (nats.errors.Error, APIError, OSError, ValueError)
+"""What nats-py raises when the other side is not there or not in order."""
+_SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class NatsOptions(LoginOptions, frozen=True, kw_only=True):
+    """What a NATS sink and a NATS source share."""
+
+    creds: str | None = None
+    """File of credentials (JWT and seed)."""
+    create_topic: bool = False
+    """Make a stream for the subject when none takes it."""
+    stream: str | None = None
+    """The name of a stream made here; unset: the subject with _ for its dots."""
+
+
+def is_subject(text: str) -> bool:
+    """One subject, without wildcards."""
+    return len(text) <= 1000 and _SUBJECT.fullmatch(text) is not None
+
+
+def nats_address(url: str, wrong: Wrong) -> tuple[Address, str]:
+    """The address and the subject."""
+    address = parse_address(url, PORT, wrong)
+    if len(address.path) != 1 or not is_subject(address.path[0]):
+        raise wrong("must be nats://host:port[,host:port]/subject")
+    return address, address.path[0]
+
+
+def name_of(text: str) -> str:
+    """A stream's or consumer's name for it: those have no dots."""
+    return _NOT_A_NAME.sub("_", text)
+
+
+async def connect(address: Address, options: NatsOptions, wrong: Wrong) -> Client:
+    """To the first host that answers; the last one's error when none does."""
+    user, password = address.login(options)
+    last: Exception | None = None
+
+    async def trouble(exc: Exception) -> None:
+        """nats-py would log it; what it means for us we say ourselves."""
+        heard.append(exc)
+
+    heard: deque[Exception] = deque(maxlen=1)
+    for server in address.servers:
+        try:
+            return await nats.connect(
+                f"nats://{server}",
+                name="penstock",
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=5,
+                ping_interval=PING,
+                flush_timeout=1.0,  # or closing a broken connection may wait for itself
+                error_cb=trouble,
+                tls=options.context(wrong) if options.tls or options.tls_ca else None,
+                user=user if password is not None else None,
+                password=password,
+                token=user if password is None else None,
+                user_credentials=options.creds,
+            )
+        except TROUBLE as exc:  # a TimeoutError is an OSError
+            last = heard[-1] if heard else exc  # the cause, not just "no servers"
+    raise last if last is not None else OSError("no host to connect to")
+
+
+async def make_stream(js: JetStreamContext, subject: str, options: NatsOptions) -> None:
+    """A stream that takes the subject, unless there is one."""
+    try:
+        await js.find_stream_name_by_subject(subject)
+    except NotFoundError:
+        name = options.stream or name_of(subject)
+        await js.add_stream(StreamConfig(name=name, subjects=[subject]))
+
+
+async def while_connected(client: Client, awaited: Awaitable[object]) -> bool:
+    """Await it; False as soon as the connection is lost, which nats-py may tell late or never."""
+    task = asyncio.ensure_future(awaited)
+    try:
+        while not (await asyncio.wait({task}, timeout=WATCH))[0]:
+            if not client.is_connected:
+                return False
+    finally:
+        if not task.done():
+            task.cancel()
+    task.result()
+    return True
+
+
+async def hang_up(client: Client) -> None:
+    """Close, but never wait long for a side that may be gone."""
+    try:
+        async with asyncio.timeout(CLOSING):
+            await client.close()
+    except (*TROUBLE, TimeoutError):
+        return  # it is closed either way
+
+
+def trouble_text(exc: BaseException) -> str:
+    return str(exc) or type(exc).__name__

@@ -1,0 +1,102 @@
+"""rabbitmq://user:password@host:port/[vhost/]queue → a connection, by aiormq.
+
+Measured with confirms on one machine: aiormq's own publish is about a third faster than aio-pika
+on top of it; batches written at once (`ConfirmChannel`) are two to three times faster still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from urllib.parse import quote
+
+import aiormq
+from aiormq.abc import AbstractChannel, AbstractConnection, ArgumentsType
+from aiormq.exceptions import AMQPError, ChannelNotFoundEntity
+from yarl import URL
+
+from penstock.brokers.address import Address, LoginOptions, Wrong, parse_address
+
+PORT, TLS_PORT = 5672, 5671
+HEARTBEAT = 20
+CLOSING = 2.0
+"""Seconds to say goodbye."""
+TROUBLE = (AMQPError, OSError, RuntimeError, asyncio.InvalidStateError, EOFError)
+"""What aiormq raises when the other side is not there or not in order."""
+
+# It logs a traceback for every lost connection; what that means for us we say ourselves.
+logging.getLogger("aiormq").setLevel(logging.CRITICAL)
+
+
+class RabbitOptions(LoginOptions, frozen=True, kw_only=True):
+    """What a RabbitMQ sink and a RabbitMQ source share."""
+
+    create_topic: bool = False
+    """Declare the queue (durable) when it is not there."""
+    quorum: bool = False
+    """A queue declared here is a quorum queue."""
+
+
+def rabbit_address(url: str, wrong: Wrong) -> tuple[Address, str, str]:
+    """The address, the virtual host and the queue: …/queue or …/vhost/queue."""
+    secure = url.startswith("amqps:")
+    address = parse_address(url, TLS_PORT if secure else PORT, wrong)
+    if not 1 <= len(address.path) <= 2 or len(address.path[-1].encode()) > 255:
+        raise wrong(f"must be {address.scheme}://host:port/queue or …/vhost/queue")
+    vhost = address.path[0] if len(address.path) == 2 else "/"
+    return address, vhost, address.path[-1]
+
+
+async def connect(
+    address: Address, vhost: str, options: RabbitOptions, wrong: Wrong
+) -> AbstractConnection:
+    """To the first host that answers; the last one's error when none does."""
+    tls = address.scheme == "amqps" or options.tls
+    user, password = address.login(options)
+    context = options.context(wrong) if tls else None
+    last: Exception | None = None
+    for host, port in address.hosts:
+        url = URL.build(
+            scheme="amqps" if tls else "amqp",
+            user=quote(user or "guest", safe=""),
+            password=quote(password or "guest", safe=""),
+            host=host,
+            port=port,
+            path=f"/{quote(vhost, safe='')}" if vhost != "/" else "/",
+            query_string=f"heartbeat={HEARTBEAT}&name=penstock",
+            encoded=True,
+        )
+        try:
+            return await aiormq.connect(url, context=context)
+        except TROUBLE as exc:
+            last = exc
+    raise last if last is not None else OSError("no host to connect to")
+
+
+async def declare(connection: AbstractConnection, queue: str, options: RabbitOptions) -> None:
+    """Make the queue unless it is there, whatever its arguments are then."""
+    asking = await connection.channel(publisher_confirms=False)
+    try:
+        await asking.queue_declare(queue, passive=True)
+    except ChannelNotFoundEntity:
+        making = await connection.channel(publisher_confirms=False)
+        kind: ArgumentsType = {"x-queue-type": "quorum"} if options.quorum else {}
+        await making.queue_declare(queue, durable=True, arguments=kind)
+        await making.close()
+    else:
+        await asking.close()
+
+
+async def hang_up(connection: AbstractConnection | AbstractChannel) -> None:
+    """Close, but never wait long for a side that may be gone."""
+    try:
+        async with asyncio.timeout(CLOSING):
+            await connection.close(ConnectionError("closed by us"))
+    except (*TROUBLE, TimeoutError):
+        return  # it is closed either way
+
+
+def trouble_text(exc: BaseException) -> str:
+    """aiormq's errors often have an empty text or a frame for one."""
+    said = str(exc) or type(exc).__name__
+    return said.splitlines()[0]

@@ -1,0 +1,28 @@
+"""What a source's records may look like: one small pure function a format.
+
+A format reads a record's bytes into drafts. What is wrong with the record as a whole is raised,
+what is wrong with one of its messages stands in that one's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from penstock.flow.formats import decision_batch, message, schedule_event, sms
+from penstock.model.draft import Draft
+from penstock.model.errors import PenstockError
+
+Read: TypeAlias = Callable[[bytes, str | None, int], Sequence[Draft | PenstockError]]
+"""(the record's bytes, its origin, now) → its messages."""
+
+RECORDS = {"decision-batch": 20, "decision-items": 20}
+"""Records to read at once where one may hold a thousand messages."""
+
+FORMATS: dict[str, Read] = {
+    "message": message.read,
+    "decision-batch": decision_batch.read,
+    "decision-items": decision_batch.read_items,
+    "schedule-event": schedule_event.read,
+    "sms": sms.read,
+}

@@ -1,0 +1,291 @@
+"""nats://user:password@host:port/subject — JetStream, many in flight, each acknowledged.
+
+| what happens                                          | outcome                              |
+|-------------------------------------------------------|--------------------------------------|
+| the stream's PubAck, "duplicate" included             | delivered                            |
+| larger than the server or the stream takes            | dead                                 |
+| a subject no message can be published to              | dead                                 |
+| no stream takes the subject, a stream that is full …  | retry                                |
+| no PubAck in time, no connection                      | retry; the circuit breaker counts it |
+
+`Nats-Msg-Id` is the message's id, so a repeat inside the stream's duplicate window is kept once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import Header
+
+from penstock.brokers.address import Address, Wrong
+from penstock.brokers.nats import (
+    TROUBLE,
+    NatsOptions,
+    connect,
+    hang_up,
+    is_subject,
+    make_stream,
+    nats_address,
+    trouble_text,
+    while_connected,
+)
+from penstock.model.envelope import KEY, Envelope
+from penstock.model.errors import SinkUnavailable
+from penstock.model.message import Message
+from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
+from penstock.model.topics import Topics
+from penstock.ports.sink import Sink, SinkOptions
+
+MAX_BATCH = 500
+CONCURRENCY = 4_000
+UNLIMITED = -1
+_HEADER_ROOM = 320 * 1024
+"""Bytes all headers of a message stay below (64 of 128 + 4096 characters)."""
+_TOO_LARGE = frozenset({10054, 10097})
+"""JetStream's error codes: message, or headers, larger than the stream allows."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class PubAck(msgspec.Struct, frozen=True):
+    """JetStream's answer to a publication; what it holds beside an error says all is well."""
+
+    stream: str | None = None
+    error: Refusal | None = None
+
+
+_ack = msgspec.json.Decoder(PubAck)
+
+
+class Batch:
+    """The answers to one send, counted; one future for all of them."""
+
+    __slots__ = ("_left", "done", "outcomes")
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self.outcomes: list[SendOutcome] = [DELIVERED] * size
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def answered(self, index: int, outcome: SendOutcome) -> None:
+        self.outcomes[index] = outcome
+        self._left -= 1
+        if not self._left and not self.done.done():
+            self.done.set_result(None)
+
+
+class Line:
+    """One connection and the batches whose answers it waits for."""
+
+    def __init__(self, client: Client, inbox: str) -> None:
+        self.client = client
+        self._inbox = inbox
+        self._sent = 0
+        self._open: dict[str, Batch] = {}
+
+    @classmethod
+    async def open_on(cls, client: Client) -> Line:
+        line = cls(client, client.new_inbox())
+        await client.subscribe(
+            f"{line._inbox}.*.*",
+            cb=line._hear,
+            pending_msgs_limit=UNLIMITED,
+            pending_bytes_limit=UNLIMITED,
+        )
+        return line
+
+    async def send(
+        self, batch: Sequence[tuple[str, bytes, dict[str, str]]]
+    ) -> list[SendOutcome] | None:
+        """When each has an answer; None: the connection is lost."""
+        self._sent += 1
+        number = str(self._sent)
+        answers = self._open[number] = Batch(len(batch))
+        publish = self.client.publish
+        try:
+            for index, (subject, payload, headers) in enumerate(batch):
+                await publish(subject, payload, f"{self._inbox}.{number}.{index}", headers)
+            answered = await while_connected(self.client, answers.done)
+        finally:
+            del self._open[number]
+        return answers.outcomes if answered else None
+
+    async def _hear(self, msg: Msg) -> None:
+        number, _, index = msg.subject[len(self._inbox) + 1 :].partition(".")
+        batch = self._open.get(number)
+        if batch is not None:  # a send broken off has nobody to tell
+            batch.answered(int(index), meaning(msg))
+
+
+def meaning(msg: Msg) -> SendOutcome:
+    """What JetStream says of one publication."""
+    if msg.headers and msg.headers.get(Header.STATUS) == "503":
+        return Retry("no stream takes the subject")
+    try:
+        ack = _ack.decode(msg.data)
+    except msgspec.DecodeError:
+        return Retry("the answer is not a PubAck")
+    if ack.error is None:
+        return DELIVERED if ack.stream is not None else Retry("the answer is not a PubAck")
+    text = f"{ack.error.description} ({ack.error.err_code})"
+    return Dead(text) if ack.error.err_code in _TOO_LARGE else Retry(text)
+
+
+class NatsSink:
+    max_batch = MAX_BATCH
+    concurrency = CONCURRENCY
+
+    def __init__(
+        self,
+        address: Address,
+        topics: Topics,
+        envelope: Envelope,
+        options: NatsOptions,
+        *,
+        timeout: float,
+        wrong: Wrong,
+    ) -> None:
+        self.name = address.shown
+        self._address = address
+        self._hosts = ",".join(address.servers)
+        self._topics = topics
+        self._envelope = envelope
+        self._options = options
+        self._timeout = timeout
+        self._wrong = wrong
+        self._scrub = address.scrubber(options)
+        self._line: Line | None = None
+        self._connecting = asyncio.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        if not batch:
+            return []
+        outcomes: list[SendOutcome] = [DELIVERED] * len(batch)
+        line = None
+        try:
+            async with asyncio.timeout(self._timeout):
+                line = await self._open()
+                sendable: list[int] = []
+                wires: list[tuple[str, bytes, dict[str, str]]] = []
+                for index, message in enumerate(batch):
+                    wire = self._wire(message, line.client.max_payload)
+                    if isinstance(wire, Dead):
+                        outcomes[index] = wire
+                    else:
+                        sendable.append(index)
+                        wires.append(wire)
+                if not wires:
+                    return outcomes
+                answers = await line.send(wires)
+        except TimeoutError:
+            return self._silence(line, f"no acknowledgement in {self._timeout:g} s", batch)
+        except TROUBLE as exc:
+            return self._silence(line, trouble_text(exc), batch)
+        if answers is None:
+            return self._silence(line, "the connection was lost", batch)
+        for index, outcome in zip(sendable, answers, strict=True):
+            outcomes[index] = self._named(outcome, batch[index])
+        return outcomes
+
+    def _silence(
+        self, line: Line | None, said: str, batch: Sequence[Message]
+    ) -> Sequence[SendOutcome]:
+        self._forget(line)
+        return [Retry(self._scrub(f"{self._hosts}: {said}"), unreachable=True)] * len(batch)
+
+    def _named(self, outcome: SendOutcome, message: Message) -> SendOutcome:
+        if outcome is DELIVERED:
+            return outcome
+        where = f"{self._hosts}/{self._topics.of(message)}"
+        if isinstance(outcome, Retry):
+            return Retry(self._scrub(f"{where}: {outcome.error}"))
+        return (
+            Dead(self._scrub(f"{where}: {outcome.error}")) if isinstance(outcome, Dead) else outcome
+        )
+
+    def _wire(self, message: Message, limit: int) -> tuple[str, bytes, dict[str, str]] | Dead:
+        subject = self._topics.of(message)
+        if not is_subject(subject):
+            return Dead(f"{subject[:100]!r} cannot be the subject of a message")
+        headers = self._envelope.headers(message)
+        headers[KEY] = message.key
+        headers[Header.MSG_ID] = message.id
+        size = len(message.payload)
+        # The server cuts the connection of whoever sends more than it allows.
+        if size > limit - _HEADER_ROOM and size + header_size(headers) > limit:
+            return Dead(f"larger than the {limit:,} bytes {self._hosts} takes")
+        return subject, message.payload, headers
+
+    async def _open(self) -> Line:
+        async with self._connecting:
+            line = self._line
+            if line is not None and line.client.is_connected:
+                return line
+            self._forget(line)
+            client = await connect(self._address, self._options, self._wrong)
+            try:
+                if self._options.create_topic:
+                    await make_stream(client.jetstream(), self._topics.own, self._options)
+                self._line = await Line.open_on(client)
+            except BaseException:
+                self._later(hang_up(client))
+                raise
+            return self._line
+
+    def _forget(self, line: Line | None) -> None:
+        """Whatever is still waited for on it comes to nothing."""
+        if line is not None:
+            if self._line is line:
+                self._line = None
+            self._later(hang_up(line.client))
+
+    def _later(self, goodbye: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(goodbye)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def check(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                client = (await self._open()).client
+                if not await while_connected(client, client.flush()):  # a round trip
+                    raise ConnectionError("the connection was lost")
+        except (*TROUBLE, TimeoutError) as exc:
+            self._forget(self._line)
+            said = self._scrub(trouble_text(exc))
+            raise SinkUnavailable(f"{self._hosts} cannot be reached: {said}") from exc
+
+    async def close(self) -> None:
+        self._forget(self._line)
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+
+def header_size(headers: dict[str, str]) -> int:
+    """Bytes these headers take on the wire."""
+    lines = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
+    return len("NATS/1.0\r\n\r\n") + lines
+
+
+async def open_sink(url: str, options: SinkOptions) -> Sink:
+    address, subject = nats_address(url, options.wrong)
+    own = options.read(NatsOptions, address.query)
+    if own.tls or own.tls_ca:
+        own.context(options.wrong)  # files that cannot be read are an error now
+    return NatsSink(
+        address,
+        Topics(subject, options.topics),
+        options.envelope(),
+        own,
+        timeout=options.timeout,
+        wrong=options.wrong,
+    )

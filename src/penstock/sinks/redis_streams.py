@@ -1,0 +1,170 @@
+"""redis://user:password@host:port/[db/]stream (rediss://) — XADD, a batch in one round trip.
+
+An entry's fields: `payload`, `key` and each header by its name (`penstock-id`, `penstock-attempt`,
+`penstock-due`, `content-type`, the caller's own; a caller's `payload` or `key` header gives way).
+
+| what happens                                       | outcome                                 |
+|----------------------------------------------------|-----------------------------------------|
+| XADD answers with the entry's id                   | delivered (as durable as that Redis is) |
+| the key holds something that is not a stream       | dead                                    |
+| out of memory, loading, read-only, another error   | retry                                   |
+| no answer in time, no connection                   | retry; the circuit breaker counts it    |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from redis import exceptions as vendor
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry as Retries
+from redis.backoff import NoBackoff
+
+from penstock.brokers.address import Address, LoginOptions, parse_address
+from penstock.model.envelope import Envelope
+from penstock.model.errors import SinkUnavailable
+from penstock.model.message import Message
+from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
+from penstock.model.topics import Topics
+from penstock.ports.sink import Sink, SinkOptions
+
+MAX_BATCH = 500
+CONCURRENCY = 2_000
+CONNECTIONS = 8
+PORT = 6379
+PAYLOAD, KEY = "payload", "key"
+_SILENCE = (vendor.ConnectionError, vendor.TimeoutError, OSError)
+_ANSWERED = (vendor.BusyLoadingError, vendor.AuthenticationError)
+"""redis-py counts these as connection errors, but somebody did answer."""
+
+
+class StreamOptions(LoginOptions, frozen=True, kw_only=True):
+    maxlen: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Trim the stream to about this many entries as it grows."""
+    create_topic: bool = False
+    """Make the stream at the start, so that readers find it."""
+
+
+class StreamSink:
+    max_batch = MAX_BATCH
+    concurrency = CONCURRENCY
+
+    def __init__(
+        self,
+        address: Address,
+        client: Redis,
+        topics: Topics,
+        envelope: Envelope,
+        options: StreamOptions,
+        *,
+        timeout: float,
+    ) -> None:
+        self.name = address.shown
+        self._host = ",".join(address.servers)
+        self._client = client
+        self._topics = topics
+        self._envelope = envelope
+        self._options = options
+        self._timeout = timeout
+        self._scrub = address.scrubber(options)
+        self._provisioned = not options.create_topic
+        self._lines = asyncio.Semaphore(CONNECTIONS)
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        if not batch:
+            return []
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._provision()
+                answers = await self._add(batch)
+        except TimeoutError:
+            error = f"{self._host}: no answer in {self._timeout:g} s"
+            return [Retry(error, unreachable=True)] * len(batch)
+        except (vendor.RedisError, OSError) as exc:
+            return [self._failed(exc)] * len(batch)
+        return [
+            self._meaning(answer, message) for answer, message in zip(answers, batch, strict=True)
+        ]
+
+    async def _add(self, batch: Sequence[Message]) -> list[object]:
+        pipe = self._client.pipeline(transaction=False)
+        maxlen = self._options.maxlen
+        trim = () if maxlen is None else (b"MAXLEN", b"~", maxlen)
+        for message in batch:
+            fields: list[str | bytes] = [PAYLOAD, message.payload, KEY, message.key]
+            for name, value in self._envelope.headers(message).items():
+                if name not in (PAYLOAD, KEY):
+                    fields += (name, value)
+            pipe.execute_command("XADD", self._topics.of(message), *trim, b"*", *fields)
+        async with self._lines:
+            answers: list[object] = await pipe.execute(raise_on_error=False)
+        return answers
+
+    def _meaning(self, answer: object, message: Message) -> SendOutcome:
+        if isinstance(answer, bytes):
+            return DELIVERED
+        text = self._scrub(f"{self._host}/{self._topics.of(message)}: {answer}")
+        return Dead(text) if "WRONGTYPE" in text else Retry(text)
+
+    def _failed(self, exc: Exception) -> SendOutcome:
+        silent = isinstance(exc, _SILENCE) and not isinstance(exc, _ANSWERED)
+        said = self._scrub(f"{self._host}: {str(exc) or type(exc).__name__}")
+        return Retry(said, unreachable=silent)
+
+    async def _provision(self) -> None:
+        """An empty stream: a group makes it and goes again."""
+        if self._provisioned:
+            return
+        own, group = self._topics.own, "penstock-provision"
+        if not await self._client.exists(own):
+            await self._client.xgroup_create(own, group, mkstream=True)
+            await self._client.xgroup_destroy(own, group)
+        self._provisioned = True
+
+    async def check(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._client.exists(self._topics.own)
+                await self._provision()
+        except (vendor.RedisError, OSError) as exc:  # a TimeoutError is an OSError
+            said = self._scrub(str(exc) or f"no answer in {self._timeout:g} s")
+            raise SinkUnavailable(f"{self._host} cannot be reached: {said}") from exc
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+async def open_sink(url: str, options: SinkOptions) -> Sink:
+    address = parse_address(url, PORT, options.wrong)
+    own = options.read(StreamOptions, address.query)
+    stream = address.path[-1] if address.path else ""
+    db = address.path[0] if len(address.path) == 2 else "0"
+    if not stream or len(address.path) > 2 or not db.isdigit() or len(address.hosts) != 1:
+        raise options.wrong(f"must be {address.scheme}://host:port/stream or …/db/stream")
+    user, password = address.login(own)
+    (host, port), tls = address.hosts[0], address.scheme == "rediss" or own.tls
+    if tls:
+        own.context(options.wrong)  # files that cannot be read are an error now
+    client = Redis(
+        host=host,
+        port=port,
+        db=int(db),
+        username=user,
+        password=password,
+        ssl=tls,
+        ssl_ca_certs=own.tls_ca,
+        ssl_certfile=own.tls_cert,
+        ssl_keyfile=own.tls_key,
+        ssl_cert_reqs="required" if own.tls_verify else "none",
+        ssl_check_hostname=own.tls_verify,
+        socket_connect_timeout=options.timeout,
+        retry=Retries(
+            NoBackoff(), 0
+        ),  # a repeat that the flow does not know of would be a message twice
+        client_name="penstock",
+    )
+    topics = Topics(stream, options.topics)
+    return StreamSink(address, client, topics, options.envelope(), own, timeout=options.timeout)

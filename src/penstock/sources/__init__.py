@@ -1,0 +1,1 @@
+"""One file a source: where messages are taken from."""

@@ -1,0 +1,142 @@
+"""Servers as fixtures: each starts once in a test run, when the first test asks for it.
+
+With `-n 2 --dist loadgroup` all tests of one server run in one worker process, so that there is
+one server of each kind and nobody restarts it under another test. What tells them apart is the
+server's name in the test's own (file, class or function): the controller knows no more of a test.
+(xdist's own marks do not reach it with the pytest we use.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] # it has no types
+
+from tests.servers.kafka import Kafka, KafkaServer, MockKafka, kafka_jars
+from tests.servers.nats import NatsServer
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
+
+GROUPS = ("kafka", "rabbitmq", "nats")
+"""The slow to start first: a test that uses several belongs to the first of them."""
+NEEDS_PROCESS = "kafka_process"
+
+_stood_in: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    jars = kafka_jars()
+    if jars is None:
+        yield MockKafka()
+        return
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"), jars)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def kafka(kafka_cluster: Kafka) -> Kafka:
+    """A Kafka that answers, whatever the test before did to it."""
+    if isinstance(kafka_cluster, KafkaServer):
+        kafka_cluster.start()
+    return kafka_cluster
+
+
+@pytest.fixture
+def kafka_process(kafka: Kafka) -> KafkaServer:
+    """A Kafka that may be stopped and killed; tests of this are left out with the stand-in."""
+    assert isinstance(kafka, KafkaServer)
+    return kafka
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitServer]:
+    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"))
+    server.start()
+    yield server
+    server.kill()  # its orderly end takes seconds and nobody needs the data
+
+
+@pytest.fixture
+def rabbitmq(rabbitmq_node: RabbitServer) -> RabbitServer:
+    rabbitmq_node.start()
+    return rabbitmq_node
+
+
+@pytest.fixture(scope="session")
+def nats_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def nats(nats_node: NatsServer) -> NatsServer:
+    nats_node.start()
+    return nats_node
+
+
+@pytest.fixture(scope="session")
+def redis_node() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis(redis_node: RedisServer) -> RedisServer:
+    """An empty Redis, for whatever is not the store; it is up in no time, in every worker."""
+    redis_node.flush()
+    return redis_node
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    used = _fixtures(item)
+    group = next((name for name in GROUPS if name in used), None)
+    if group is not None and server_of(item.nodeid) != group:
+        raise pytest.UsageError(f"{item.nodeid} uses {group} and should have it in its name")
+    if group is not None or "redis" in used:
+        item.add_marker(pytest.mark.slow)
+
+
+def server_of(nodeid: str) -> str | None:
+    """The server whose tests it runs with."""
+    name = nodeid.lower()
+    return next((group for group in GROUPS if group in name), None)
+
+
+class ServerScheduling(LoadScopeScheduling):  # type: ignore[misc] # as above
+    """A server's tests go to one worker, the others one by one to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return server_of(nodeid) or nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    return ServerScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    with_kafka = [item for item in items if "kafka" in _fixtures(item)]
+    if with_kafka and kafka_jars() is None:
+        left_out = [item for item in with_kafka if NEEDS_PROCESS in _fixtures(item)]
+        _stood_in.extend(item.nodeid for item in with_kafka if item not in left_out)
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    return set(getattr(item, "fixturenames", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _stood_in:
+        terminalreporter.write_line(
+            f"Maven Central could not be reached: {len(_stood_in)} Kafka tests ran against "
+            "librdkafka's mock cluster (those that stop the broker were left out)"
+        )

@@ -1,0 +1,143 @@
+"""Apache Kafka (KRaft, one node) from the jars of scripts/install-servers.
+
+Where Maven Central could not be reached, librdkafka's own mock cluster stands in: a real TCP
+broker protocol in this process, without topics to create and without an end to come back from.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.servers.ports import free_port
+from tests.servers.process import ServerProcess
+
+HEAP = "384m"
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+
+def cache_folder() -> Path:
+    given = os.environ.get("PENSTOCK_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(given) if given else Path(base) / "penstock"
+
+
+class Kafka(Protocol):
+    @property
+    def address(self) -> str: ...
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None: ...
+
+
+class KafkaServer(ServerProcess):
+    def __init__(self, folder: Path, jars: Path, **config: str) -> None:
+        super().__init__(folder)
+        self._jars = jars
+        self._port, self._controller = free_port(), free_port()
+        self.gated_port, self.gate_port = free_port(), free_port()
+        """Clients that come in by gate_port are told to stay there; a Gate leads to gated_port."""
+        self._config = config
+        self.address = f"127.0.0.1:{self._port}"
+
+    def command(self) -> list[str]:
+        return [*self._java(HEAP), "kafka.Kafka", str(self._properties)]
+
+    def before_start(self) -> None:
+        if self._properties.exists():
+            return
+        self._properties.write_text("".join(f"{k}={v}\n" for k, v in self._settings().items()))
+        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._properties.name]
+        subprocess.run(
+            [*self._java("128m"), *tool], cwd=self.folder, check=True, capture_output=True
+        )
+
+    def answers(self) -> bool:
+        return _brokers(self.address) > 0
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.address})
+        topic = NewTopic(
+            name, partitions, 1, config={key.replace("_", "."): v for key, v in config.items()}
+        )
+        admin.create_topics([topic])[name].result(30)
+
+    @property
+    def _properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    def _java(self, heap: str) -> list[str]:
+        java = shutil.which("java")
+        assert java, "no java: run scripts/install-servers"
+        quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        logs = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+        return [java, f"-Xmx{heap}", *quick, logs, "-cp", f"{self._jars}/*"]
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "listeners": (
+                f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gated_port},"
+                f"CONTROLLER://127.0.0.1:{self._controller}"
+            ),
+            "advertised.listeners": (
+                f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gate_port}"
+            ),
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,GATED:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            ),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.folder / "data"),
+            "auto.create.topics.enable": "false",
+            "num.partitions": "1",
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # A killed broker may come back once its old session is over: do not wait 9 s.
+            "broker.session.timeout.ms": "1500",
+            "broker.heartbeat.interval.ms": "300",
+            **{key.replace("_", "."): value for key, value in self._config.items()},
+        }
+
+
+class MockKafka:
+    """The stand-in: topics appear when they are named."""
+
+    def __init__(self) -> None:
+        self._cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused"})
+        brokers = self._cluster.list_topics(timeout=30).brokers.values()
+        self.address = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        del partitions, config
+        AdminClient({"bootstrap.servers": self.address}).list_topics(name, timeout=30)
+
+
+def kafka_jars() -> Path | None:
+    """The folder of Kafka's jars; None where Maven Central could not be reached."""
+    cache = cache_folder()
+    if (cache / "kafka" / ".stamp").exists():
+        return cache / "kafka"
+    if (cache / "kafka.unreachable").exists():
+        return None
+    raise RuntimeError(f"no Kafka in {cache}: run scripts/install-servers")
+
+
+def _brokers(address: str) -> int:
+    client = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    try:
+        return len(client.list_topics(timeout=1).brokers)
+    except KafkaException:
+        return 0

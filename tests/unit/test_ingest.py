@@ -1,0 +1,235 @@
+"""Ingest: nothing is done before it is kept, and nothing stands in the way of the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from penstock.flow.formats import FORMATS
+from penstock.flow.ingest import REASON, RECORD, SOURCE, Ingest
+from penstock.model.errors import SourceUnavailable, StoreUnavailable
+from penstock.model.message import Message, NewMessage
+from penstock.model.outcome import DELIVERED, Dead, Receipt, Retry, SendOutcome
+from penstock.model.state import State
+from penstock.ports.source import Record
+from penstock.settings import given
+from penstock.wiring import Parts, open_parts
+
+
+class Broker:
+    """A source in this process: what is not done comes again after a loss."""
+
+    name = "broker"
+
+    def __init__(self, *values: object) -> None:
+        self.waiting = [_record(n, value) for n, value in enumerate(values)]
+        self.acked: list[str | None] = []
+        self.held = 0
+        self.trouble: list[SourceUnavailable] = []
+        self.idle = asyncio.Event()
+
+    async def read(self, limit: int) -> Sequence[Record]:
+        if self.trouble:
+            raise self.trouble.pop()
+        if not self.waiting:
+            self.idle.set()
+            await asyncio.sleep(0)
+        got, self.waiting = self.waiting[:limit], self.waiting[limit:]
+        return got
+
+    async def done(self, records: Sequence[Record]) -> None:
+        self.acked += [record.origin for record in records]
+
+    async def hold(self, records: Sequence[Record]) -> None:
+        self.held += len(records)
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class DeadLetter:
+    name = "dead"
+    max_batch = 2
+    concurrency = 10
+
+    def __init__(self, *first: SendOutcome) -> None:
+        self.first = list(first)
+        self.kept: list[Message] = []
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        outcomes = [self.first.pop(0) if self.first else DELIVERED for _ in batch]
+        self.kept += [m for m, o in zip(batch, outcomes, strict=True) if o == DELIVERED]
+        return outcomes
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def _record(number: int, value: object) -> Record:
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return Record(value=body, headers={"x-trace": "t"}, origin=f"q:{number}")
+
+
+@pytest.fixture
+async def parts() -> AsyncIterator[Parts]:
+    settings = given(store="sqlite:///:memory:", routes={"push": {}})
+    async with open_parts(settings) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def ingesting(
+    parts: Parts, broker: Broker, dead: DeadLetter | None = None, form: str = "message"
+) -> AsyncIterator[None]:
+    ingest = Ingest(
+        "orders",
+        broker,
+        FORMATS[form],
+        parts.intake,
+        parts.store.clock,
+        parts.observer,
+        route="push",
+        dead_letter=dead,
+    )
+    running = asyncio.ensure_future(ingest.run())
+    try:
+        async with asyncio.timeout(30):
+            await broker.idle.wait()
+            yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def found(parts: Parts, *ids: str) -> list[Message | None]:
+    return await parts.store.find(ids)
+
+
+async def test_records_become_messages_of_the_sources_route(parts: Parts) -> None:
+    broker = Broker({"id": "a", "payload": 1}, {"payload": 2})
+    async with ingesting(parts, broker):
+        first, second = await found(parts, "a", "q:1:0")
+        assert first is not None
+        assert second is not None
+        assert {first.route, second.route} == {"push"}
+        assert broker.acked == ["q:0", "q:1"]
+
+
+async def test_a_redelivery_changes_nothing(parts: Parts) -> None:
+    broker = Broker({"payload": 1})
+    broker.waiting *= 3
+    async with ingesting(parts, broker):
+        assert len(broker.acked) == 3
+        assert (await parts.store.figures(parts.store.clock.now())).routes["push"].scheduled == 1
+
+
+async def test_poison_goes_to_the_dead_letter_with_the_reason_and_the_rest_goes_on(
+    parts: Parts,
+) -> None:
+    dead = DeadLetter()
+    broker = Broker({"id": "a"}, b"not json", {"id": "b", "nonsense": 1}, {"id": "c"})
+    async with ingesting(parts, broker, dead):
+        assert None not in await found(parts, "a", "c")
+        assert [m.payload for m in dead.kept] == [b"not json", b'{"id": "b", "nonsense": 1}']
+        reasons = [(m.headers or {})[REASON] for m in dead.kept]
+        assert "not valid JSON" in reasons[0]
+        assert "nonsense" in reasons[1]
+        headers = dead.kept[0].headers or {}
+        assert (headers[SOURCE], headers[RECORD], headers["x-trace"]) == ("orders", "q:1", "t")
+        assert len(broker.acked) == 4
+
+
+async def test_poison_is_not_done_until_the_dead_letter_has_it(parts: Parts) -> None:
+    dead = DeadLetter(Retry("away"), Retry("away"))
+    broker = Broker(b"not json")
+    async with ingesting(parts, broker, dead):
+        assert broker.held == 2
+        assert [m.attempt for m in dead.kept] == [3]
+        assert broker.acked == ["q:0"]
+
+
+async def test_a_dead_letter_that_refuses_does_not_block_the_rest(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(b"not json", {"id": "a"})
+    async with ingesting(parts, broker, DeadLetter(Dead("too large"))):
+        assert len(broker.acked) == 2
+        assert "not json" in caplog.text
+
+
+async def test_without_a_dead_letter_poison_is_told_in_the_log(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(b"not json")
+    async with ingesting(parts, broker):
+        assert broker.acked == ["q:0"]
+        assert "record q:0 rejected: not valid JSON" in caplog.text
+
+
+async def test_while_the_store_is_away_nothing_is_done_and_nothing_more_is_read(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, away = parts.store.put, [StoreUnavailable("away")] * 3
+
+    async def failing(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        if away:
+            assert broker.acked == []
+            assert len(broker.waiting) == 0
+            raise away.pop()
+        return await put(messages, now)
+
+    monkeypatch.setattr(parts.store, "put", failing)
+    broker = Broker({"id": "a"}, {"id": "b"})
+    async with ingesting(parts, broker):
+        assert None not in await found(parts, "a", "b")
+        assert broker.held == 6
+        assert broker.acked == ["q:0", "q:1"]
+
+
+async def test_a_broker_that_is_away_is_asked_again(parts: Parts) -> None:
+    broker = Broker({"id": "a"})
+    broker.trouble = [SourceUnavailable("away"), SourceUnavailable("away")]
+    async with ingesting(parts, broker):
+        assert None not in await found(parts, "a")
+
+
+async def test_a_blocked_batch_is_kept_as_blocked_with_its_reason(parts: Parts) -> None:
+    broker = Broker({"decision": "BLOCK", "notify_msg": [{"id": "n1"}, {"id": "n2"}]})
+    async with ingesting(parts, broker, form="decision-batch"):
+        states = [(m.state, m.last_error) for m in await found(parts, "n1", "n2") if m]
+        assert states == [(State.BLOCKED, "blocked by the sender's decision")] * 2
+
+
+async def test_an_unknown_verdict_is_kept_for_inspection(parts: Parts) -> None:
+    dead = DeadLetter()
+    broker = Broker({"decision": "MAYBE", "notify_msg": [{"id": "n1"}]})
+    async with ingesting(parts, broker, dead, form="decision-batch"):
+        assert await found(parts, "n1") == [None]
+        (letter,) = dead.kept
+        assert "'MAYBE' is not ALLOW, DEFER, BLOCK" in (letter.headers or {})[REASON]
+
+
+async def test_the_good_items_of_a_record_are_kept_and_the_record_is_reported(parts: Parts) -> None:
+    dead = DeadLetter()
+    broker = Broker({"decision": "ALLOW", "notify_msg": [{"id": "n1"}, {"id": "\n"}]})
+    async with ingesting(parts, broker, dead, form="decision-batch"):
+        assert None not in await found(parts, "n1")
+        (letter,) = dead.kept
+        assert "id: must be" in (letter.headers or {})[REASON]
+
+
+async def test_more_messages_than_one_put_takes_are_all_kept(parts: Parts) -> None:
+    batches = [
+        {"decision": "ALLOW", "notify_msg": [{"id": f"{b}-{n}"} for n in range(1000)]}
+        for b in range(7)
+    ]
+    broker = Broker(*batches)
+    async with ingesting(parts, broker, form="decision-batch"):
+        ids = [f"{b}-{n}" for b in range(7) for n in range(1000)]
+        assert None not in await found(parts, *ids)
