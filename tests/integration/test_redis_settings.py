@@ -15,7 +15,8 @@ from penstock.model.message import NewMessage
 from penstock.ports.store import MessageStore
 from penstock.stores.redis import open_store
 from penstock.stores.redis.address import parse_address
-from tests.servers.redis import RedisServer, free_port
+from tests.servers.ports import free_port
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
