@@ -60,22 +60,8 @@ _json = st.recursive(
 )
 _names = st.sampled_from(
     [
-        "id",
-        "key",
-        "at",
-        "payload",
-        "decision",
-        "tta",
-        "notify_msg",
-        "event_id",
-        "execute_at",
-        "topic",
-        "phone_number",
-        "message",
-        "data",
-        "expires",
-        "labels",
-        "priority",
+        *("id", "key", "at", "payload", "decision", "tta", "notify_msg", "event_id", "execute_at"),
+        *("topic", "phone_number", "message", "data", "expires", "labels", "priority"),
     ]
 )
 

@@ -118,11 +118,15 @@ async def while_connected(client: Client, awaited: Awaitable[object]) -> bool:
 
 async def hang_up(client: Client) -> None:
     """Close, but never wait long for a side that may be gone."""
+    transport = client._transport  # noqa: SLF001 - closing a broken connection may leave it open
     try:
         async with asyncio.timeout(CLOSING):
             await client.close()
     except (*TROUBLE, TimeoutError):
         return  # it is closed either way
+    finally:
+        if transport is not None:
+            transport.close()  # type: ignore[no-untyped-call] # nats-py has no types here
 
 
 def trouble_text(exc: BaseException) -> str:
