@@ -16,7 +16,12 @@ class Rates:
     """Logs `Scheduled items/s: N` for every second in which messages were released."""
 
     def __init__(
-        self, observer: Observer, clock: Clock, *, stage: str = "released", what: str = "Scheduled"
+        self,
+        observer: Observer,
+        clock: Clock,
+        *,
+        stage: str = "released",
+        what: str = "Scheduled items",
     ) -> None:
         self._observer = observer
         self._clock = clock
@@ -32,5 +37,5 @@ class Rates:
             if total > before:
                 # A late wake covers more than a second; a clock that jumped tells nothing.
                 elapsed = max(now - since, PERIOD_MS)
-                log.info("%s items/s: %d", self._what, round((total - before) * 1000 / elapsed))
+                log.info("%s/s: %d", self._what, round((total - before) * 1000 / elapsed))
             before, since = total, now

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
+from penstock.flow.observe import Observer
+from penstock.model.clock import SystemClock
+from penstock.telemetry.logs import setup_logging
+from penstock.telemetry.rates import Rates
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 FLUSH_SECONDS = 0.05
@@ -43,3 +49,45 @@ class Lines:
             lines, self._lines = self._lines, []
             sys.stdout.write("\n".join(lines) + "\n")
             sys.stdout.flush()
+
+
+class Stopwatch:
+    """How long something has run, and what is to be told when it is enough."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._told: list[Callable[[], None]] = []
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self._start
+
+    def on_stop(self, callback: Callable[[], None]) -> None:
+        self._told.append(callback)
+
+    async def stop_after(self, seconds: float | None, stopping: asyncio.Event) -> None:
+        """Set `stopping` after that many seconds; once it is set, tell everybody."""
+        try:
+            async with asyncio.timeout(seconds):
+                await stopping.wait()
+        except TimeoutError:
+            stopping.set()
+        for told in self._told:
+            told()
+
+
+@asynccontextmanager
+async def counting(
+    observer: Observer, stage: str, what: str, stopping: asyncio.Event, seconds: float | None
+) -> AsyncIterator[Stopwatch]:
+    """Log a rate every second; `seconds` from now at the latest `stopping` is set."""
+    handler = setup_logging()
+    watch = Stopwatch()
+    rates = asyncio.ensure_future(Rates(observer, SystemClock(), stage=stage, what=what).run())
+    end = asyncio.ensure_future(watch.stop_after(seconds, stopping))
+    try:
+        yield watch
+    finally:
+        rates.cancel()
+        end.cancel()
+        await asyncio.gather(rates, end, return_exceptions=True)
+        handler.close()

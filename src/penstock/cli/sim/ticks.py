@@ -1,0 +1,152 @@
+"""`penstock sim generate` and `penstock sim consume`: both ends of the ticks system."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import show
+from penstock.cli.session import Session, command
+from penstock.model.times import parse_duration
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from penstock.sim.consume import TickConsumer
+    from penstock.sim.generate import Generator
+
+DEFAULT_URL = "http://127.0.0.1:8700"
+CHECK_SECONDS = 10.0
+
+Within = Annotated[
+    str, typer.Option("--within", metavar="TIME", help="Ticks are due between now and this.")
+]
+Items = Annotated[int, typer.Option("--items", min=1, max=1_000_000, help="Different item ids.")]
+Duration = Annotated[
+    str | None, typer.Option("--duration", metavar="TIME", help="Stop after this [else: Ctrl-C].")
+]
+Count = Annotated[int | None, typer.Option("--count", min=1, help="Stop after this many.")]
+Connections = Annotated[int, typer.Option("--connections", min=1, max=4096, help="Side by side.")]
+Rate = Annotated[
+    float | None, typer.Option("--rate", min=0.01, help="Ticks a second at most [else: all it can]")
+]
+Brokers = Annotated[
+    str, typer.Option("--brokers", metavar="HOST:PORT,…", help="Kafka's bootstrap servers.")
+]
+Topic = Annotated[str, typer.Option("--topic", help="The topic to consume.")]
+Group = Annotated[str, typer.Option("--group", help="The consumer group.")]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, remote=True)(generate)
+    command(app)(consume)
+
+
+def generate(
+    session: Session,
+    within: Within = "10m",
+    duration: Duration = None,
+    connections: Connections = 64,
+    rate: Rate = None,
+    count: Count = None,
+    items: Items = 1_000_000,
+) -> None:
+    """POST random ticks to a server; logs `Generated ticks/s: N` every second.
+
+    \b
+    Examples:
+      penstock sim generate --url http://127.0.0.1:8700 --duration 60s
+      penstock sim generate --within 30s --rate 5000 --connections 32
+    """
+    from penstock.cli.sim.running import counting, run_until_stopped
+    from penstock.flow.observe import Observer
+    from penstock.sim.generate import STAGE, Generator, Load
+
+    load = Load(
+        url=session.url or DEFAULT_URL,
+        token=session.token,
+        items=items,
+        within=parse_duration(within, "--within") / 1000,
+        connections=connections,
+        rate=rate,
+        count=count,
+    )
+    seconds = None if duration is None else parse_duration(duration, "--duration") / 1000
+
+    async def run(stopping: asyncio.Event) -> None:
+        observer = Observer()
+        generator = Generator(load, observer)
+        async with counting(observer, STAGE, "Generated ticks", stopping, seconds) as clock:
+            clock.on_stop(generator.stop)
+            await generator.run()
+        _generated(session, generator, clock.elapsed())
+
+    run_until_stopped(run)
+
+
+def consume(
+    session: Session,
+    brokers: Brokers = "127.0.0.1:9092",
+    topic: Topic = "ticks",
+    group: Group = "penstock-sim",
+    duration: Duration = None,
+    count: Count = None,
+) -> None:
+    """Consume ticks from Kafka; logs `Consumed items/s: N` every second, lateness at the end.
+
+    \b
+    Examples:
+      penstock sim consume --brokers 127.0.0.1:9092 --topic ticks
+    """
+    from penstock.sim.errors import client_library
+
+    client_library("confluent_kafka", "kafka")
+    from penstock.cli.sim.running import counting, run_until_stopped
+    from penstock.flow.observe import Observer
+    from penstock.sim.consume import STAGE, Subscription, TickConsumer
+
+    seconds = None if duration is None else parse_duration(duration, "--duration") / 1000
+
+    async def run(stopping: asyncio.Event) -> None:
+        import asyncio
+
+        observer = Observer()
+        consumer = TickConsumer(Subscription(brokers=brokers, topic=topic, group=group), observer)
+        consumer.check(CHECK_SECONDS)
+        try:
+            async with counting(observer, STAGE, "Consumed items", stopping, seconds) as clock:
+                while not stopping.is_set():
+                    await asyncio.to_thread(consumer.look)
+                    if count is not None and observer.total(STAGE) >= count:
+                        break
+        finally:
+            consumer.close()
+        _consumed(session, consumer, clock.elapsed())
+
+    run_until_stopped(run)
+
+
+def _generated(session: Session, generator: Generator, seconds: float) -> None:
+    totals = generator.totals
+    rate = totals.generated / seconds if seconds else 0.0
+    if session.json:
+        show.as_json({"totals": totals, "seconds": round(seconds, 3), "rate": round(rate, 1)})
+        return
+    show.as_text(
+        f"{totals.generated:,} ticks in {seconds:,.1f} s ({rate:,.0f}/s),"
+        f" {totals.failed:,} failed, {totals.unknown:,} unknown"
+    )
+
+
+def _consumed(session: Session, consumer: TickConsumer, seconds: float) -> None:
+    totals = consumer.totals()
+    if session.json:
+        show.as_json({"totals": totals, "seconds": round(seconds, 3)})
+        return
+    late = ", ".join(f"{name} {ms} ms" for name, ms in totals.lateness_ms.items())
+    show.as_text(
+        f"{totals.consumed:,} consumed in {seconds:,.1f} s, {totals.early:,} early,"
+        f" {totals.repeats:,} repeats, {totals.unreadable:,} unreadable",
+        f"lateness: {late}",
+    )

@@ -1,0 +1,142 @@
+"""Consumes ticks from a Kafka topic and says how late they came."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
+
+from penstock.flow.observe import Lateness, Observer
+from penstock.model.envelope import ATTEMPT
+from penstock.model.errors import InvalidMessage
+from penstock.model.times import parse_moment
+from penstock.sim.errors import Unreachable
+
+log = logging.getLogger("penstock.sim")
+
+STAGE = "consumed"
+AT_ONCE = 2_000
+WAIT = 0.1
+"""Seconds one look for messages takes at most."""
+_STILL_COMING = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._PARTITION_EOF}  # noqa: SLF001 - their name
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Where to consume from, and as whom."""
+
+    brokers: str = "127.0.0.1:9092"
+    topic: str = "ticks"
+    group: str = "penstock-sim"
+
+
+class _Tick(msgspec.Struct, frozen=True):
+    item: str
+    at: str
+
+
+class Consumed(msgspec.Struct, kw_only=True):
+    """What came."""
+
+    consumed: int = 0
+    repeats: int = 0
+    """Of them, with an attempt above the first."""
+    unreadable: int = 0
+    """Of them, not a tick."""
+    early: int = 0
+    """Of them, given to Kafka before they were due."""
+    lateness_ms: dict[str, int | None] = {}
+    """From due to being consumed."""
+
+
+class TickConsumer:
+    """A member of a consumer group; look() again and again, then close()."""
+
+    def __init__(self, subscription: Subscription, observer: Observer) -> None:
+        self._topic = subscription.topic
+        self._observer = observer
+        self._totals = Consumed()
+        self._lateness = Lateness()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": subscription.brokers,
+                "group.id": subscription.group,
+                "auto.offset.reset": "earliest",
+                "topic.metadata.refresh.interval.ms": 2_000,  # a topic made later is found soon
+            },
+            logger=log,
+        )
+        self._consumer.subscribe([subscription.topic])
+
+    def check(self, seconds: float) -> None:
+        """Unreachable when no broker answers."""
+        try:
+            self._consumer.list_topics(timeout=seconds)
+        except KafkaException as exc:
+            self._consumer.close()
+            raise Unreachable(f"Kafka does not answer: {exc.args[0].str()}") from exc
+
+    def look(self) -> int:
+        """Take what is there, waiting a moment for it; how many that were."""
+        messages = [m for m in self._consumer.consume(AT_ONCE, WAIT) if self._is_message(m)]
+        self._count(messages, time.time_ns() // 1_000_000)
+        return len(messages)
+
+    def totals(self) -> Consumed:
+        quantiles = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+        lateness = {name: self._lateness.quantile(share) for name, share in quantiles.items()}
+        return msgspec.structs.replace(self._totals, lateness_ms=lateness)
+
+    def close(self) -> None:
+        """Commit how far it came, and leave the group."""
+        self._consumer.close()
+
+    def _is_message(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() not in _STILL_COMING:
+            log.warning("Kafka: %s", error.str())
+        return False
+
+    def _count(self, messages: Iterable[Message], now: int) -> None:
+        totals = self._totals
+        number = 0
+        lates = []
+        for message in messages:
+            number += 1
+            totals.repeats += _attempt(message) > 1
+            due = _due(message.value())
+            if due is None:
+                totals.unreadable += 1
+                continue
+            kind, handed_over = message.timestamp()
+            totals.early += (now if kind == TIMESTAMP_NOT_AVAILABLE else handed_over) < due
+            lates.append(max(0, now - due))
+        totals.consumed += number
+        self._lateness.add(lates)
+        self._observer.count(STAGE, self._topic, number)
+
+
+def _due(value: bytes | None) -> int | None:
+    try:
+        return parse_moment(_decode(value or b"").at)
+    except (msgspec.MsgspecError, InvalidMessage):
+        return None
+
+
+_decode = msgspec.json.Decoder(_Tick).decode
+
+
+def _attempt(message: Message) -> int:
+    headers = message.headers()
+    for name, value in headers if isinstance(headers, list) else ():
+        if name == ATTEMPT and isinstance(value, bytes) and value.isdigit():
+            return int(value)
+    return 1

@@ -1,0 +1,263 @@
+"""A load of ticks: raw HTTP/1.1 over kept-alive connections, so that the server is what limits.
+
+Every request is one tick of a random item, due at a random moment of the next while. A tick whose
+answer was lost with its connection is counted as unknown and is not repeated: each POST is a
+message of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from penstock.flow.observe import Observer
+from penstock.model.errors import ConfigError
+from penstock.model.times import format_moment
+from penstock.sim.errors import Unreachable
+
+ITEMS = 1_000_000
+WITHIN = 600.0
+STAGE = "generated"
+TICKS = "ticks"
+
+_HEAD_END = b"\r\n\r\n"
+_LENGTH = b"content-length:"
+_RETRY_AFTER = b"retry-after:"
+_MOST_PATIENCE = 5.0
+"""Seconds: a longer Retry-After is taken as this, since a load that sleeps is none."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+"""Seconds between tries to connect again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What to generate."""
+
+    url: str = "http://127.0.0.1:8700"
+    token: str | None = None
+    items: int = ITEMS
+    """Different ids, at most a million: they have six digits."""
+    within: float = WITHIN
+    """Seconds: ticks are due between now and this."""
+    connections: int = 64
+    rate: float | None = None
+    """Ticks a second at most; None: as many as are answered."""
+    count: int | None = None
+    """Stop after this many; None: when told to."""
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """What became of the ticks."""
+
+    generated: int = 0
+    """Answered 2xx: the server has them."""
+    failed: int = 0
+    """Answered otherwise."""
+    unknown: int = 0
+    """The connection ended before the answer."""
+
+
+class Generator:
+    """Posts ticks until it is stopped; counts into `totals` and, for rates, the observer."""
+
+    def __init__(
+        self,
+        load: Load,
+        observer: Observer,
+        *,
+        chance: random.Random | None = None,
+        now: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        parts = urlsplit(load.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError(f"--url: must be http://host:port, not {load.url!r}")
+        self._host = parts.hostname
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._path = parts.path.rstrip("/")
+        self._load = load
+        self._observer = observer
+        self._chance = chance or random.Random()
+        self._now = now
+        self._steady = steady
+        self._head = self._make_head()
+        self._begun = 0
+        self._slot = 0.0
+        self.totals = Totals()
+        self._stopping = asyncio.Event()
+        self._idle = asyncio.Event()
+
+    async def run(self) -> Totals:
+        """Until stop() or the count is reached, and what is under way is answered.
+
+        Unreachable when nobody ever answered.
+        """
+        await self._connect_once()
+        lines = [asyncio.ensure_future(self._keep()) for _ in range(self._load.connections)]
+        try:
+            await self._stopping.wait()
+            self._look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_MOST_PATIENCE):
+                    await self._idle.wait()
+        finally:
+            for line in lines:
+                line.cancel()
+            await asyncio.gather(*lines, return_exceptions=True)
+        return self.totals
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def request(self) -> bytes | None:
+        """The next tick as a request; None when there are enough."""
+        load = self._load
+        if self._stopping.is_set() or (load.count is not None and self._begun >= load.count):
+            return None
+        self._begun += 1
+        item = int(self._chance.random() * load.items)
+        due = int((self._now() + self._chance.random() * load.within) * 1000)
+        return b'%s{"item":"user%06d","at":"%s"}' % (self._head, item, format_moment(due).encode())
+
+    def pause(self) -> float:
+        """Seconds until the next request may go out."""
+        if self._load.rate is None:
+            return 0.0
+        now = self._steady()
+        self._slot = max(self._slot + 1 / self._load.rate, now - 0.1)  # catch up a little
+        return max(0.0, self._slot - now)
+
+    def answered(self, *, well: bool) -> None:
+        if well:
+            self.totals.generated += 1
+            self._observer.count(STAGE, TICKS)
+        else:
+            self.totals.failed += 1
+        self._look()
+
+    def lost(self) -> None:
+        self.totals.unknown += 1
+        self._look()
+
+    def _look(self) -> None:
+        totals = self.totals
+        done = totals.generated + totals.failed + totals.unknown
+        if self._load.count is not None and done >= self._load.count:
+            self.stop()
+        if done == self._begun and self._stopping.is_set():
+            self._idle.set()
+
+    def _make_head(self) -> bytes:
+        """The same for every request: what differs has always the same length."""
+        length = len('{"item":"user000000","at":"2030-01-01T00:00:00.000Z"}')
+        token = self._load.token
+        lines = [
+            f"POST {self._path}/ticks HTTP/1.1",
+            f"host: {self._host}:{self._port}",
+            "content-type: application/json",
+            f"content-length: {length}",
+            *([] if token is None else [f"authorization: Bearer {token}"]),
+        ]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+    async def _connect_once(self) -> None:
+        try:
+            _, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+        except OSError as exc:
+            raise Unreachable(f"nobody answers at {self._host}:{self._port}: {exc}") from exc
+        writer.close()
+
+    async def _keep(self) -> None:
+        """One connection, made again whenever it ends."""
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                _, line = await loop.create_connection(
+                    lambda: _Line(self), self._host, self._port, ssl=self._tls
+                )
+            except OSError:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                continue
+            pause = _FIRST_PAUSE
+            try:
+                await line.ended
+            finally:
+                line.cut()
+
+
+class _Line(asyncio.Protocol):
+    """One request at a time; the next goes out when the answer is whole."""
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+        self._buffer = b""
+        self._asked = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self._ask_in(self._generator.pause())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._asked:
+            self._asked = False
+            self._generator.lost()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def cut(self) -> None:
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        data = self._buffer + data if self._buffer else data
+        end = data.find(_HEAD_END)
+        if end < 0:
+            self._buffer = data
+            return
+        head = data[:end].lower()
+        if len(data) < end + 4 + _number(head, _LENGTH):
+            self._buffer = data
+            return
+        self._buffer = b""
+        self._asked = False
+        well = data[9:10] == b"2"
+        self._generator.answered(well=well)
+        wait = 0.0 if well else min(_number(head, _RETRY_AFTER), _MOST_PATIENCE)
+        self._ask_in(max(self._generator.pause(), wait))
+
+    def _ask_in(self, wait: float) -> None:
+        if wait > 0:
+            self._timer = asyncio.get_running_loop().call_later(wait, self._ask)
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
+        request = self._generator.request()
+        if request is not None:
+            self._asked = True
+            self._transport.write(request)
+
+
+def _number(head: bytes, name: bytes) -> int:
+    """The value of a header that is a number; 0 without one."""
+    at = head.find(name)
+    if at < 0:
+        return 0
+    value = head[at + len(name) :].split(b"\r\n", 1)[0].strip()
+    return int(value) if value.isdigit() else 0

@@ -1,0 +1,79 @@
+"""The load of ticks: right requests, honest totals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import pytest
+
+from penstock.flow.observe import Observer
+from penstock.model.errors import ConfigError
+from penstock.model.times import parse_moment
+from penstock.sim.errors import Unreachable
+from penstock.sim.generate import STAGE, Generator, Load
+from penstock.sim.receiver import Receiver
+from penstock.sim.replies import How, Reply
+
+NOW = 1_900_000_000.0
+
+
+async def test_ticks_are_posted_with_the_shape_of_the_contract() -> None:
+    observer = Observer()
+    async with Receiver() as receiver:
+        receiver.always(Reply(status=202))
+        load = Load(url=receiver.url, count=50, connections=4, within=30, items=7, token="t0ken")
+        generator = Generator(load, observer, chance=random.Random(1), now=lambda: NOW)
+        totals = await generator.run()
+    assert (totals.generated, totals.failed, totals.unknown) == (50, 0, 0)
+    assert observer.total(STAGE) == len(receiver.received) == 50
+    for request in receiver.received:
+        assert (request.method, request.path) == ("POST", "/ticks")
+        assert request.headers["authorization"] == "Bearer t0ken"
+        tick = json.loads(request.body)
+        assert set(tick) == {"item", "at"}
+        assert tick["item"] in {f"user{number:06d}" for number in range(7)}
+        assert NOW * 1000 <= parse_moment(tick["at"]) <= (NOW + 30) * 1000
+
+
+async def test_answers_that_are_not_good_are_counted_apart() -> None:
+    async with Receiver() as receiver:
+        receiver.then(Reply(status=500), Reply(status=503), Reply(how=How.CUT))
+        generator = Generator(Load(url=receiver.url, count=10, connections=1), Observer())
+        totals = await generator.run()
+    assert (totals.generated, totals.failed, totals.unknown) == (7, 2, 1)
+
+
+async def test_what_is_under_way_when_it_is_stopped_is_waited_for() -> None:
+    async with Receiver() as receiver:
+        receiver.always(Reply(delay=0.05))
+        generator = Generator(Load(url=receiver.url, connections=3), Observer())
+        receiver_waits = receiver.wait_for(3)
+
+        async def stop() -> None:
+            await receiver_waits
+            generator.stop()
+
+        stopper = asyncio.ensure_future(stop())
+        totals = await generator.run()
+        await stopper
+    assert (totals.generated, totals.unknown) == (len(receiver.received), 0)
+
+
+def test_a_rate_gives_each_request_a_slot_of_its_own() -> None:
+    generator = Generator(Load(rate=10), Observer(), steady=lambda: 100.0)
+    # The first two make up for the tenth of a second before now.
+    assert [generator.pause() for _ in range(5)] == pytest.approx([0.0, 0.0, 0.1, 0.2, 0.3])
+
+
+async def test_nobody_at_the_address_is_said_at_once() -> None:
+    async with Receiver() as receiver:
+        await receiver.down()
+        with pytest.raises(Unreachable, match="nobody answers"):
+            await Generator(Load(url=receiver.url), Observer()).run()
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--url"):
+        Generator(Load(url="127.0.0.1:8700"), Observer())
