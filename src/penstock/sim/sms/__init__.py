@@ -1,0 +1,1 @@
+"""The SMS system: a producer, any number of senders, and figures that are exact."""

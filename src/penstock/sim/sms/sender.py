@@ -1,0 +1,179 @@
+"""A sender: takes messages from the queue and sends them through a simulated provider.
+
+A message is acknowledged only when its outcome is counted in Redis and, where it failed, its next
+place in RabbitMQ is confirmed. A sender that dies in between leaves the message to another, which
+asks the count whether that attempt is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aio_pika.exceptions import AMQPError
+
+from penstock.sim.errors import Unreachable
+from penstock.sim.sms.producer import Sms
+from penstock.sim.sms.queues import connect, declare, publish
+from penstock.sim.sms.settings import SmsSettings
+from penstock.sim.sms.stats import Outcome, SmsStats
+
+log = logging.getLogger("penstock.sms")
+
+ATTEMPT = "x-attempt"
+SPENT = "x-spent-us"
+ERROR = "x-error"
+AGAIN = 0.5
+"""Seconds between tries while Redis is away."""
+
+Provider = Callable[[Sms], Awaitable[bool]]
+"""Sends one message; whether it went out."""
+
+_decode = msgspec.json.Decoder(Sms).decode
+
+
+def simulated_provider(settings: SmsSettings, chance: random.Random) -> Provider:
+    """Takes a while, exponentially distributed, and fails now and then."""
+
+    async def send(_sms: Sms) -> bool:
+        mean = settings.mean_processing_time
+        await asyncio.sleep(chance.expovariate(1 / mean) if mean else 0)
+        return chance.random() >= settings.failure_rate
+
+    return send
+
+
+class Sender:
+    """One consumer of the queue, one message at a time unless told otherwise."""
+
+    def __init__(
+        self,
+        settings: SmsSettings,
+        stats: SmsStats,
+        provider: Provider,
+        *,
+        name: str = "sender",
+        max_attempts: int = 3,
+        retry_ms: int = 1_000,
+        at_once: int = 1,
+    ) -> None:
+        self._settings = settings
+        self._stats = stats
+        self._provider = provider
+        self._name = name
+        self._max_attempts = max_attempts
+        self._retry_ms = retry_ms
+        self._at_once = at_once
+        self._under_way = 0
+        self.handled_at = time.monotonic()
+        """When it last had something to do."""
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until `stopping`; what is under way is finished."""
+        connection = await connect(self._settings, self._name)
+        async with connection:
+            channel = await connection.channel()
+            await channel.set_qos(prefetch_count=self._at_once)
+            queue = await declare(channel, self._settings, self._retry_ms)
+            self._channel: AbstractChannel = channel
+            tag = await queue.consume(self._handle)
+            log.info("%s waits for messages in %s", self._name, self._settings.queue)
+            await stopping.wait()
+            await queue.cancel(tag)
+            while self._under_way:  # noqa: ASYNC110 - handlers are aio-pika's tasks, not ours
+                await asyncio.sleep(0.01)
+
+    @property
+    def idle_seconds(self) -> float:
+        return 0.0 if self._under_way else time.monotonic() - self.handled_at
+
+    async def _handle(self, message: AbstractIncomingMessage) -> None:
+        self._under_way += 1
+        try:
+            await self._work(message)
+        except AMQPError as exc:
+            # The channel is gone and with it the right to acknowledge: it will come again.
+            log.warning("%s lost a message to RabbitMQ's line: %s", self._name, exc)
+        finally:
+            self._under_way -= 1
+            self.handled_at = time.monotonic()
+
+    async def _work(self, message: AbstractIncomingMessage) -> None:
+        attempt = _number(message, ATTEMPT) + 1
+        if message.redelivered and await self._is_over(message.message_id, attempt):
+            await message.ack()
+            return
+        try:
+            sms = _decode(message.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+            await self._reject(message, str(exc))
+            return
+        start = time.perf_counter_ns()
+        sent = await self._provider(sms)
+        spent = _number(message, SPENT) + (time.perf_counter_ns() - start) // 1_000
+        if sent:
+            outcome = Outcome.SENT
+        elif attempt < self._max_attempts:
+            outcome = Outcome.RETRIED
+            await self._pass_on(message, self._settings.retry_queue, attempt, spent)
+        else:
+            outcome = Outcome.FAILED
+            why = f"failed {attempt} times"
+            await self._pass_on(message, self._settings.dead_queue, attempt, spent, why)
+        await self._count(outcome, message.message_id, attempt, spent)
+        await message.ack()
+        log.info(
+            "%s %s",
+            outcome.value,
+            sms.phone_number,
+            extra={"id": message.message_id, "attempt": attempt, "ms": spent // 1_000},
+        )
+
+    async def _reject(self, message: AbstractIncomingMessage, why: str) -> None:
+        """Not an SMS: kept where somebody can look at it, and never in the way of others."""
+        await self._pass_on(message, self._settings.dead_queue, 0, 0, f"not an SMS: {why}")
+        await self._count(Outcome.REJECTED, message.message_id, 0, 0)
+        await message.ack()
+        log.warning("not an SMS, moved to %s: %s", self._settings.dead_queue, why)
+
+    async def _pass_on(
+        self,
+        message: AbstractIncomingMessage,
+        queue: str,
+        attempt: int,
+        spent: int,
+        why: str | None = None,
+    ) -> None:
+        headers = {**message.headers, ATTEMPT: attempt, SPENT: spent}
+        if why is not None:
+            headers[ERROR] = why
+        await publish(
+            self._channel, queue, message.body, message_id=message.message_id, headers=headers
+        )
+
+    async def _count(
+        self, outcome: Outcome, message_id: str | None, attempt: int, spent: int
+    ) -> None:
+        await self._until_redis_has(lambda: self._stats.count(outcome, message_id, attempt, spent))
+
+    async def _is_over(self, message_id: str | None, attempt: int) -> bool:
+        return await self._until_redis_has(lambda: self._stats.counted(message_id, attempt))
+
+    async def _until_redis_has(self, ask: Callable[[], Awaitable[bool]]) -> bool:
+        """Its answer, however long Redis is away: meanwhile nothing new is taken."""
+        while True:
+            try:
+                return await ask()
+            except Unreachable as exc:
+                log.warning("%s", exc.message)
+                await asyncio.sleep(AGAIN)
+
+
+def _number(message: AbstractIncomingMessage, header: str) -> int:
+    value = message.headers.get(header, 0)
+    return value if isinstance(value, int) else 0

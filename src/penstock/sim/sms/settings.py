@@ -1,0 +1,91 @@
+"""What the SMS system reads from the environment and .env, by the names it always had."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.model.errors import ConfigError
+
+NAMES = (
+    "RABBITMQ_HOST",
+    "REDIS_HOST",
+    "QUEUE_NAME",
+    "MONITOR_UPDATE_INTERVAL",
+    "MEAN_PROCESSING_TIME",
+    "FAILURE_RATE",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmsSettings:
+    """Hosts may be a name, host:port, or a whole URL with user and password."""
+
+    rabbitmq: str = field(default="amqp://localhost:5672/", repr=False)
+    redis: str = field(default="redis://localhost:6379/0", repr=False)
+    queue: str = "sms_queue"
+    update_interval: float = 5.0
+    """Seconds between two looks of the monitor."""
+    mean_processing_time: float = 0.1
+    """Seconds the provider takes for a message, on average."""
+    failure_rate: float = 0.1
+    """Share of attempts that fail."""
+
+    @property
+    def retry_queue(self) -> str:
+        """Failed messages wait here for their next attempt."""
+        return f"{self.queue}.retry"
+
+    @property
+    def dead_queue(self) -> str:
+        """Where messages end that failed for good."""
+        return f"{self.queue}.dead"
+
+
+def read_sms_settings(dotenv: Mapping[str, str | None]) -> SmsSettings:
+    """The environment wins over .env; ConfigError names the key that is wrong."""
+    given = _given(dotenv)
+    base = SmsSettings()
+    return SmsSettings(
+        rabbitmq=_url(given.get("RABBITMQ_HOST", "localhost"), ("amqp", "amqps"), 5672, "/"),
+        redis=_url(given.get("REDIS_HOST", "localhost"), ("redis", "rediss"), 6379, "/0"),
+        queue=given.get("QUEUE_NAME", base.queue),
+        update_interval=_number(given, "MONITOR_UPDATE_INTERVAL", base.update_interval, 0.01),
+        mean_processing_time=_number(given, "MEAN_PROCESSING_TIME", base.mean_processing_time, 0),
+        failure_rate=_number(given, "FAILURE_RATE", base.failure_rate, 0, 1),
+    )
+
+
+def is_configured(dotenv: Mapping[str, str | None]) -> bool:
+    """Whether anybody said anything about the SMS system here."""
+    return bool(_given(dotenv))
+
+
+def _given(dotenv: Mapping[str, str | None]) -> dict[str, str]:
+    found = {name: os.environ.get(name) or dotenv.get(name) for name in NAMES}
+    return {name: value.strip() for name, value in found.items() if value and value.strip()}
+
+
+def _url(host: str, schemes: tuple[str, ...], port: int, path: str) -> str:
+    if host.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        return host
+    if "://" in host:
+        raise ConfigError(f"a host here is a name, host:port, or {schemes[0]}://…")
+    whole = host if ":" in host.rpartition("]")[2] else f"{host}:{port}"
+    return f"{schemes[0]}://{whole}{path}"
+
+
+def _number(
+    given: Mapping[str, str], name: str, default: float, least: float, most: float = 1e9
+) -> float:
+    if name not in given:
+        return default
+    wrong = ConfigError(f"{name}: must be a number from {least:g} to {most:g}", field=name)
+    try:
+        value = float(given[name])
+    except ValueError:
+        raise wrong from None
+    if not least <= value <= most:
+        raise wrong
+    return value
