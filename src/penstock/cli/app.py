@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli import config, dead, messages, routes, serve, sim, store
+from penstock.cli import config, dead, messages, monitor, routes, serve, sim, store
 from penstock.cli.session import group, json_error
 
 HELP = """Hold it, pace it, let it through.
@@ -47,6 +47,7 @@ def build() -> typer.Typer:
     group(app, HELP)
     serve.register(app)
     messages.register(app)
+    monitor.register(app)
     app.add_typer(dead.app, name="dead")
     app.add_typer(routes.app, name="route")
     app.add_typer(config.app, name="config")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from aio_pika import DeliveryMode, Message, connect_robust
 from aio_pika.abc import AbstractChannel, AbstractQueue, AbstractRobustConnection, HeadersType
-from aio_pika.exceptions import AMQPError
+from aio_pika.exceptions import AMQPError, ChannelPreconditionFailed
 
+from penstock.model.errors import ConfigError
 from penstock.sim.errors import Unreachable
 from penstock.sim.sms.settings import SmsSettings
 
@@ -22,25 +23,22 @@ async def connect(settings: SmsSettings, name: str) -> AbstractRobustConnection:
         raise Unreachable(f"RabbitMQ does not answer: {exc}") from exc
 
 
-async def declare(
-    channel: AbstractChannel, settings: SmsSettings, retry_ms: int = 1_000
-) -> AbstractQueue:
-    """All three, durable; the one to consume from.
+async def declare(channel: AbstractChannel, settings: SmsSettings) -> AbstractQueue:
+    """All three, durable; the one to consume from. ConfigError: one is there and is another kind.
 
-    What waits for another attempt waits in RabbitMQ itself: its queue returns each message to
-    the first after `retry_ms`.
+    What waits for another attempt waits in RabbitMQ itself: each message expires there after the
+    time it was given, and by that returns to the first queue.
     """
-    await channel.declare_queue(settings.dead_queue, durable=True)
-    await channel.declare_queue(
-        settings.retry_queue,
-        durable=True,
-        arguments={
-            "x-message-ttl": retry_ms,
-            "x-dead-letter-exchange": "",
-            "x-dead-letter-routing-key": settings.queue,
-        },
-    )
-    return await channel.declare_queue(settings.queue, durable=True)
+    try:
+        await channel.declare_queue(settings.dead_queue, durable=True)
+        await channel.declare_queue(
+            settings.retry_queue,
+            durable=True,
+            arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": settings.queue},
+        )
+        return await channel.declare_queue(settings.queue, durable=True)
+    except ChannelPreconditionFailed as exc:
+        raise ConfigError(f"QUEUE_NAME: a queue is there with other arguments: {exc}") from exc
 
 
 async def publish(
@@ -50,13 +48,15 @@ async def publish(
     *,
     message_id: str | None,
     headers: HeadersType | None = None,
+    expiration: float | None = None,
 ) -> None:
-    """Persistent; returns when RabbitMQ has confirmed it."""
+    """Persistent; returns when RabbitMQ has confirmed it. It expires after so many seconds."""
     message = Message(
         body,
         content_type=JSON,
         delivery_mode=DeliveryMode.PERSISTENT,
         message_id=message_id,
         headers=headers or {},
+        expiration=expiration,
     )
     await channel.default_exchange.publish(message, routing_key=queue, mandatory=True)

@@ -79,7 +79,7 @@ class Sender:
         async with connection:
             channel = await connection.channel()
             await channel.set_qos(prefetch_count=self._at_once)
-            queue = await declare(channel, self._settings, self._retry_ms)
+            queue = await declare(channel, self._settings)
             self._channel: AbstractChannel = channel
             tag = await queue.consume(self._handle)
             log.info("%s waits for messages in %s", self._name, self._settings.queue)
@@ -149,11 +149,17 @@ class Sender:
         spent: int,
         why: str | None = None,
     ) -> None:
+        """To another queue: for good when there is a reason, else until the next attempt."""
         headers = {**message.headers, ATTEMPT: attempt, SPENT: spent}
         if why is not None:
             headers[ERROR] = why
         await publish(
-            self._channel, queue, message.body, message_id=message.message_id, headers=headers
+            self._channel,
+            queue,
+            message.body,
+            message_id=message.message_id,
+            headers=headers,
+            expiration=None if why is not None else self._retry_ms / 1000,
         )
 
     async def _count(

@@ -1,0 +1,51 @@
+"""`penstock monitor`: how things stand, looked at again and again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.session import Session, command
+
+if TYPE_CHECKING:
+    import asyncio
+
+UpdateInterval = Annotated[
+    float | None,
+    typer.Option(
+        "--update-interval",
+        min=0.05,
+        metavar="SECONDS",
+        help="Between two looks [default: MONITOR_UPDATE_INTERVAL, else 5].",
+    ),
+]
+Updates = Annotated[
+    int | None, typer.Option("--updates", min=1, help="Stop after so many looks [else: Ctrl-C].")
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, remote=True)(monitor)
+
+
+def monitor(
+    session: Session, update_interval: UpdateInterval = None, updates: Updates = None
+) -> None:
+    """Show the figures of the engine and of the SMS system, live in a terminal.
+
+    The engine: of the server at --url, or else of the store of the settings. The SMS system:
+    where REDIS_HOST or another of its keys is in the environment or .env.
+
+    \b
+    Examples:
+      penstock monitor --update-interval 5
+      penstock monitor --url http://127.0.0.1:8700 --json --updates 1
+    """
+    from penstock.cli.monitor_watch import watch
+    from penstock.cli.sim.running import run_until_stopped
+
+    async def run(stopping: asyncio.Event) -> None:
+        await watch(session, update_interval, updates, stopping)
+
+    run_until_stopped(run)

@@ -1,0 +1,125 @@
+"""The SMS system, with its own .env, against a real RabbitMQ and a real Redis."""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import aio_pika
+import pytest
+
+from tests.acceptance.commands import EXAMPLES, Command, adapted, run, running
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def folder(tmp_path: Path, rabbitmq: RabbitServer, redis: RedisServer) -> Path:
+    """A place with the example's .env, pointed at this test's servers."""
+    example = (EXAMPLES / "sms" / ".env.example").read_text()
+    changes = {
+        "RABBITMQ_HOST=localhost": f"RABBITMQ_HOST={rabbitmq.address}",
+        "REDIS_HOST=localhost": f"REDIS_HOST=127.0.0.1:{redis.port}",
+        "QUEUE_NAME=sms_queue": f"QUEUE_NAME=sms-{tmp_path.name}",
+        "MEAN_PROCESSING_TIME=0.1": "MEAN_PROCESSING_TIME=0.004",
+        "FAILURE_RATE=0.1": "FAILURE_RATE=0.4",
+    }
+    (tmp_path / ".env").write_text(adapted(example, **changes))
+    return tmp_path
+
+
+async def waiting(rabbitmq: RabbitServer, queue: str) -> int:
+    """How many messages a queue has, as RabbitMQ itself says."""
+    connection = await aio_pika.connect(rabbitmq.url)
+    async with connection:
+        channel = await connection.channel()
+        declared = await channel.declare_queue(queue, passive=True)
+        return declared.declaration_result.message_count or 0
+
+
+def has_sent(sender: Command, number: int) -> bool:
+    return sender.stderr.count('"event":"sent') >= number
+
+
+async def figures(folder: Path) -> dict[str, float]:
+    printed = await run(folder, "monitor", "--json", "--updates", "1")
+    look: dict[str, dict[str, float]] = json.loads(printed)
+    return look["sms"]
+
+
+async def test_every_message_is_sent_or_dead_and_the_figures_are_exact(
+    folder: Path, rabbitmq: RabbitServer
+) -> None:
+    queue = f"sms-{folder.name}"
+    printed = await run(folder, "sim", "sms-producer", "--num-messages", "300")
+    assert printed == f"300 messages are in {queue}\n"
+    words = ("--instances", "3", "--retry-after", "200ms", "--idle-exit", "3s")
+    await run(folder, "sim", "sms-sender", *words)
+    found = await figures(folder)
+    assert found["sent"] + found["failed"] == 300
+    assert found["failed"] > 0
+    assert found["attempts"] == 300 + found["retried"]
+    assert found["success_rate"] == found["sent"] / 300
+    assert 0 < found["average_seconds"] < 10
+    assert await waiting(rabbitmq, f"{queue}.dead") == found["failed"]
+    assert await waiting(rabbitmq, queue) == await waiting(rabbitmq, f"{queue}.retry") == 0
+    logs = sorted((folder / "sender_logs").glob("*.log"))
+    assert [log.name for log in logs] == [f"sender-{n}.log" for n in (1, 2, 3)]
+    lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    sent = [line["id"] for line in lines if line["event"].startswith("sent ")]
+    assert len(sent) == len(set(sent)) == found["sent"]
+
+
+async def test_a_killed_sender_loses_nothing_and_counts_nothing_twice(
+    folder: Path, rabbitmq: RabbitServer
+) -> None:
+    queue = f"sms-{folder.name}"
+    await run(folder, "sim", "sms-producer", "--num-messages", "400")
+    sender = ("sim", "sms-sender", "--retry-after", "100ms", "--at-once", "4")
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            victim = await stack.enter_async_context(running(folder, *sender))
+            await victim.until(partial(has_sent, victim, 20))
+            await victim.stop(signal.SIGKILL)
+        await run(folder, *sender, "--idle-exit", "3s")
+    found = await figures(folder)
+    assert found["sent"] + found["failed"] == 400
+    assert await waiting(rabbitmq, queue) == 0
+    assert await waiting(rabbitmq, f"{queue}.dead") >= found["failed"]
+
+
+async def test_what_is_not_an_sms_is_moved_aside_and_counted_apart(
+    folder: Path, rabbitmq: RabbitServer
+) -> None:
+    queue = f"sms-{folder.name}"
+    await run(folder, "sim", "sms-producer", "--num-messages", "5")
+    connection = await aio_pika.connect(rabbitmq.url)
+    async with connection:
+        channel = await connection.channel()
+        for body in (b"\xff not JSON", b'{"phone_number": 5}'):
+            message = aio_pika.Message(body)
+            await channel.default_exchange.publish(message, queue)
+    await run(folder, "sim", "sms-sender", "--retry-after", "100ms", "--idle-exit", "2s")
+    found = await figures(folder)
+    assert (found["sent"] + found["failed"], found["rejected"]) == (5, 2)
+    assert await waiting(rabbitmq, f"{queue}.dead") == 2 + found["failed"]
+
+
+async def test_the_monitor_shows_people_lines_and_keeps_looking(folder: Path) -> None:
+    async with running(folder, "monitor", "--update-interval", "0.1") as monitor:
+        await monitor.until(lambda: monitor.stdout.count("success rate –") >= 3)
+        assert await monitor.stop() == 0
+    assert "sent 0  failed 0" in monitor.stdout
+
+
+async def test_senders_that_cannot_start_are_named(folder: Path) -> None:
+    env = {"RABBITMQ_HOST": "127.0.0.1:1"}
+    async with running(folder, "sim", "sms-sender", "--instances", "2", env=env) as senders:
+        assert await senders.ended() == 1
+    assert "failed: sender-1, sender-2" in senders.stderr
+    assert "RabbitMQ does not answer" in (folder / "sender_logs" / "sender-1.log").read_text()
