@@ -121,6 +121,9 @@ class RouteSettings(_Part):
 
     sink: str = "log://"
     """Where it goes: log:// · http(s)://… · python:pkg.mod:func · and the brokers."""
+    format: Literal["message", "decision-batch"] = "message"
+    """message: each payload as it is. decision-batch: what is due together, in one (see the
+    sources' format of this name)."""
     semaphore_limit: int | None = Field(default=None, ge=1, le=1_000_000)
     """Sends in flight at most; unset: what suits the sink."""
     max_attempts: int = Field(default=8, ge=1, le=1000)

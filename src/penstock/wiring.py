@@ -127,6 +127,8 @@ async def driver_problems(settings: Settings) -> list[str]:
 async def open_sink(name: str, options: RouteSettings) -> Sink:
     driver = _driver(SINKS, options.sink, f"routes.{name}.sink")
     sink: Sink = await driver.open_sink(options.sink, options.as_sink_options(name))
+    if options.format == "decision-batch":
+        sink = import_module("penstock.sinks.packed").PackedSink(sink)
     return sink
 
 
