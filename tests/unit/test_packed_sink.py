@@ -53,7 +53,7 @@ def items_of(message: Message) -> list[str]:
 async def test_what_is_due_together_goes_out_as_one_batch_with_the_payloads_as_they_are() -> None:
     inner = Inner()
     odd = b'{"id": "b",  "data":{"x": 1.0}}'
-    outcomes = await PackedSink(inner).send([item("a", due=7_999), item("b", payload=odd)])
+    outcomes = await PackedSink(inner).send([item("a", due=5_999), item("b", payload=odd)])
     assert outcomes == [DELIVERED, DELIVERED]
     (batch,) = inner.got
     assert batch.payload == (
@@ -67,6 +67,33 @@ async def test_an_item_without_an_id_gets_its_messages() -> None:
     none = [item("m1", payload=b'{"name":"x"}'), item("m2", payload=b'{"id":null,"name":"y"}')]
     await PackedSink(inner).send(none)
     assert items_of(inner.got[0]) == ["m1", "m2"]
+
+
+def wrapped(name: str, tta: int, *items: bytes) -> Message:
+    body = b'{"decision":"ALLOW","tta":%d,"notify_msg":[%s]}' % (tta, b",".join(items))
+    return item(name, payload=body)
+
+
+async def test_batches_are_opened_and_their_items_join_those_of_the_same_moment() -> None:
+    inner = Inner()
+    given = [
+        wrapped("a", 9, b'{"id":"a"}'),
+        wrapped("b", 7, b'{"id":"b"}'),
+        wrapped("c", 9, b'{"id":"c"}', b'{"name":"x"}'),
+    ]
+    outcomes = await PackedSink(inner).send(given)
+    assert outcomes == [DELIVERED] * 3
+    assert [(json.loads(batch.payload)["tta"], items_of(batch)) for batch in inner.got] == [
+        (9, ["a", "c", "c:1"]),
+        (7, ["b"]),
+    ]
+
+
+async def test_a_batch_takes_a_thousand_items_and_no_more() -> None:
+    inner = Inner()
+    given = [wrapped(f"m{n}", 9, *[b'{"id":"x"}'] * 400) for n in range(3)]
+    await PackedSink(inner).send([*given, wrapped("none", 9)])
+    assert [len(items_of(batch)) for batch in inner.got] == [800, 400]
 
 
 async def test_a_payload_that_is_no_object_is_dead_and_alone() -> None:

@@ -2,10 +2,11 @@
 
     {"decision": "ALLOW", "tta": 1767225600, "notify_msg": [item, item, …]}
 
-Items are the payloads as they are, at most 1000 of what is due together. One that has no id of its
-own gets its message's, so that whoever takes the batch apart can tell repeats. All of a batch share
-the fate the sink reports for it; a batch that is refused for good is sent again in halves, so that
-only the message that is to blame is dead.
+A payload is an item as it is, or a decision batch whose items join others of the same `tta`. At
+most 1000 of what is due together go into one. An item that has no id of its own gets its
+message's, so that whoever takes the batch apart can tell repeats. All of a batch share the fate
+the sink reports for it; one that is refused for good is sent again in halves, so that only the
+message that is to blame is dead.
 """
 
 from __future__ import annotations
@@ -24,15 +25,35 @@ MAX_BYTES = 512 * 1024
 """Of one batch, unless a single item is larger: brokers take a megabyte by default."""
 
 
-class _Item(msgspec.Struct):
+class _Payload(msgspec.Struct):
+    """What matters of an item, or of a batch of items."""
+
     id: str | int | None = None
+    tta: float | None = None
+    notify_msg: list[msgspec.Raw] | None = None
 
 
-class _Packed(msgspec.Struct, frozen=True):
-    """Indices of the messages in one batch."""
+class _Items(msgspec.Struct, frozen=True):
+    """What one message brings into a batch."""
 
-    indices: list[int]
+    tta: int
+    size: int
     items: list[bytes]
+
+
+class _Packed(msgspec.Struct):
+    """One batch: indices of its messages, and what they bring."""
+
+    indices: list[int] = []
+    brought: list[_Items] = []
+    number: int = 0
+    size: int = 0
+
+    def add(self, index: int, items: _Items) -> None:
+        self.indices.append(index)
+        self.brought.append(items)
+        self.number += len(items.items)
+        self.size += items.size
 
 
 class PackedSink:
@@ -66,7 +87,7 @@ class PackedSink:
         answered: list[SendOutcome] = []
         for start in range(0, len(packed), self._inner.max_batch):
             group = packed[start : start + self._inner.max_batch]
-            messages = [_as_message([batch[i] for i in one.indices], one.items) for one in group]
+            messages = [_as_message([batch[i] for i in one.indices], one.brought) for one in group]
             answered += await self._inner.send(messages)
         return list(zip(packed, answered, strict=True))
 
@@ -79,59 +100,70 @@ class PackedSink:
     def _pack(
         self, batch: Sequence[Message], outcomes: list[SendOutcome | None]
     ) -> Iterator[_Packed]:
-        """Batches in order, apart by destination; what cannot be an item is settled here."""
-        for indices in _by_topic(batch).values():
-            packed, size = _Packed([], []), 0
-            for index in indices:
-                item = _item(batch[index])
-                if isinstance(item, Dead):
-                    outcomes[index] = item
-                    continue
-                if packed.items and size + len(item) > self._max_bytes:
+        """Batches in order, apart by destination and tta; what has no items is settled here."""
+        open_ones: dict[tuple[str | None, int], _Packed] = {}
+        for index, message in enumerate(batch):
+            items = _items(message)
+            if isinstance(items, Dead):
+                outcomes[index] = items
+                continue
+            place = (message.topic, items.tta)
+            packed = open_ones.get(place)
+            if packed is None or not self._takes(packed, items):
+                if packed is not None:
                     yield packed
-                    packed, size = _Packed([], []), 0
-                packed.indices.append(index)
-                packed.items.append(item)
-                size += len(item) + 1
-            if packed.items:
-                yield packed
+                packed = open_ones[place] = _Packed()
+            packed.add(index, items)
+        yield from open_ones.values()
+
+    def _takes(self, packed: _Packed, more: _Items) -> bool:
+        number, size = packed.number + len(more.items), packed.size + more.size
+        return number <= MAX_ITEMS and size <= self._max_bytes
 
 
-def _by_topic(batch: Sequence[Message]) -> dict[str | None, list[int]]:
-    groups: dict[str | None, list[int]] = {}
-    for index, message in enumerate(batch):
-        groups.setdefault(message.topic, []).append(index)
-    return groups
+_decode = msgspec.json.Decoder(_Payload).decode
 
 
-_decode = msgspec.json.Decoder(_Item).decode
-
-
-def _item(message: Message) -> bytes | Dead:
+def _items(message: Message) -> _Items | Dead:
     try:
         own = _decode(message.payload)
+        if own.notify_msg is None:
+            items = [_identified(message.payload, own.id, message.id)]
+        else:
+            raws = [bytes(raw) for raw in own.notify_msg]
+            names = [message.id] + [f"{message.id}:{n}" for n in range(1, len(raws))]
+            items = [
+                _identified(raw, _decode(raw).id, name)
+                for raw, name in zip(raws, names, strict=False)
+            ]
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         return Dead(f"cannot be an item of a decision batch: {exc}")
-    if own.id or own.id == 0:
-        return message.payload
-    item = msgspec.json.decode(message.payload, type=dict[str, msgspec.Raw])
-    item["id"] = msgspec.Raw(msgspec.json.encode(message.id))
+    if not items:
+        return Dead("a decision batch without items")
+    tta = message.due // 1000 if own.tta is None else int(own.tta)
+    return _Items(tta, sum(map(len, items)), items)
+
+
+def _identified(raw: bytes, own: str | int | None, name: str) -> bytes:
+    if own or own == 0:
+        return raw
+    item = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    item["id"] = msgspec.Raw(msgspec.json.encode(name))
     return msgspec.json.encode(item)
 
 
-def _as_message(members: Sequence[Message], items: Sequence[bytes]) -> Message:
+def _as_message(members: Sequence[Message], brought: Sequence[_Items]) -> Message:
     """One message with the batch for its payload; the same members always make the same id."""
     first = members[0]
     digest = hashlib.sha256("\n".join(member.id for member in members).encode())
     name = f"batch-{digest.hexdigest()[:32]}"
-    due = min(member.due for member in members)
-    head = b'{"decision":"ALLOW","tta":%d,"notify_msg":[' % (due // 1000)
+    items = b",".join(item for items in brought for item in items.items)
     return Message(
         id=name,
         route=first.route,
         key=first.key if len({member.key for member in members}) == 1 else name,
-        payload=b"%s%s]}" % (head, b",".join(items)),
-        due=due,
+        payload=b'{"decision":"ALLOW","tta":%d,"notify_msg":[%s]}' % (brought[0].tta, items),
+        due=min(member.due for member in members),
         content_type=JSON,
         headers=first.headers if all(m.headers == first.headers for m in members) else None,
         priority=max(member.priority for member in members),
@@ -143,5 +175,5 @@ def _as_message(members: Sequence[Message], items: Sequence[bytes]) -> Message:
 
 def _halves(one: _Packed) -> Iterator[_Packed]:
     middle = len(one.indices) // 2
-    yield _Packed(one.indices[:middle], one.items[:middle])
-    yield _Packed(one.indices[middle:], one.items[middle:])
+    yield _Packed(one.indices[:middle], one.brought[:middle])
+    yield _Packed(one.indices[middle:], one.brought[middle:])
