@@ -14,7 +14,7 @@ import pytest
 
 from tests.acceptance.commands import EXAMPLES, Command, adapted, run, running, start
 from tests.servers.kafka import KafkaServer
-from tests.servers.process import free_port
+from tests.servers.ports import free_port
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
