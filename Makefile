@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench demo clean
+.PHONY: help run test check format bench demo docker-up docker-down clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,13 @@ bench: $(VENV)/.dev ## ours against the limits of this machine, as ratios
 
 demo: $(VENV)/.core ## serve with simulated traffic
 	@exec $(BIN)/python scripts/demo.py
+
+docker-up: ## every server and Penstock in containers, on loopback ports; passwords in docker.env
+	@scripts/docker-env
+	docker compose --env-file docker.env up --build --detach --wait
+
+docker-down: ## stop the containers; their data stays (docker compose down --volumes removes it)
+	@test ! -e docker.env || docker compose --env-file docker.env down
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,24 @@
+# syntax=docker/dockerfile:1
+# Built in one image, run in another: what runs has no compiler, no pip cache and no root.
+FROM python:3.11-slim AS build
+WORKDIR /src
+RUN python -m venv /opt/penstock
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY src ./src
+RUN /opt/penstock/bin/pip install --no-cache-dir -c constraints.txt '.[all]'
+
+FROM python:3.11-slim
+RUN useradd --system --uid 10001 --home-dir /var/lib/penstock --create-home penstock
+COPY --from=build /opt/penstock /opt/penstock
+ENV PATH=/opt/penstock/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PENSTOCK_STORE=sqlite:////var/lib/penstock/penstock.db
+WORKDIR /var/lib/penstock
+VOLUME /var/lib/penstock
+USER 10001
+EXPOSE 8700
+# Inside the container loopback is always there; who publishes the port decides who else may come.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8700/healthz', timeout=4)"]
+ENTRYPOINT ["penstock"]
+CMD ["serve"]
