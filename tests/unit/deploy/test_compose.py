@@ -78,7 +78,7 @@ def test_no_secret_is_written_in_the_file(name: str) -> None:
         if re.search("PASS|TOKEN|SECRET", variable):
             assert _VARIABLE.search(str(value)), variable
     words = service.get("command", [])
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         if "pass" in word:
             assert _VARIABLE.search(f"{word} {following}"), word
 
