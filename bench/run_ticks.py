@@ -1,0 +1,153 @@
+"""The whole ticks system on this machine: POST /ticks → Redis → Kafka, each part a process.
+
+Its predecessor published 15,500 ticks a second on about ten busy cores; what can be compared here
+is ticks a second for a core kept busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+
+from bench.processes import Running, cpu, penstock
+from bench.report import Report
+from bench.sqlite_limits import folder
+from tests.servers.kafka import KafkaServer, kafka_jars
+from tests.servers.ports import free_port
+from tests.servers.redis import RedisServer
+
+SECONDS = float(os.environ.get("BENCH_SECONDS", "60"))
+WITHIN = 5
+"""Ticks are due within so many seconds: from then on as many come due as come in."""
+PUBLISHED, PUBLISHED_CORES = 15_500, 10
+WORKERS = 1
+CONNECTIONS = 128
+CONFIG = """
+store = "{store}"
+[api]
+http = "127.0.0.1:{port}"
+[worker]
+batch_size = 1000
+[routes.ticks]
+sink = "kafka://{kafka}/ticks"
+create_topic = true
+partitions = 8
+"""
+
+
+def main() -> None:
+    report = Report("ticks", f"the whole ticks system for {SECONDS:.0f} s, Redis with AOF")
+    jars = kafka_jars()
+    if jars is None:
+        raise RuntimeError("Kafka is not there: run scripts/install-servers")
+    with folder() as at, ExitStack() as stack:
+        redis = stack.enter_context(RedisServer(aof=True))
+        kafka = KafkaServer(at / "kafka", jars)
+        kafka.start()
+        stack.callback(kafka.stop)
+        port = free_port()
+        config = CONFIG.format(store=redis.url, kafka=kafka.address, port=port)
+        (at / "penstock.toml").write_text(config)
+        system = _System(stack, at, kafka.address, port)
+        _run(report, system)
+    report.finish()
+
+
+class _System:
+    """Its processes, and what they cost from start() on."""
+
+    def __init__(self, stack: ExitStack, at: Path, kafka: str, port: int) -> None:
+        self._stack = stack
+        self._at = at
+        self._kafka = kafka
+        self._url = f"http://127.0.0.1:{port}"
+        self.api = self._start("api", "api")
+        self.workers = [self._start(f"worker{n + 1}", "worker") for n in range(WORKERS)]
+        self.api.wait_for("dashboard")
+        for worker in self.workers:
+            worker.wait_for("Penstock holds")
+        self.consumer = self._start(
+            *("consume", "sim", "consume", "--brokers", kafka, "--json"),
+            *("--duration", str(SECONDS + WITHIN + 60)),
+        )
+
+    def generate(self) -> Running:
+        return self._start(
+            *("generate", "sim", "generate", "--url", self._url, "--json"),
+            *("--within", f"{WITHIN}s", "--duration", str(SECONDS)),
+            *("--connections", str(CONNECTIONS)),
+        )
+
+    def processes(self, generator: Running) -> dict[str, psutil.Process]:
+        named = {"generator": generator.usage, "api": self.api.usage}
+        named |= {f"worker {n}": one.usage for n, one in enumerate(self.workers, 1)}
+        named["consumer"] = self.consumer.usage
+        for process in psutil.Process().children():
+            if (name := process.name()) in {"java", "redis-server"}:
+                named["Kafka" if name == "java" else "Redis"] = process
+        return named
+
+    def _start(self, name: str, *words: str) -> Running:
+        return self._stack.enter_context(penstock(self._at, name, *words))
+
+
+def _run(report: Report, system: _System) -> None:
+    generator = system.generate()
+    time.sleep(WITHIN + 2)  # from here on it is steady
+    processes = system.processes(generator)
+    before = {name: cpu(process) for name, process in processes.items()}
+    start = time.perf_counter()
+    time.sleep(max(1.0, SECONDS - WITHIN - 4))
+    elapsed = time.perf_counter() - start
+    cores = {name: (cpu(process) - before[name]) / elapsed for name, process in processes.items()}
+    generated = json.loads(generator.ended())
+    _wait_until_drained(system)
+    system.consumer.stop()
+    consumed = json.loads(system.consumer.out.read_text())["totals"]
+    scheduled = [_rates(worker, "Scheduled items/s") for worker in system.workers]
+    report.add("generated", generated["rate"], "ticks/s")
+    report.add("scheduled (released by the workers)", sum(map(_steady, scheduled)), "items/s")
+    rate = _steady(_rates(system.consumer, "Consumed items/s"))
+    report.add("consumed", rate, "items/s", baseline=PUBLISHED, against="published, ten busy cores")
+    for name, used in cores.items():
+        report.add(f"CPU of {name}", used, "cores")
+    busy = sum(cores.values())
+    report.add(
+        "consumed for a busy core",
+        rate / busy,
+        "items/s",
+        baseline=PUBLISHED / PUBLISHED_CORES,
+        against="published, for a busy core",
+    )
+    lost = generated["totals"]["generated"] - consumed["consumed"]
+    report.add("generated and not consumed", lost, "ticks", aim="0")
+    report.add("early", consumed["early"], "ticks", aim="0")
+    for name, ms in consumed["lateness_ms"].items():
+        report.add(f"due to consumed, {name}", ms, "ms")
+
+
+def _wait_until_drained(system: _System) -> None:
+    """Until nothing was consumed for three seconds."""
+    seen, since = -1, time.monotonic()
+    while time.monotonic() - since < 3:
+        number = len(_rates(system.consumer, "Consumed items/s"))
+        if number != seen:
+            seen, since = number, time.monotonic()
+        time.sleep(0.1)
+
+
+def _rates(process: Running, what: str) -> list[int]:
+    """Every second's figure, as the process logged it."""
+    return [int(found) for found in re.findall(rf"{what}: (\d+)", process.err.read_text())]
+
+
+def _steady(rates: list[int]) -> float:
+    """The mean without the seconds in which it began and ended."""
+    middle = rates[WITHIN + 2 : -(WITHIN + 2)] or rates
+    return sum(middle) / len(middle)
