@@ -12,6 +12,7 @@ import aio_pika
 import pytest
 
 from tests.acceptance.commands import EXAMPLES, Command, adapted, run, running
+from tests.servers.ports import free_port
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
 
@@ -115,6 +116,35 @@ async def test_the_monitor_shows_people_lines_and_keeps_looking(folder: Path) ->
         await monitor.until(lambda: monitor.stdout.count("success rate –") >= 3)
         assert await monitor.stop() == 0
     assert "sent 0  failed 0" in monitor.stdout
+
+
+async def test_the_same_queue_goes_through_the_engine_too(
+    folder: Path, rabbitmq: RabbitServer, redis: RedisServer
+) -> None:
+    queue, provider_port, port = f"sms-{folder.name}", free_port(), free_port()
+    changes = {
+        "redis://localhost:6379/0": redis.url,
+        "rabbitmq://localhost:5672/sms_queue": f"rabbitmq://{rabbitmq.address}/{queue}",
+        "127.0.0.1:8700": f"127.0.0.1:{port}",
+        "127.0.0.1:9000": f"127.0.0.1:{provider_port}",
+        '"1s..1m"': '"50ms..200ms"',
+    }
+    example = (EXAMPLES / "sms" / "penstock.toml").read_text()
+    (folder / "penstock.toml").write_text(adapted(example, **changes))
+    await run(folder, "sim", "sms-producer", "--num-messages", "100")
+    words = ("--port", str(provider_port), "--json", "--failure-rate", "0.2")
+    async with (
+        running(folder, "sim", "provider", *words) as provider,
+        running(folder, "serve"),
+    ):
+        await provider.until(lambda: provider.stdout.count('"status":200') >= 100)
+        assert await provider.stop() == 0
+    *lines, last = (json.loads(line) for line in provider.stdout.splitlines()[1:])
+    accepted = [line["id"] for line in lines if line["status"] == 200]
+    assert len(accepted) == len(set(accepted)) == 100
+    assert all(set(json.loads(line["body"])) == {"phone_number", "message"} for line in lines)
+    assert last["stats"]["accepted"] == 100
+    assert await waiting(rabbitmq, queue) == 0
 
 
 async def test_senders_that_cannot_start_are_named(folder: Path) -> None:

@@ -1,0 +1,53 @@
+"""Every ready-made config is whole: read by the settings, known to the drivers, explained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.settings import load
+from penstock.wiring import driver_problems
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir())
+CONFIGS = sorted((ROOT / "examples").glob("*/*.toml"))
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT / "examples"))
+
+
+def test_the_systems_are_all_there() -> None:
+    assert {path.name for path in EXAMPLES} >= {"ticks", "sender-rabbitmq", "sender-nats", "sms"}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=_name)
+async def test_a_config_has_nothing_wrong_with_it(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = load(config)
+    assert await driver_problems(settings) == []
+    for source in settings.sources.values():
+        assert source.route in settings.routes
+        assert source.dead_letter, "nothing that cannot be read may just be gone"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=_name)
+def test_an_example_says_what_to_do_and_where_to_read_on(example: Path) -> None:
+    readme = (example / "README.md").read_text()
+    assert "docs/how-to/" in readme
+    assert (example / ".env.example").exists()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=_name)
+async def test_what_its_env_file_names_are_settings(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commented lines too: somebody will take the mark away."""
+    monkeypatch.chdir(tmp_path)
+    lines = (example / ".env.example").read_text().splitlines()
+    given = [line.removeprefix("# ") for line in lines if "PENSTOCK_" in line]
+    (tmp_path / ".env").write_text("\n".join(given) + "\n")
+    assert await driver_problems(load(example / "penstock.toml")) == []
