@@ -30,10 +30,10 @@ local function keep(group)
   for i = 1, #lanes do
     local key, first, last, counter, channel, news, earliest = unpack(lanes[i])
     local head = redis.call('ZRANGE', KEYS[k + key], 0, 0, 'WITHSCORES')
-    local scored = {}
+    local scored, n = {}, 0
     for m = first, last do
-      scored[#scored + 1] = ARGV[a + 3 * m]
-      scored[#scored + 1] = ids[m]
+      scored[n + 1], scored[n + 2] = ARGV[a + 3 * m], ids[m]
+      n = n + 2
     end
     variadic('ZADD', KEYS[k + key], scored)
     redis.call('HINCRBY', counters, counter, last - first + 1)
@@ -44,7 +44,7 @@ local function keep(group)
   for i = 1, #buckets do
     local key, first, last, counter, index, member, earliest = unpack(buckets[i])
     local entries = {}
-    for m = first, last do entries[#entries + 1] = ARGV[a + 3 * m] end
+    for m = first, last do entries[m - first + 1] = ARGV[a + 3 * m] end
     variadic('RPUSH', KEYS[k + key], entries)
     redis.call('HINCRBY', counters, counter, last - first + 1)
     redis.call('ZADD', KEYS[k + index], 'LT', earliest, member)
