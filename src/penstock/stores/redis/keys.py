@@ -32,8 +32,6 @@ SCHEDULED = "s"
 LEASED = "l"
 DEAD = "d"
 PAUSED = "p"
-OLDER = b"o"
-"""Counter of records from before the newest generation."""
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable
 from zlib import crc32
 
-from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.model.errors import ConfigError
 from penstock.stores.redis.keys import PAUSED, PartitionKeys
 from penstock.stores.redis.scripts import Group, Runner
 
@@ -152,9 +152,3 @@ class Layout:
     async def paused(self) -> frozenset[str]:
         routes = await self._runner.call(0, "SMEMBERS", self._paused_key)
         return frozenset(route.decode() for route in routes)
-
-    async def check_stands(self) -> None:
-        """Raise if the store has no layout any more and none can be made."""
-        await self.refresh()
-        if self.total == 0:
-            raise StoreUnavailable("the store has lost its layout")

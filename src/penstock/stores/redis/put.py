@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message, NewMessage, OnConflict
@@ -127,7 +127,7 @@ class _Batch:
     def _group(self, partition: int, wanted: list[int], generation: int) -> Group:
         """Plan one partition's part; `wanted` is put into the order of its arguments."""
         keys = self._session.layout.keys(partition)
-        bucket_for, now = self._session.bucket_for, self._now
+        bucket_for, now = self._session.widths.bucket_for, self._now
         spots: dict[tuple[str, int, Bucket | None], list[int]] = {}
         for i in wanted:
             message = self._messages[i]
@@ -135,27 +135,34 @@ class _Batch:
             spots.setdefault(spot, []).append(i)
         wanted[:] = [i for places in spots.values() for i in places]
         used = [keys.generation, keys.records, keys.leases, keys.counters]
-        arguments: list[bytes] = []
+        pairs: list[bytes] = []
+        indexed: list[bytes] = []
         lanes: list[Plan] = []
         buckets: list[Plan] = []
         for (route, priority, bucket), places in spots.items():
             spot_keys = spot_for(keys, route, priority, bucket)
             used.append(spot_keys.key)
             earliest = min(self._messages[i].due for i in places)
-            first = len(arguments) // 3 + 1
-            plan: Plan = [len(used), first, first + len(places) - 1, spot_keys.counter]
+            first = len(indexed) + 1
+            place: Plan = [len(used), first, first + len(places) - 1, spot_keys.counter]
             if bucket is None or spot_keys.index_key is None:
                 channel = self._session.wakeups.channel
-                lanes.append([*plan, channel, news_of(route, earliest), earliest])
+                lanes.append([*place, channel, news_of(route, earliest), earliest])
             else:
                 used.append(spot_keys.index_key)
-                buckets.append([*plan, len(used), spot_keys.member, earliest])
-            arguments += self._arguments(places, bucket, generation)
-        return Group(partition, used, [generation, len(wanted), lanes, buckets], arguments)
+                buckets.append([*place, len(used), spot_keys.member, earliest])
+            self._add(places, bucket, generation, pairs, indexed)
+        plan = [generation, len(wanted), lanes, buckets]
+        return Group(partition, used, plan, pairs + indexed)
 
-    def _arguments(
-        self, places: list[int], bucket: Bucket | None, generation: int
-    ) -> Iterator[bytes]:
+    def _add(
+        self,
+        places: list[int],
+        bucket: Bucket | None,
+        generation: int,
+        pairs: list[bytes],
+        indexed: list[bytes],
+    ) -> None:
         messages, records, now, edition = self._messages, self._records, self._now, self._edition
         for i in places:
             message = messages[i]
@@ -163,12 +170,11 @@ class _Batch:
             if record is None:
                 record = records[i] = pack_new(message, now, generation, edition)
             member = pack_id(message.id)
-            yield member
-            yield record
+            pairs += (member, record)
             if bucket is None:
-                yield b"%d" % message.due
+                indexed.append(b"%d" % message.due)
             else:
-                yield bucket_entry(bucket, message.due, member)
+                indexed.append(bucket_entry(bucket, message.due, member))
 
     def _kept(self, places: Iterable[int]) -> None:
         for i in places:

@@ -17,6 +17,7 @@ local now = clamped(tonumber(ARGV[4]))
 local until_ = now + tonumber(ARGV[5])
 local token = ARGV[6]
 local lease = struct.pack('<c8I6B', token, now, 0)
+local char = string.char
 local EXACT = 1024 -- heads compared at most to give exact order; beyond, partitions share equally
 
 local states = {}
@@ -96,11 +97,12 @@ local function take(s, lane, number)
   local ids = redis.call('ZRANGE', KEYS[s.k + 7 + lane], 0, number - 1)
   redis.call('ZREMRANGEBYRANK', KEYS[s.k + 7 + lane], 0, number - 1)
   local found = hmget(KEYS[s.k + 2], ids)
+  local taken, out, n = s.ids, s.out, #s.ids
   for j = 1, #ids do
     if found[j] then
-      s.ids[#s.ids + 1] = ids[j]
-      s.out[#s.out + 1] = ids[j]
-      s.out[#s.out + 1] = found[j]
+      n = n + 1
+      taken[n] = ids[j]
+      out[2 * n - 1], out[2 * n] = ids[j], found[j]
     end
   end
   redis.call('HINCRBY', KEYS[s.k + 6], ARGV[6 + lane], -number)
@@ -121,9 +123,9 @@ for i = 1, #states do
   local s = states[i]
   if #s.ids > 0 then
     local fields, grant = {}, { struct.pack('<Bc0', #route, route) }
-    for j = 1, #s.ids do
-      fields[2 * j - 1], fields[2 * j] = s.ids[j], lease
-      grant[2 * j], grant[2 * j + 1] = string.char(#s.ids[j]), s.ids[j]
+    for j, id in ipairs(s.ids) do
+      fields[2 * j - 1], fields[2 * j] = id, lease
+      grant[2 * j], grant[2 * j + 1] = char(#id), id
     end
     variadic('HSET', KEYS[s.k + 3], fields)
     redis.call('HSET', KEYS[s.k + 5], token, table.concat(grant), token .. 'n', #s.ids)

@@ -6,7 +6,7 @@
 --         lanes   = { { key, first, last, counter, channel, news, earliest due } … },
 --         buckets = { { key, first, last, counter, index key, member, earliest due } … } }
 --         keys count from the group's first; `first` and `last` are messages of the group
---       a group's arguments: id, record, score (in a lane) or entry (in a bucket) of each
+--       a group's arguments: id, record of each · score (in a lane) or entry (in a bucket) of each
 -- →     a group: { 'kept' }, or nothing was written: { 'layout' } (another generation holds) or
 --       { 'known', record or nil …, lease or nil … } in the order of the ids
 
@@ -16,24 +16,20 @@ local function keep(group)
   local k, a, generation, number, lanes, buckets = unpack(group)
   local records, leases, counters = KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
   if tonumber(redis.call('GET', KEYS[k + 1]) or 0) ~= generation then return { 'layout' } end
-  local ids, pairs_ = {}, {}
-  for i = 1, number do
-    local id = ARGV[a + 3 * i - 2]
-    ids[i] = id
-    pairs_[2 * i - 1], pairs_[2 * i] = id, ARGV[a + 3 * i - 1]
-  end
+  local ids, indexed = {}, a + 2 * number
+  for i = 1, number do ids[i] = ARGV[a + 2 * i - 1] end
   local known = hmget(records, ids)
   for i = 1, number do
     if known[i] then return { 'known', known, hmget(leases, ids) } end
   end
-  variadic('HSET', records, pairs_)
+  variadic('HSET', records, ARGV, a + 1, indexed)
   for i = 1, #lanes do
     local key, first, last, counter, channel, news, earliest = unpack(lanes[i])
     local head = redis.call('ZRANGE', KEYS[k + key], 0, 0, 'WITHSCORES')
-    local scored = {}
+    local scored, n = {}, 0
     for m = first, last do
-      scored[#scored + 1] = ARGV[a + 3 * m]
-      scored[#scored + 1] = ids[m]
+      scored[n + 1], scored[n + 2] = ARGV[indexed + m], ids[m]
+      n = n + 2
     end
     variadic('ZADD', KEYS[k + key], scored)
     redis.call('HINCRBY', counters, counter, last - first + 1)
@@ -44,7 +40,7 @@ local function keep(group)
   for i = 1, #buckets do
     local key, first, last, counter, index, member, earliest = unpack(buckets[i])
     local entries = {}
-    for m = first, last do entries[#entries + 1] = ARGV[a + 3 * m] end
+    for m = first, last do entries[m - first + 1] = ARGV[indexed + m] end
     variadic('RPUSH', KEYS[k + key], entries)
     redis.call('HINCRBY', counters, counter, last - first + 1)
     redis.call('ZADD', KEYS[k + index], 'LT', earliest, member)

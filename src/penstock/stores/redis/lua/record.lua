@@ -5,6 +5,7 @@ local TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS = 1, 2, 4, 8, 16, 32
 local SCHEDULED, DELIVERED, DEAD, CANCELLED = 0, 2, 3, 6
 local NO_NONCE = '\0\0\0\0'
 local MAX_EVENTS = 20
+local sub, byte = string.sub, string.byte -- locals: these are called for every message
 local CHUNK = 4000 -- arguments of one variadic call; Lua's stack ends at 8,000
 
 -- Milliseconds by the server's own clock at most: no caller can be ahead of it.
@@ -125,16 +126,16 @@ end
 -- A delivered message's record: without headers and payload. The way every message goes, so it
 -- only puts pieces together: the lease has the moment of the claim as the record wants it.
 local function bare(record, lease, moment, nonce)
-  local flags = string.byte(record, 2)
+  local flags = byte(record, 2)
   local at, counted = 22, '\1\0\0\0'
   if bit.band(flags, TOUCHED) ~= 0 then
     at = 42
     counted = struct.pack('<I2', math.min(struct.unpack('<I2', record, 22) + 1, 65535))
       .. string.sub(record, 24, 25)
   end
-  local finish = at + string.byte(record, at)
+  local finish = at + byte(record, at)
   if bit.band(flags, KEY) ~= 0 then
-    local low, high = string.byte(record, finish + 1, finish + 2)
+    local low, high = byte(record, finish + 1, finish + 2)
     finish = finish + 2 + low + 256 * high
   end
   if flags >= EVENTS then
@@ -143,8 +144,8 @@ local function bare(record, lease, moment, nonce)
     finish = past(record, finish, flags, EXTRAS, '<I4', 4) - 1
     flags = bit.band(flags, bit.bnot(HEADERS))
   end
-  return string.char(DELIVERED, bit.bor(flags, TOUCHED)) .. string.sub(record, 3, 21) .. counted
-    .. string.sub(lease, 9, 14) .. moment .. nonce .. string.sub(record, at, finish)
+  return string.char(DELIVERED, bit.bor(flags, TOUCHED)) .. sub(record, 3, 21) .. counted
+    .. sub(lease, 9, 14) .. moment .. nonce .. sub(record, at, finish)
 end
 
 local function read_lease(lease)

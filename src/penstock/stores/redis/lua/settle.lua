@@ -46,21 +46,20 @@ local function settle(group)
   if number > 0 then
     local found = hmget(records, ARGV, a + 1, a + number)
     local held = hmget(leases, ARGV, a + 1, a + number)
-    local seen, i = {}, 0
+    local seen, i, done = {}, 0, 0
     for r = 1, #runs do
       local token, length = unpack(runs[r])
       local closed, route = 0, false
       for _ = 1, length do
         i = i + 1
         local id, record, lease = ARGV[a + i], found[i], held[i]
-        if lease and string.sub(lease, 1, 8) == token and not seen[id] then
+        if lease and sub(lease, 1, 8) == token and not seen[id] then
           seen[id] = true
           closed = closed + 1
+          done = done + 1
           route = route or route_of(record, read_head(record).at)
-          ids[#ids + 1] = id
-          fields[#fields + 1] = id
-          fields[#fields + 1] = bare(record, lease, moment, nonce)
-          entries[#entries + 1] = moment .. id
+          ids[done], entries[done] = id, moment .. id
+          fields[2 * done - 1], fields[2 * done] = id, bare(record, lease, moment, nonce)
           answers[i] = DELIVERED
         else
           answers[i] = not seen[id] and stale(record)
@@ -72,7 +71,7 @@ local function settle(group)
         count(counts, tostring(DELIVERED), closed)
       end
     end
-    if #ids > 0 then
+    if done > 0 then
       variadic('HDEL', leases, ids)
       variadic('HSET', records, fields)
     end

@@ -1,0 +1,220 @@
+"""The parts of the Redis store that need no server."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.model.errors import StoreCorrupt
+from penstock.model.identity import MAX_ID, is_id
+from penstock.model.message import Labels, Message, NewMessage
+from penstock.model.state import State
+from penstock.model.times import MAX_TIME
+from penstock.stores.redis.breaker import LONGEST_WAIT, TRIP_AFTER, Breaker
+from penstock.stores.redis.place import Widths, bucket_entry, read_entry
+from penstock.stores.redis.records import (
+    MAX_EVENTS,
+    NO_NONCE,
+    Held,
+    add_events,
+    pack,
+    pack_event,
+    pack_id,
+    pack_new,
+    read,
+    read_events,
+    unpack,
+    unpack_id,
+)
+from penstock.stores.redis.shares import Due, shares
+
+LUA = files("penstock.stores.redis") / "lua"
+SCRIPTS = sorted(path.name for path in LUA.iterdir() if path.name != "record.lua")
+
+ids = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=MAX_ID)
+uuids = st.uuids().map(str)
+moments = st.integers(0, MAX_TIME)
+texts = st.text(min_size=1, max_size=20)
+headers = st.none() | st.dictionaries(texts, texts, min_size=1, max_size=3)
+labels = st.none() | st.builds(Labels, channel=st.none() | texts, tags=st.tuples(texts))
+
+
+@given(ids | uuids, ids | uuids)
+def test_an_id_comes_back_and_no_two_are_one(one: str, other: str) -> None:
+    assert is_id(unpack_id(pack_id(one)))
+    assert unpack_id(pack_id(one)) == one
+    assert (pack_id(one) == pack_id(other)) == (one == other)
+
+
+@given(st.tuples(ids, ids) | st.tuples(uuids, uuids))
+def test_packed_ids_of_one_kind_are_in_the_order_of_the_texts(pair: tuple[str, str]) -> None:
+    one, other = pair
+    if (len(pack_id(one)) == 16) == (len(pack_id(other)) == 16):
+        assert (pack_id(one) < pack_id(other)) == (one < other)
+
+
+@given(
+    message_id=ids | uuids,
+    key=st.none() | texts,
+    payload=st.binary(max_size=300),
+    due=moments,
+    now=moments,
+    headers=headers,
+    labels=labels,
+    expires=st.none() | moments,
+    priority=st.integers(0, 9),
+    content_type=st.sampled_from(["application/json", "text/plain"]),
+    topic=st.none() | texts,
+)
+def test_what_is_put_is_what_is_read(
+    message_id: str,
+    key: str | None,
+    payload: bytes,
+    due: int,
+    now: int,
+    headers: dict[str, str] | None,
+    labels: Labels | None,
+    expires: int | None,
+    priority: int,
+    content_type: str,
+    topic: str | None,
+) -> None:
+    new = NewMessage(
+        id=message_id,
+        route="r",
+        key=key or message_id,
+        payload=payload,
+        due=due,
+        content_type=content_type,
+        headers=headers,
+        expires=expires,
+        priority=priority,
+        labels=labels,
+        topic=topic,
+    )
+    message = unpack(pack_id(message_id), Held(3, pack_new(new, now, 1, 7), None))
+    for name in NewMessage.__struct_fields__:
+        if name != "on_conflict":
+            assert getattr(message, name) == getattr(new, name), name
+    assert (message.created, message.state, message.ref) == (now, State.SCHEDULED, 4)
+
+
+@given(
+    state=st.sampled_from(sorted(set(State) - {State.LEASED})),
+    version=st.integers(1, 2**24 - 1),
+    attempt=st.integers(0, 65_535),
+    claimed=st.none() | st.integers(1, MAX_TIME),
+    settled=st.none() | st.integers(1, MAX_TIME),
+    error=st.none() | texts,
+    number=st.integers(0, 2 * MAX_EVENTS),
+)
+def test_a_changed_message_is_read_as_it_was_written(
+    state: State,
+    version: int,
+    attempt: int,
+    claimed: int | None,
+    settled: int | None,
+    error: str | None,
+    number: int,
+) -> None:
+    message = Message(
+        id="x",
+        route="r",
+        key="k",
+        payload=b"p",
+        due=5,
+        state=state,
+        version=version,
+        attempt=attempt,
+        claimed=claimed,
+        settled=settled,
+        last_error=error,
+        ref=1,
+    )
+    events = add_events(b"", *(pack_event(n, "retry", error, n) for n in range(number)))
+    record = pack(message, generation=1, edition=2, nonce=NO_NONCE, events=events)
+    again, kept = read(b"x", Held(0, record, None))
+    assert again == message
+    lines = read_events(kept)
+    assert [line.at for line in lines] == list(range(number))[-MAX_EVENTS:]
+
+
+def test_a_record_that_is_not_ours_is_told() -> None:
+    with pytest.raises(StoreCorrupt, match="'x' cannot be read"):
+        unpack(b"x", Held(0, b"nonsense", None))
+
+
+@given(due=moments, now=moments, narrowest=st.sampled_from([1_000, 60_000, 7_200_000]))
+def test_a_bucket_holds_its_due_and_opens_into_narrower_ones(
+    due: int, now: int, narrowest: int
+) -> None:
+    widths = Widths(narrowest)
+    bucket = widths.bucket_for(due, now)
+    if bucket is None:
+        assert due - now < widths.near
+        return
+    assert bucket.start <= due < bucket.end
+    assert read_entry(bucket, bucket_entry(bucket, due, b"id")) == (due, b"id")
+    inside = widths.inside(bucket)
+    assert (bucket.width == narrowest) == (not inside)
+    if inside:
+        assert sum(one.start <= due < one.end for one in inside) == 1
+        assert len(inside) <= 3_600
+
+
+def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_call_try() -> None:
+    now = [100.0]
+    breaker = Breaker(lambda: now[0])
+    for _ in range(TRIP_AFTER):
+        assert breaker.wait() == 0
+        assert 0 < breaker.failed() <= LONGEST_WAIT
+    wait = breaker.wait()
+    assert wait > 0
+    now[0] += wait
+    assert breaker.wait() == 0
+    assert breaker.wait() > 0
+    breaker.succeeded()
+    assert breaker.wait() == 0
+
+
+lanes = st.lists(
+    st.lists(st.lists(st.integers(0, 30), max_size=4).map(sorted), min_size=10, max_size=10),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(lanes, st.integers(1, 12))
+def test_a_claim_is_shared_out_by_priority_and_then_due(
+    partitions: list[list[list[int]]], limit: int
+) -> None:
+    found = [Due([len(lane) for lane in lanes], lanes) for lanes in partitions]
+    taken = shares(found, limit)
+    everything = sorted(
+        (lane, due) for lanes in partitions for lane, dues in enumerate(lanes) for due in dues
+    )
+    given_out = sorted(
+        place
+        for lanes, share in zip(partitions, taken, strict=True)
+        for place in [(lane, due) for lane, dues in enumerate(lanes) for due in dues][:share]
+    )
+    assert given_out == everything[:limit]
+
+
+def test_a_large_claim_leaves_no_partition_out() -> None:
+    found = [Due([0] * 4 + [number] + [0] * 5, [[]] * 10) for number in (5_000, 10, 700, 0)]
+    assert shares(found, 1_500) == [790, 10, 700, 0]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_says_what_it_takes_and_answers(name: str) -> None:
+    text = (LUA / name).read_text()
+    header = text[: text.index("\n\n")]
+    assert re.match(r"-- [A-Z]+: \w", header)
+    for part in ("-- KEYS ", "-- ARGV ", "-- → "):
+        assert part in header
+    assert not re.search(r"call\('(KEYS|SCAN|SMEMBERS|FLUSHALL|EVAL)", text)
