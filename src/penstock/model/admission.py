@@ -19,7 +19,9 @@ LOT_BITS = 40
 BURST_MS = 100
 """A rate may be used up at once for this long: workers need not come to the millisecond."""
 STRIDE = 1_000_000
-OUTAGE_MS = 10_000
+ATTEND_MS = 5_000
+"""How often a room notes that somebody looks after it."""
+OUTAGE_MS = 15_000
 """A room nobody promoted for this long was not there to be seen: waiters get a new grace."""
 WINDOW_MS = 60_000
 """Admissions are counted over about this long."""
@@ -92,7 +94,7 @@ class LaneShares(msgspec.Struct):
         while len(order) < count:
             best = ""
             best_pass = -1
-            for name in lanes:
+            for name in sorted(lanes):
                 passed = max(self.passes.get(name, 0), self.at)
                 if left[name] > 0 and (best_pass < 0 or passed < best_pass):
                     best, best_pass = name, passed

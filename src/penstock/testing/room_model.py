@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from penstock.model.admission import (
+    ATTEND_MS,
     OUTAGE_MS,
     Flow,
     LaneShares,
@@ -271,7 +272,7 @@ class ModelRooms:
                 del held.tickets[user]
         if now - held.attended > OUTAGE_MS:
             held.floor = now
-        if now - held.attended >= LOOK_EVERY_MS:
+        if now - held.attended >= ATTEND_MS:
             held.attended = now
 
     def _expire(self, held: _Held, now: int, limit: int) -> tuple[int, int]:
