@@ -153,7 +153,7 @@ class Link:
         return StoreUnavailable(f"{self.name} is away: {exc}", retry_after=OPEN_SECONDS)
 
 
-_BUSY = ("LOADING", "BUSY", "OOM", "MISCONF", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")
+_BUSY = ("LOADING", "BUSY ", "OOM", "MISCONF", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")
 
 
 def _is_transient(exc: Exception) -> bool:
