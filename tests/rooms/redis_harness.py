@@ -17,10 +17,11 @@ from penstock.rooms.leave import Leave
 from penstock.rooms.operate import Operate
 from penstock.rooms.promote import Promoter
 from penstock.rooms.wait import Wait
+from penstock.stores.redis.address import parse_address
+from penstock.stores.redis.connect import connect
 from penstock.stores.redis.rooms import RedisRooms
 from penstock.stores.redis.rooms_entries import RedisEntries
-from penstock.stores.redis.rooms_link import Link, Server
-from penstock.stores.redis.rooms_server import SingleServer
+from penstock.stores.redis.rooms_link import Link
 from penstock.tokens import JwtSigner, SigningKey
 
 KEY = SigningKey("k1", b"0123456789abcdef0123456789abcdef")
@@ -46,7 +47,7 @@ class Rooms:
 
 @asynccontextmanager
 async def rooms_on(
-    url: str | Server,
+    url: str,
     *,
     consumer: str = "c1",
     run: bool = True,
@@ -55,7 +56,7 @@ async def rooms_on(
 ) -> AsyncIterator[Rooms]:
     """Open, run the promoter and the dispatcher, stop and close."""
     async with AsyncExitStack() as stack:
-        server = SingleServer(url) if isinstance(url, str) else url
+        server = connect(parse_address(url))
         stack.push_async_callback(server.close)
         link = Link(server, "redis", retry_seconds=0.05)
         store = RedisRooms(link, SystemClock(), capacity)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import time
 from collections.abc import Iterator
 
@@ -15,14 +14,14 @@ from penstock.model.errors import InvalidToken, StoreUnavailable, TokenUsed, Unk
 from penstock.model.room import RoomDraft, RoomState
 from penstock.model.ticket import TicketState
 from tests.rooms.redis_harness import KEY, eventually, rooms_on
-from tests.servers.redis import RedisServer, redis_server
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[RedisServer]:
-    with redis_server() as server:
+    with RedisServer("--appendfsync", "always", aof=True) as server:
         yield server
 
 
@@ -183,7 +182,7 @@ async def test_redis_killed_and_started_again_loses_no_user_and_no_slot(
         for n in range(6):
             await rooms.join.join("c", f"u{n}")
         await eventually(lambda: server.cli("XLEN", "DISPATCH") == "3")
-        server.stop(signal.SIGKILL)
+        server.kill()
         with pytest.raises(StoreUnavailable):
             await rooms.join.join("c", "late")
         server.start()

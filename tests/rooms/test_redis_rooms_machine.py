@@ -9,26 +9,27 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.ports.rooms import RoomStore
+from penstock.stores.redis.address import parse_address
+from penstock.stores.redis.connect import connect
 from penstock.stores.redis.rooms import RedisRooms
 from penstock.stores.redis.rooms_link import Link
-from penstock.stores.redis.rooms_server import SingleServer
 from penstock.testing.clock import ManualClock
 from tests.rooms.machine import LONG_AGO, RoomMachine
-from tests.servers.redis import RedisServer, redis_server
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
-    with redis_server("--appendfsync", "no") as running:
+    with RedisServer() as running:
         yield running
 
 
 def test_redis_rooms_agree_with_the_model(server: RedisServer) -> None:
     class RedisMachine(RoomMachine):
         async def open_store(self) -> RoomStore:
-            self.client = SingleServer(server.url)
+            self.client = connect(parse_address(server.url))
             await self.client.call("FLUSHALL")
             return RedisRooms(Link(self.client, "redis"), ManualClock(LONG_AGO))
 

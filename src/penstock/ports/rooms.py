@@ -104,10 +104,6 @@ class RoomStore(Protocol):
         """Rooms to look at now, at most about once a second each, shared among all processes."""
         ...
 
-    async def due_at(self, looks: Sequence[tuple[str, int]]) -> None:
-        """Have these rooms looked at by these moments, if not sooner."""
-        ...
-
     async def discover(self, now: int) -> int:
         """Find rooms another program has made, at most about once a second in the whole fleet.
 

@@ -363,10 +363,6 @@ class ModelRooms:
             self._due[name] = now + LOOK_EVERY_MS
         return [name for _, name in due]
 
-    async def due_at(self, looks: Sequence[tuple[str, int]]) -> None:
-        for name, at in looks:
-            self._due[name] = min(at, self._due.get(name, at))
-
     async def discover(self, now: int) -> int:
         del now
         return 0  # nobody else can write here

@@ -32,6 +32,7 @@ from penstock.model.ticket import (
     TicketState,
 )
 from penstock.ports.rooms import RoomListener
+from penstock.stores.redis.connect import Argument, Reply
 from penstock.stores.redis.rooms_keys import (
     ROOMS,
     SCANNED,
@@ -43,7 +44,7 @@ from penstock.stores.redis.rooms_keys import (
     room_keys,
     room_of,
 )
-from penstock.stores.redis.rooms_link import Argument, Link, Reply
+from penstock.stores.redis.rooms_link import Link
 
 log = logging.getLogger("penstock.rooms.redis")
 
@@ -236,11 +237,6 @@ class RedisRooms:
         arguments = (now, limit, now + LOOK_EVERY_MS)
         names = await self.link.run("room_due", (ROOMS.encode(),), arguments)
         return [decode(name) for name in names]
-
-    async def due_at(self, looks: Sequence[tuple[str, int]]) -> None:
-        if looks:
-            pairs = [part for name, at in looks for part in (at, encode(name))]
-            await self.link.call("ZADD", ROOMS, "LT", *pairs)
 
     async def discover(self, now: int) -> int:
         if not await self.link.call("SET", SCANNED, now, "NX", "PX", SCAN_EVERY_MS):

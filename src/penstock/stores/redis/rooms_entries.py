@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from penstock.model.errors import StoreCorrupt
 from penstock.model.ticket import Dispatch, Entry
+from penstock.stores.redis.connect import Argument, Reply
 from penstock.stores.redis.rooms_keys import DISPATCH, ENTRY, GROUP, ROOMS, decode, encode, stream
-from penstock.stores.redis.rooms_link import Argument, Link, Reply
+from penstock.stores.redis.rooms_link import Link
 
 log = logging.getLogger("penstock.rooms.redis")
 

@@ -12,41 +12,18 @@ import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple
 
 from redis import exceptions as vendor
-from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
 
 from penstock.model.errors import PenstockError, StoreCorrupt, StoreUnavailable
+from penstock.stores.redis.connect import Argument, Reply, Server
+from penstock.stores.redis.errors import Vendor
 
 RETRIES = 3
 RETRY_SECONDS = 1.0
 OPEN_SECONDS = 5.0
 """How long the breaker stays open before one call may try again."""
-
-Argument: TypeAlias = bytes | str | int
-Reply: TypeAlias = Any
-"""What redis-py returns is not typed; scripts' answers are read where they are understood."""
-Vendor: tuple[type[Exception], ...] = (vendor.RedisError, OSError)
-
-
-class Server(Protocol):
-    """What rooms need of a connected Redis, one server or a cluster."""
-
-    cluster: bool
-
-    async def call(self, *command: Argument) -> Reply: ...
-
-    async def scan(self, match: str, count: int, kind: str) -> list[bytes]:
-        """Names of keys on every primary, found in steps of about `count`."""
-        ...
-
-    def subscriber(self) -> tuple[PubSub, Redis]:
-        """A fresh subscription and the client it lives on; whoever asks closes both."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 class Script(NamedTuple):

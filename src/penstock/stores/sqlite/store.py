@@ -23,6 +23,7 @@ from penstock.stores.sqlite import recall, search
 from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.group import MAX_ROWS, GroupCommit, Wakes
+from penstock.stores.sqlite.rooms import SqliteRooms
 from penstock.stores.sqlite.reader import Reader
 from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
 from penstock.stores.sqlite.session import Session
@@ -130,6 +131,12 @@ class SqliteStore:
 
     def listen(self, listener: WakeListener) -> None:
         self._listeners.append(listener)
+
+    async def open_rooms(self) -> SqliteRooms:
+        """Waiting rooms in the same file; closed with it."""
+        rooms = SqliteRooms(self._group, self._clock)
+        await rooms.make_tables()
+        return rooms
 
     async def check(self) -> dict[str, str]:
         """Facts for health. Begins a write, so that a store that cannot keep anything says so."""
