@@ -23,8 +23,8 @@ from penstock.stores.sqlite import recall, search
 from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.group import MAX_ROWS, GroupCommit, Wakes
-from penstock.stores.sqlite.rooms import SqliteRooms
 from penstock.stores.sqlite.reader import Reader
+from penstock.stores.sqlite.rooms import SqliteRooms
 from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.wal import Checkpoints
