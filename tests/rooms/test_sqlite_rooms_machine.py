@@ -18,7 +18,7 @@ class SqliteMachine(RoomMachine):
         )
         assert isinstance(opened, SqliteStore)
         self.opened = opened
-        return await opened.open_rooms()
+        return (await opened.open_rooms(1000, "test")).store
 
     async def close_store(self) -> None:
         await self.opened.close()

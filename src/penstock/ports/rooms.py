@@ -8,8 +8,11 @@ all the same, when another program writes its keys: it has the default settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import msgspec
 
 from penstock.model.clock import Clock
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState
@@ -142,6 +145,36 @@ class EntryQueue(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRooms:
+    """The rooms of an open store, to be closed before it."""
+
+    store: RoomStore
+    entries: EntryQueue | None
+    """Where other programs wait for promotions; None: nobody does in this store."""
+    close: Callable[[], Awaitable[None]]
+    away: Callable[[], bool]
+    """Whether the breaker towards the store is open."""
+    figures: Callable[[], StoreCalls]
+
+
+class StoreCalls(msgspec.Struct, frozen=True):
+    """What the calls of a store came to."""
+
+    errors: int = 0
+    scripts: int = 0
+    script_seconds: float = 0.0
+
+
+@runtime_checkable
+class RoomHost(Protocol):
+    """A store that can keep rooms beside its messages."""
+
+    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
+        """`capacity` is for rooms nobody has PUT; `consumer` names this process."""
+        ...
 
 
 class TokenSigner(Protocol):

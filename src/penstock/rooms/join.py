@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from penstock.flow.observe import Observer
 from penstock.model.errors import InvalidMessage, PenstockError, RoomClosed
 from penstock.model.room import DEFAULT_LANE
@@ -46,7 +48,8 @@ class Join:
 
     def _outcome(self, room: str, joined: Joined, outlook: Outlook) -> Place | PenstockError:
         if joined.ticket is not None:
-            return place_of(room, joined.ticket, outlook, self._signer)
+            place = place_of(room, joined.ticket, outlook, self._signer)
+            return replace(place, new=joined.answer is JoinAnswer.NEW)
         if joined.answer is JoinAnswer.UNKNOWN_LANE:
             known = ", ".join(outlook.room.settings.lanes)
             return InvalidMessage("lane", f"no such lane; this room has: {known}")

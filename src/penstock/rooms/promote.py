@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.flow.observe import Observer
 from penstock.model.clock import Alarm, Timer
@@ -71,6 +71,7 @@ class Promoter:
         self._warned = 0
         self._stopping = False
         self.figures = PromotionFigures()
+        self.listeners: list[Callable[[Promotion], None]] = []
         store.listen_rooms(self.wake)
 
     @property
@@ -187,6 +188,9 @@ class Promoter:
         self.figures.promotions += number
         self._observer.count("promoted", promotion.room, number)
         self._observer.count("ended", promotion.room, promotion.expired)
+        if number:
+            for listener in self.listeners:
+                listener(promotion)
         if promotion.look_at is not None and not promotion.more:
             self._look_again(promotion.room, promotion.look_at)
         return number

@@ -29,6 +29,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds."""
     token: str | None = None
     secret: str = ""
+    """Shows that a request is the visitor's own."""
+    new: bool = False
+    """This very call made the ticket."""
 
 
 class Wait:
