@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from litestar import get
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import Answer, json_answer, respond
@@ -63,7 +64,7 @@ async def metrics(api: TheApi) -> ASGIResponse:
 
 
 @get("/actuator/metrics/{name:str}")
-async def metric(name: str, api: TheApi) -> ASGIResponse:
+async def metric(name: FromPath[str], api: TheApi) -> ASGIResponse:
     figures = figures_of(api.rooms)
     if name not in figures:
         raise UnknownThing(f"no metric named {name[:100]!r}")

@@ -6,6 +6,7 @@ from functools import lru_cache
 from importlib.resources import files
 
 from litestar import get
+from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import Answer, respond
@@ -18,23 +19,23 @@ OPEN = {"scope": Scope.OPEN}
 
 
 @get("/rooms/{room:str}", opt=OPEN)
-async def page(room: str) -> ASGIResponse:
+async def page(room: FromPath[str]) -> ASGIResponse:
     """The same page for every room: who is in which line is asked by the page itself."""
     del room
     return _static("room.html")
 
 
 @get("/rooms-static/{name:str}", opt=OPEN)
-async def asset(name: str) -> ASGIResponse:
+async def asset(name: FromPath[str]) -> ASGIResponse:
     if name not in ASSETS:
         raise UnknownThing("no such file")
     return _static(name)
 
 
-def _static(name: str) -> ASGIResponse:
+def _static(name: FromPath[str]) -> ASGIResponse:
     return respond(Answer(200, _content(name), PAGE_HEADERS, MEDIA[name.rpartition(".")[2]]))
 
 
 @lru_cache(maxsize=8)
-def _content(name: str) -> bytes:
+def _content(name: FromPath[str]) -> bytes:
     return files("penstock.api.http").joinpath("static", name).read_bytes()

@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from litestar import delete, get, post, put
 from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
 from litestar.response import Stream
 from litestar.response.base import ASGIResponse
 
@@ -32,7 +33,8 @@ from penstock.model.ticket import MAX_INSTANCE, TicketState, check_user
 from penstock.rooms.parts import RoomParts
 from penstock.rooms.wait import Place
 
-OPEN = {"scope": Scope.OPEN}
+VISITOR = {"scope": Scope.OPEN, "visitor": True}
+"""Each of these checks for itself: a token, or the ticket that a join returned."""
 ADMIN = {"scope": Scope.ADMIN}
 PAGE = 1000
 STREAM_SECONDS = 2.0
@@ -55,7 +57,7 @@ async def list_rooms(request: HttpRequest, api: TheApi) -> ASGIResponse:
 
 
 @put("/v1/rooms/{room:str}", opt=ADMIN)
-async def put_room(room: str, request: HttpRequest, api: TheApi) -> ASGIResponse:
+async def put_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
     name = _text(room)
     draft = decode_room(await read_body(request, api))
     await _parts(api).operate.put(name, draft)
@@ -63,12 +65,12 @@ async def put_room(room: str, request: HttpRequest, api: TheApi) -> ASGIResponse
 
 
 @get("/v1/rooms/{room:str}")
-async def get_room(room: str, api: TheApi) -> ASGIResponse:
+async def get_room(room: FromPath[str], api: TheApi) -> ASGIResponse:
     return await _room_answer(api, _name(room))
 
 
 def _state_change(word: str, state: RoomState) -> HTTPRouteHandler:
-    async def change(room: str, api: TheApi) -> ASGIResponse:
+    async def change(room: FromPath[str], api: TheApi) -> ASGIResponse:
         name = _name(room)
         await _parts(api).operate.set_state(name, state)
         return await _room_answer(api, name)
@@ -86,14 +88,14 @@ STATE_CHANGES = [
 
 
 @post("/v1/rooms/{room:str}/reset", status_code=200, opt=ADMIN)
-async def reset_room(room: str, api: TheApi) -> ASGIResponse:
+async def reset_room(room: FromPath[str], api: TheApi) -> ASGIResponse:
     name = _name(room)
     await _parts(api).operate.reset(name)
     return await _room_answer(api, name)
 
 
 @post("/v1/rooms/{room:str}/enter", status_code=200)
-async def enter_room(room: str, request: HttpRequest, api: TheApi) -> ASGIResponse:
+async def enter_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
     asked = decode_enter(await read_body(request, api))
     ticket = await _parts(api).enter.enter(_name(room), asked.token)
     return json_answer(entered_out(ticket))
@@ -102,8 +104,8 @@ async def enter_room(room: str, request: HttpRequest, api: TheApi) -> ASGIRespon
 # --- visitors ---
 
 
-@post("/v1/rooms/{room:str}/join", status_code=200, opt=OPEN)
-async def join_room(room: str, request: HttpRequest, api: TheApi) -> ASGIResponse:
+@post("/v1/rooms/{room:str}/join", status_code=200, opt=VISITOR)
+async def join_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
     parts = _parts(api)
     name = _name(room)
     asked = decode_join(await read_body(request, api))
@@ -120,16 +122,20 @@ async def join_room(room: str, request: HttpRequest, api: TheApi) -> ASGIRespons
     return json_answer(ticket_out(place, secret=True) if own else ticket_out(hidden(place)))
 
 
-@get("/v1/rooms/{room:str}/tickets/{user:str}", opt=OPEN)
-async def get_ticket(room: str, user: str, request: HttpRequest, api: TheApi) -> ASGIResponse:
+@get("/v1/rooms/{room:str}/tickets/{user:str}", opt=VISITOR)
+async def get_ticket(
+    room: FromPath[str], user: FromPath[str], request: HttpRequest, api: TheApi
+) -> ASGIResponse:
     parts = _parts(api)
     name, who = _name(room), _text(user)
     await _check_visitor(parts, name, who, request, api, Scope.READ)
     return json_answer(ticket_out(await parts.wait.look(name, who)))
 
 
-@get("/v1/rooms/{room:str}/tickets/{user:str}/events", opt=OPEN)
-async def watch_ticket(room: str, user: str, request: HttpRequest, api: TheApi) -> Stream:
+@get("/v1/rooms/{room:str}/tickets/{user:str}/events", opt=VISITOR)
+async def watch_ticket(
+    room: FromPath[str], user: FromPath[str], request: HttpRequest, api: TheApi
+) -> Stream:
     """Server-sent events: `ticket` whenever something changed, until the turn has come."""
     parts = _parts(api)
     name, who = _name(room), _text(user)
@@ -142,8 +148,8 @@ async def watch_ticket(room: str, user: str, request: HttpRequest, api: TheApi) 
     )
 
 
-@post("/v1/rooms/{room:str}/heartbeat", status_code=200, opt=OPEN)
-async def heartbeat(room: str, request: HttpRequest, api: TheApi) -> ASGIResponse:
+@post("/v1/rooms/{room:str}/heartbeat", status_code=200, opt=VISITOR)
+async def heartbeat(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
     parts = _parts(api)
     name = _name(room)
     user = decode_heartbeat(await read_body(request, api)).user
@@ -151,8 +157,10 @@ async def heartbeat(room: str, request: HttpRequest, api: TheApi) -> ASGIRespons
     return json_answer(ticket_out(await parts.wait.heartbeat(name, user)))
 
 
-@delete("/v1/rooms/{room:str}/tickets/{user:str}", status_code=200, opt=OPEN)
-async def leave_room(room: str, user: str, request: HttpRequest, api: TheApi) -> ASGIResponse:
+@delete("/v1/rooms/{room:str}/tickets/{user:str}", status_code=200, opt=VISITOR)
+async def leave_room(
+    room: FromPath[str], user: FromPath[str], request: HttpRequest, api: TheApi
+) -> ASGIResponse:
     parts = _parts(api)
     name, who = _name(room), _text(user)
     await _check_visitor(parts, name, who, request, api, Scope.WRITE)
@@ -176,8 +184,8 @@ def _may(request: HttpRequest, api: Api, needed: Scope) -> bool:
 
 
 async def _check_public(parts: RoomParts, name: str, request: HttpRequest, api: Api) -> None:
-    room, _ = await parts.operate.get(name)
-    if not room.settings.public:
+    (room,) = await parts.store.rooms([name])
+    if room is None or not room.settings.public:
         raise Unauthorized("this room is not public: send a token: Authorization: Bearer …")
     client = request.scope["client"]
     address = "" if client is None else client[0]
