@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.report import console
 
-ORDER = ("put", "release", "http", "ndjson", "lateness", "pending")
+ORDER = ("put", "release", "http", "ndjson", "lateness", "pending", "rooms")
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 
 

@@ -17,6 +17,7 @@ from penstock.stores.sqlite.session import Session
 WAITING, HOLDING, ENDED = range(3)
 FIRST_NUMBER = 1 << (LOT_BITS + 1)
 """Places given in order of arrival lie above every lot."""
+PLACE_BITS = 8
 _FIELDS = (
     "id", "name", "settings", "state", "epoch", "in_use", "number", "joined", "promoted",
     "admitted", "entered", "gone_left", "gone_expired", "gone_revoked", "credit", "credit_at",
@@ -78,13 +79,13 @@ _GONE = {
 
 
 def block_of(number: int) -> int:
-    """Grows with the number: 1,024 blocks of lots, then blocks of 1,024 places."""
-    return number >> (LOT_BITS - 10) if number < FIRST_NUMBER else number >> 10
+    """Grows with the number: 1,024 blocks of lots, then blocks of 256 places."""
+    return number >> (LOT_BITS - 10) if number < FIRST_NUMBER else number >> PLACE_BITS
 
 
 def first_of_block(block: int) -> int:
     lots = block << (LOT_BITS - 10)
-    return lots if lots < FIRST_NUMBER and block < 1 << 11 else block << 10
+    return lots if lots < FIRST_NUMBER and block < 1 << 11 else block << PLACE_BITS
 
 
 class Record(msgspec.Struct):

@@ -8,14 +8,11 @@ from importlib.resources import files
 import msgspec
 from msgspec.structs import replace
 
-from penstock.model.admission import lot
 from penstock.model.clock import Clock
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState, first_state
 from penstock.model.ticket import (
     LIVE,
     EnterAnswer,
-    JoinAnswer,
-    Joined,
     JoinedAll,
     Joining,
     Looked,
@@ -27,6 +24,7 @@ from penstock.model.ticket import (
 from penstock.ports.rooms import RoomListener
 from penstock.stores.sqlite import room_record as records
 from penstock.stores.sqlite.group import GroupCommit
+from penstock.stores.sqlite.room_join import line_up
 from penstock.stores.sqlite.room_promote import promote
 from penstock.stores.sqlite.room_record import Record
 from penstock.stores.sqlite.session import Session
@@ -140,21 +138,9 @@ class SqliteRooms:
     async def join(self, name: str, joining: Sequence[Joining], now: int) -> JoinedAll | None:
         def work(session: Session) -> JoinedAll | None:
             record = records.load(session, name)
-            if record is None:
-                return None
-            answers = [_join_one(session, record, one, now) for one in joining]
-            if any(answer is JoinAnswer.NEW for answer in answers):
-                record.due = now
-                records.save(session, record)
-            placed = [
-                Joined(answer, records.placed(session, record, one.user))
-                if answer in (JoinAnswer.NEW, JoinAnswer.KNOWN)
-                else Joined(answer)
-                for one, answer in zip(joining, answers, strict=True)
-            ]
-            return JoinedAll(placed, records.outlook(session, record, now))
+            return None if record is None else line_up(session, record, joining, now)
 
-        joined = await self._group.submit(work, rows=3 * len(joining))
+        joined = await self._group.submit(work, rows=2 * len(joining))
         if joined is not None and joined.outlook.free > 0:
             self._tell(name)
         return joined
@@ -287,37 +273,6 @@ class SqliteRooms:
 
 def _put(session: Session, record: Record, ticket: Ticket) -> None:
     session.execute(records.PUT_TICKET, records.ticket_row(record.id, ticket))
-
-
-def _join_one(session: Session, record: Record, joining: Joining, now: int) -> JoinAnswer:
-    known = records.find(session, record, joining.user)
-    if known is not None and known.state in LIVE:
-        session.execute(records.TOUCH, (now, record.id, joining.user))
-        return JoinAnswer.KNOWN
-    room = record.room
-    state = room.state_at(now)
-    if state is RoomState.CLOSED:
-        return JoinAnswer.CLOSED
-    if joining.lane not in room.settings.lanes:
-        return JoinAnswer.UNKNOWN_LANE
-    if state is RoomState.SCHEDULED and room.settings.lottery:
-        number = lot(room.settings.seed, joining.user)
-    else:
-        record.number += 1
-        number = record.number
-    ticket = Ticket(
-        user=joining.user,
-        state=TicketState.WAITING,
-        lane=joining.lane,
-        number=number,
-        joined=now,
-        seen=now,
-        instance=joining.instance,
-    )
-    _put(session, record, ticket)
-    records.count_line(session, record, [ticket], 1)
-    record.joined += 1
-    return JoinAnswer.NEW
 
 
 def _look(

@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS room_tickets (
   instance TEXT NOT NULL,
   PRIMARY KEY (room, user)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS room_tickets_line ON room_tickets (room, lane, number, user)
+CREATE INDEX IF NOT EXISTS room_tickets_line ON room_tickets (room, lane, number, user, kind)
   WHERE kind = 0;
 CREATE INDEX IF NOT EXISTS room_tickets_until ON room_tickets (room, kind, until, user);
 

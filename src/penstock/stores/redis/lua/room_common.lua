@@ -99,6 +99,9 @@ local function number_of(score) return math.floor(tonumber(score) * 1000000 + 0.
 -- Of a record another program may have written: instance and moment of joining in ms, or nil.
 local function read_record(record)
   if not record then return 'unknown', nil end
+  -- Ours, the usual case, without a decoder.
+  local ours, at = string.match(record, '^{"instanceId":"([^"\\]*)","joinedAt":(%d+%.%d+)}$')
+  if ours then return ours, math.floor(tonumber(at) * 1000 + 0.5) end
   local fine, value = pcall(cjson.decode, record)
   if not fine or type(value) ~= 'table' then return 'unknown', nil end
   local joined = tonumber(known(value.joinedAt))

@@ -148,7 +148,9 @@ local function admit(r, name, all, by, reply)
     reply[n + 1], reply[n + 2], reply[n + 3] = user, lanes[i], number
     reply[n + 4], reply[n + 5], reply[n + 6] = joined, pass, instance
   end
-  redis.call('ZREM', KEYS[b + GONE], unpack(users)) -- somebody who had left and was put back
+  if redis.call('ZCARD', KEYS[b + GONE]) > 0 then
+    redis.call('ZREM', KEYS[b + GONE], unpack(users)) -- somebody who had left and was put back
+  end
   redis.call('HSET', KEYS[b + TICKETS], unpack(tickets))
   if #held > 0 then
     redis.call('ZADD', KEYS[b + HELD], unpack(held))
