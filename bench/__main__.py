@@ -9,7 +9,10 @@ from pathlib import Path
 
 from bench.report import console
 
-ORDER = ("put", "release", "http", "ndjson", "lateness", "pending", "brokers", "ticks")
+ORDER = (
+    *("put", "release", "http", "ndjson", "lateness", "pending"),
+    *("brokers", "ticks", "rooms"),
+)
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 
 

@@ -13,7 +13,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+)
 from pydantic import ValidationError as PydanticError
 
 from penstock.model.errors import ConfigError, PenstockError
@@ -25,6 +33,8 @@ from penstock.ports.source import SourceOptions
 from penstock.settings_origin import Read, read_layers
 
 DEFAULT_FILE = Path("penstock.toml")
+MIN_ROOM_KEY = 32
+"""Bytes: a shorter key is weaker than the hash it signs with."""
 """Read when it is there and no other file is named."""
 
 
@@ -194,6 +204,44 @@ class LimitSettings(_Part):
     """How many settled ids stay known at most (about)."""
 
 
+class RoomKeySettings(_Part):
+    """A key that signs entry tokens (HS256)."""
+
+    kid: str = Field(default="k1", min_length=1, max_length=100)
+    """Names the key in the token's header."""
+    secret: SecretStr
+
+    @field_validator("secret")
+    @classmethod
+    def _long_enough(cls, value: SecretStr) -> SecretStr:
+        if len(value.get_secret_value().encode()) < MIN_ROOM_KEY:
+            raise ValueError(f"must be at least {MIN_ROOM_KEY} bytes")
+        return value
+
+
+class RoomsSettings(_Part):
+    """Waiting rooms."""
+
+    workers: int = Field(default=10, ge=1, le=1000)
+    """Tasks that promote."""
+    queue: int = Field(default=100, ge=1, le=1_000_000)
+    """Tasks that wait for a worker; when it is full, rooms wait in the store."""
+    batch: int = Field(default=10, ge=1, le=10_000)
+    """Promotions that are passed on at once."""
+    poll: Millis = Field(default=2_000, ge=1)
+    """How long to wait for promotions to pass on."""
+    capacity: int = Field(default=1000, ge=0)
+    """Of rooms that were made without one."""
+    keys: tuple[RoomKeySettings, ...] = ()
+    """The first signs, all are accepted. Unset: one is made once and kept in the store."""
+    issuer: str = "penstock"
+    """The `iss` of entry tokens."""
+    instance: str = ""
+    """This server's name in a waiting visitor's record; unset: the host's name."""
+    joins_per_client: int = Field(default=20, ge=1)
+    """Joins a second from one address into public rooms."""
+
+
 class LogSettings(_Part):
     level: Literal["debug", "info", "warning", "error"] = "info"
     """debug · info · warning · error: this and what is graver."""
@@ -214,6 +262,7 @@ class Settings(_Part):
     sources: dict[str, SourceSettings] = Field(default_factory=dict)
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
+    rooms: RoomsSettings = RoomsSettings()
 
     def all_routes(self) -> dict[str, RouteSettings]:
         """The configured routes; `default` always exists."""

@@ -6,6 +6,9 @@ nothing until then. Adding a store or a sink is one line in these tables.
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -22,10 +25,20 @@ from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.model.route import Route
+from penstock.ports.rooms import RoomHost, RoomStore
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.ports.source import Source
 from penstock.ports.store import MessageStore
+from penstock.rooms.dispatch import Dispatcher
+from penstock.rooms.enter import Enter
+from penstock.rooms.join import Join
+from penstock.rooms.leave import Leave
+from penstock.rooms.operate import Operate
+from penstock.rooms.parts import RoomParts
+from penstock.rooms.promote import Promoter
+from penstock.rooms.wait import Wait
 from penstock.settings import RouteSettings, Settings, SourceSettings, redact
+from penstock.tokens import MIN_KEY, JwtSigner, SigningKey
 from penstock.version import __version__
 
 STORES = {
@@ -232,6 +245,48 @@ async def _dead_letter(url: str, where: str) -> Sink:
     more = {"create_topic": True} if extra is not None else {}
     sink: Sink = await driver.open_sink(url, SinkOptions(at=where, more=more))
     return sink
+
+
+@asynccontextmanager
+async def open_rooms(parts: Parts) -> AsyncIterator[RoomParts | None]:
+    """Waiting rooms on the same store; None when it cannot keep any."""
+    if not isinstance(parts.store, RoomHost):
+        yield None
+        return
+    settings = parts.settings.rooms
+    instance = settings.instance or socket.gethostname()
+    consumer = f"{instance}-{os.getpid()}-{secrets.token_hex(4)}"
+    opened = await parts.store.open_rooms(settings.capacity, consumer)
+    try:
+        signer = await _signer(parts.settings, opened.store)
+        store, observer = opened.store, parts.observer
+        yield RoomParts(
+            store=store,
+            join=Join(store, signer, observer, instance),
+            wait=Wait(store, signer),
+            enter=Enter(store, signer, observer),
+            leave=Leave(store, observer),
+            operate=Operate(store, settings.capacity),
+            promoter=Promoter(store, observer, workers=settings.workers, queue=settings.queue),
+            dispatcher=None
+            if opened.entries is None
+            else Dispatcher(
+                store, opened.entries, signer, observer, batch=settings.batch, poll=settings.poll
+            ),
+            away=opened.away,
+            calls=opened.figures,
+        )
+    finally:
+        await opened.close()
+
+
+async def _signer(settings: Settings, store: RoomStore) -> JwtSigner:
+    keys = [
+        SigningKey(key.kid, key.secret.get_secret_value().encode()) for key in settings.rooms.keys
+    ]
+    if not keys:
+        keys = [SigningKey("store", await store.secret(secrets.token_bytes(MIN_KEY)))]
+    return JwtSigner(keys, settings.rooms.issuer)
 
 
 def _driver(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:

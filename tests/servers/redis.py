@@ -70,6 +70,16 @@ class RedisServer:
                     return
         raise RuntimeError(f"redis-server did not start: {(self.folder / 'log').read_text()}")
 
+    def cli(self, *command: str) -> str:
+        """The same thing a person types: redis-cli, its answer without the line's end."""
+        done = subprocess.run(
+            ["redis-cli", "-p", str(self.port), *command],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout.rstrip("\n")
+
     def flush(self) -> None:
         with self.client as client:
             client.flushall()

@@ -17,10 +17,18 @@ from penstock.cli import show
 from penstock.cli.loop import loop_factory
 from penstock.model.errors import StoreUnavailable
 from penstock.ports.store import MessageStore
+from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
-from penstock.wiring import Parts, open_parts, open_sources, open_store, open_worker
+from penstock.wiring import (
+    Parts,
+    open_parts,
+    open_rooms,
+    open_sources,
+    open_store,
+    open_worker,
+)
 
 if TYPE_CHECKING:
     from penstock.api.http.server import HttpServer
@@ -74,7 +82,8 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
         parts = await stack.enter_async_context(open_parts(settings, store=store))
         worker = await stack.enter_async_context(open_worker(parts)) if roles.worker else None
         ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
-        server = _bound_server(parts, worker, roles) if roles.api else None
+        rooms = await stack.enter_async_context(open_rooms(parts))
+        server = _bound_server(parts, worker, rooms, roles) if roles.api else None
         async with asyncio.TaskGroup() as group:
             helpers: list[asyncio.Task[None]] = []
             if worker is not None:
@@ -82,6 +91,8 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
                 helpers += [group.create_task(ingest.run()) for ingest in ingests]
                 rates = Rates(parts.observer, parts.store.clock)
                 helpers.append(group.create_task(rates.run()))
+                if rooms is not None:
+                    helpers.append(group.create_task(rooms.run()))
             if server is not None:
                 group.create_task(server.run())
                 if beside is not None:
@@ -98,11 +109,13 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
     log.info("stopped")
 
 
-def _bound_server(parts: Parts, worker: Worker | None, roles: Roles) -> HttpServer:
+def _bound_server(
+    parts: Parts, worker: Worker | None, rooms: RoomParts | None, roles: Roles
+) -> HttpServer:
     """The port is taken before anything is claimed: one that cannot be had stops it here."""
     from penstock.api.http.server import HttpServer
 
-    server = HttpServer(parts, worker, insecure=roles.insecure)
+    server = HttpServer(parts, worker, rooms=rooms, insecure=roles.insecure)
     server.bind()
     return server
 

@@ -10,6 +10,9 @@ PenstockError
 ├── AlreadyReleased       409  too late to change it
 ├── VersionConflict       412  If-Match named another version
 ├── Unauthorized          401  no token, or a wrong one
+│   └── InvalidToken      401  an entry token that admits nobody
+├── TokenUsed             409  an entry token that was redeemed before
+├── RoomClosed            409  nobody may line up here any more
 ├── Forbidden             403  a token without the scope, or another origin
 ├── Overloaded            429  too much at once; try again
 ├── StoreUnavailable      503  the store is away; nothing was accepted
@@ -116,6 +119,24 @@ class Unauthorized(PenstockError):
     """No credentials, or wrong ones."""
 
     code = "unauthorized"
+
+
+class InvalidToken(Unauthorized):
+    """An entry token that admits nobody: forged, expired, of another room, or void."""
+
+    code = "invalid_token"
+
+
+class TokenUsed(PenstockError):
+    """The entry token was redeemed before."""
+
+    code = "token_used"
+
+
+class RoomClosed(PenstockError):
+    """Nobody may line up in this room any more."""
+
+    code = "room_closed"
 
 
 class Forbidden(PenstockError):

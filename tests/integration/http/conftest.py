@@ -15,7 +15,7 @@ from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt
 from penstock.ports.store import MessageStore
 from penstock.settings import ApiSettings, Settings
-from penstock.wiring import Parts, open_parts, open_store
+from penstock.wiring import Parts, open_parts, open_rooms, open_store
 
 
 class StoreProbe:
@@ -89,8 +89,13 @@ async def _serve(
         stack.push_async_callback(store.close)
         probe = StoreProbe(store)
         parts = await stack.enter_async_context(open_parts(tree, store=probe))
+        rooms = await stack.enter_async_context(open_rooms(parts))
         server = HttpServer(
-            parts, insecure=insecure, shutdown=shutdown, max_in_flight=max_in_flight
+            parts,
+            rooms=rooms,
+            insecure=insecure,
+            shutdown=shutdown,
+            max_in_flight=max_in_flight,
         )
         await stack.enter_async_context(server)
         yield Running(server, parts, probe)

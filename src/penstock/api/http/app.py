@@ -12,7 +12,19 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import ASGIApp, HTTPScope, Receive, Send
 
-from penstock.api.http import batch, dead, docs, health, messages, routes, stats, ticks
+from penstock.api.http import (
+    actuator,
+    batch,
+    dead,
+    docs,
+    health,
+    messages,
+    room_page,
+    rooms,
+    routes,
+    stats,
+    ticks,
+)
 from penstock.api.http.answers import Answer, HttpRequest, respond
 from penstock.api.http.auth import Scope, header
 from penstock.api.http.context import Api, ClientGone
@@ -35,6 +47,23 @@ HANDLERS: list[HTTPRouteHandler] = [
     stats.stats,
     stats.events,
     stats.metrics,
+    rooms.list_rooms,
+    rooms.put_room,
+    rooms.get_room,
+    rooms.join_room,
+    rooms.get_ticket,
+    rooms.watch_ticket,
+    rooms.leave_room,
+    rooms.heartbeat,
+    rooms.enter_room,
+    *rooms.STATE_CHANGES,
+    rooms.reset_room,
+    room_page.page,
+    room_page.asset,
+    actuator.health,
+    actuator.metrics,
+    actuator.metric,
+    actuator.prometheus,
     health.healthz,
     health.readyz,
     ticks.create_tick,

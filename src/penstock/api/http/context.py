@@ -14,10 +14,12 @@ from litestar.di import NamedDependency
 
 from penstock.api.http.answers import HttpRequest
 from penstock.api.http.auth import JSON_TYPES, Guard, header
+from penstock.api.http.visitors import Visitors
 from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import InvalidMessage, Malformed, Overloaded, TooLarge, UnknownMessage
 from penstock.model.identity import is_id
+from penstock.rooms.parts import RoomParts
 from penstock.version import __version__
 from penstock.wiring import Parts
 
@@ -43,6 +45,9 @@ class Api:
     """Single puts that came in and are not answered."""
     streams: int = 0
     """Server-sent event streams that are open."""
+    rooms: RoomParts | None = None
+    """None: this store keeps no waiting rooms."""
+    visitors: Visitors = field(default_factory=Visitors)
     status: Status = field(init=False)
 
     def __post_init__(self) -> None:

@@ -15,6 +15,15 @@ from penstock.api.http.context import VERSION
 from penstock.api.http.errors import ErrorBody
 from penstock.api.http.health import HealthOut
 from penstock.api.http.operations import OPERATIONS, Operation
+from penstock.api.http.room_shapes import (
+    EnteredOut,
+    EnterIn,
+    HeartbeatIn,
+    JoinIn,
+    RoomNames,
+    RoomOut,
+    TicketOut,
+)
 from penstock.api.http.routes import PausedOut, RoutesOut
 from penstock.api.http.shapes import BulkIn, FilterIn, Refused
 from penstock.api.http.ticks import Healthy, TickIn, TickOut
@@ -22,6 +31,7 @@ from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, Stats
 from penstock.model.draft import Draft
 from penstock.model.patch import Patch
+from penstock.model.room import RoomDraft
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
@@ -41,6 +51,14 @@ NAMES = {
     "Patch": Patch,
     "Paused": PausedOut,
     "Ready": Readiness,
+    "Enter": EnterIn,
+    "Entered": EnteredOut,
+    "Heartbeat": HeartbeatIn,
+    "Join": JoinIn,
+    "Room": RoomOut,
+    "RoomNames": RoomNames,
+    "RoomSettings": RoomDraft,
+    "Ticket": TicketOut,
     "Refused": Refused,
     "Routes": RoutesOut,
     "Stats": Stats,
@@ -120,6 +138,10 @@ EXAMPLES: dict[str, Json] = {
     "Patch": {"delay": "2h"},
     "Tick": {"item": "user1234", "at": "2030-01-31T09:00:00Z"},
     "Bulk": {"filter": {"route": "default"}, "dry_run": True},
+    "RoomSettings": {"capacity": 1000, "admit_rate": "200/s", "claim_ttl": "2m"},
+    "Join": {"user": "u1"},
+    "Heartbeat": {"user": "u1"},
+    "Enter": {"token": "eyJ…"},
 }
 DESCRIPTION = (
     "Schedule a message for any moment; it is held durably and released at its moment. Errors are"
@@ -199,7 +221,9 @@ def _response(description: str, schema: str | None, media: tuple[str, ...]) -> J
 
 def _parameter(operation: Operation, name: str) -> Json:
     if f"{{{name}}}" in operation.path:
-        schema = _ID if name == "id" else {"$ref": "#/components/schemas/RouteName"}
+        schema = PATH.get(name, {"$ref": "#/components/schemas/RouteName"})
+        if operation.path.startswith("/actuator"):
+            schema = {"type": "string", "examples": ["executor.active"]}
         return {"name": name, "in": "path", "required": True, "schema": schema}
     if name == "If-Match":
         schema = {"type": "string", "pattern": '^("[0-9]{1,9}"|[0-9]{1,9}|\\*)$'}
@@ -209,6 +233,11 @@ def _parameter(operation: Operation, name: str) -> Json:
 
 
 _LEFT_OUT = {"const": ""}
+PATH: dict[str, Json] = {
+    "id": _ID,
+    "room": {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,200}$"},
+    "user": {"type": "string", "pattern": "^[A-Za-z0-9_.@:-]{1,200}$"},
+}
 QUERY: dict[str, Json] = {
     "state": {"anyOf": [{"$ref": "#/components/schemas/State"}, _LEFT_OUT]},
     "route": {"type": "string"},

@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from penstock.api.http.operation import Operation
+from penstock.api.http.room_operations import ROOM_OPERATIONS
 
-import msgspec
-
-Answers: TypeAlias = Mapping[int, tuple[str, str | None]]
-"""Status → what it means, and the schema of its body."""
-
-
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method on one path."""
-
-    method: Literal["get", "post", "patch", "delete"]
-    path: str
-    name: str
-    tag: str
-    summary: str
-    answers: Answers
-    failures: tuple[int, ...] = ()
-    body: str | None = None
-    parameters: tuple[str, ...] = ()
-    scope: Literal["open", "read", "write", "admin"] = "read"
-    media: tuple[str, ...] = ("application/json",)
-    """Of answers without a schema."""
-
+__all__ = ["OPERATIONS", "Operation"]
 
 _WRITE = (400, 413, 415, 422, 503)
 _LIST = ("state", "route", "key", "due_from", "due_to", "error", "cursor", "limit")
@@ -232,4 +211,5 @@ OPERATIONS: tuple[Operation, ...] = (
         answers={202: ("Accepted", "TickId")},
         failures=(*_WRITE, 429),
     ),
+    *ROOM_OPERATIONS,
 )

@@ -22,6 +22,7 @@ from penstock.api.http.context import MAX_IN_FLIGHT, Api
 from penstock.api.http.hot import HotProtocol, hot_routes
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
+from penstock.rooms.parts import RoomParts
 from penstock.wiring import Parts
 
 log = logging.getLogger("penstock.http")
@@ -42,13 +43,16 @@ class HttpServer:
         parts: Parts,
         worker: Worker | None = None,
         *,
+        rooms: RoomParts | None = None,
         insecure: bool = False,
         shutdown: int | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
     ) -> None:
         """Check the settings; ConfigError says what cannot work."""
         api = parts.settings.api
-        self.api = Api(parts, Guard(api, insecure=insecure), worker, max_in_flight)
+        self.api = Api(parts, Guard(api, insecure=insecure), worker, max_in_flight, rooms=rooms)
+        if rooms is not None:
+            rooms.on_promotion(self.api.visitors.promoted)
         self._host, self._port = split_host_port(api.http)
         self._socket: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None

@@ -14,6 +14,7 @@ from penstock.api.http.answers import Answer, json_answer, respond
 from penstock.api.http.context import Api, TheApi
 from penstock.model.errors import Overloaded
 from penstock.telemetry.metrics import CONTENT_TYPE, render
+from penstock.telemetry.rooms import render_rooms
 
 MAX_STREAMS = 100
 PERIOD = 1.0
@@ -42,7 +43,8 @@ async def events(api: TheApi) -> Stream:
 async def metrics(api: TheApi) -> ASGIResponse:
     parts = api.parts
     figures = await api.status.figures()
-    return respond(Answer(200, render(parts.observer, figures, api.worker), media=CONTENT_TYPE))
+    text = render(parts.observer, figures, api.worker) + render_rooms(api.rooms)
+    return respond(Answer(200, text, media=CONTENT_TYPE))
 
 
 async def _events(api: Api) -> AsyncIterator[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import hiredis
@@ -41,6 +41,10 @@ class Server(Protocol):
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
         """The command on every primary, by the node's name."""
+        ...
+
+    async def scan(self, match: str, count: int, kind: str) -> list[bytes]:
+        """Names of keys of that kind on every primary, found in steps of about `count`."""
         ...
 
     def subscriber(self) -> tuple[PubSub, Redis]:
@@ -122,6 +126,19 @@ class _Unix(_Packing, UnixDomainSocketConnection):
     """Over a unix socket."""
 
 
+async def _scan(
+    call: Callable[..., Awaitable[Reply]], match: str, count: int, kind: str
+) -> list[bytes]:
+    found: list[bytes] = []
+    cursor = 0
+    while True:
+        reply = await call("SCAN", cursor, "MATCH", match, "COUNT", count, "TYPE", kind)
+        cursor = int(reply[0])
+        found += reply[1]
+        if cursor == 0:
+            return found
+
+
 class SingleServer:
     """One server (or a primary with replicas)."""
 
@@ -149,6 +166,9 @@ class SingleServer:
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
         return {self._address.name: await self.call(*command)}
+
+    async def scan(self, match: str, count: int, kind: str) -> list[bytes]:
+        return await _scan(self.call, match, count, kind)
 
     def subscriber(self) -> tuple[PubSub, Redis]:
         host, port = self._address.hosts[0] if self._address.hosts else ("", 0)
@@ -210,6 +230,13 @@ class ClusterServer:
             node.name: await self._client.execute_command(*command, target_nodes=node)
             for node in nodes
         }
+
+    async def scan(self, match: str, count: int, kind: str) -> list[bytes]:
+        await self._client.initialize()
+        found: list[bytes] = []
+        for node in self._client.get_primaries():
+            found += await _scan(node.execute_command, match, count, kind)
+        return found
 
     def subscriber(self) -> tuple[PubSub, Redis]:
         """On one node after the other: each hears everything that is published anywhere."""

@@ -10,6 +10,7 @@ from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.state import State
+from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import WakeListener
 from penstock.stores.redis import amend, overview, put, recall, search
 from penstock.stores.redis.address import Address
@@ -17,6 +18,7 @@ from penstock.stores.redis.clock import ServerClock
 from penstock.stores.redis.connect import Server
 from penstock.stores.redis.health import facts
 from penstock.stores.redis.lease import Leases
+from penstock.stores.redis.rooms_open import open_rooms
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.settle import Settling
 from penstock.stores.redis.wake import news_of
@@ -97,6 +99,10 @@ class RedisStore:
 
     def listen(self, listener: WakeListener) -> None:
         self._session.wakeups.add(listener)
+
+    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
+        """Waiting rooms on the same connections, in the keys other programs know."""
+        return open_rooms(self._server, self.name, self._clock, capacity, consumer)
 
     async def check(self) -> dict[str, str]:
         return await facts(self._session, self._address)

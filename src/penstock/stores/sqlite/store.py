@@ -15,6 +15,7 @@ from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.state import State
+from penstock.ports.rooms import OpenRooms, StoreCalls
 from penstock.ports.store import WakeListener
 from penstock.stores.sqlite import amend as amends
 from penstock.stores.sqlite import lease as leases
@@ -24,6 +25,7 @@ from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.group import MAX_ROWS, GroupCommit, Wakes
 from penstock.stores.sqlite.reader import Reader
+from penstock.stores.sqlite.rooms import SqliteRooms
 from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.wal import Checkpoints
@@ -130,6 +132,17 @@ class SqliteStore:
 
     def listen(self, listener: WakeListener) -> None:
         self._listeners.append(listener)
+
+    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
+        """Waiting rooms in the same file."""
+        del capacity, consumer  # rooms are PUT here or are not there, and nobody else consumes
+        rooms = SqliteRooms(self._group, self._clock)
+        await rooms.make_tables()
+
+        async def close() -> None:
+            """They live on the store's own connection."""
+
+        return OpenRooms(rooms, None, close, away=lambda: False, figures=StoreCalls)
 
     async def check(self) -> dict[str, str]:
         """Facts for health. Begins a write, so that a store that cannot keep anything says so."""

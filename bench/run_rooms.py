@@ -1,0 +1,149 @@
+"""Waiting rooms: promotions, joins and looks a second, what a long line costs, and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import uvloop
+
+from bench.report import Report
+from penstock.model.room import RoomSettings
+from penstock.model.ticket import Joining
+from penstock.ports.rooms import RoomStore
+from penstock.rooms.parts import RoomParts
+from penstock.settings import given
+from penstock.wiring import open_parts, open_rooms
+from tests.servers.redis import RedisServer
+
+BATCH = 500
+ROOMS = 10_000
+LONG, SHORT = 1_000_000, 100
+
+
+@asynccontextmanager
+async def _rooms(url: str) -> AsyncIterator[RoomParts]:
+    async with open_parts(given(store=url)) as parts, open_rooms(parts) as rooms:
+        assert rooms is not None
+        yield rooms
+
+
+def _settings(capacity: int) -> RoomSettings:
+    return RoomSettings(capacity=capacity, wait_grace=None)
+
+
+async def _fill(store: RoomStore, room: str, count: int, start: int = 0) -> float:
+    """Joins a second."""
+    begun = time.perf_counter()
+    for first in range(start, start + count, BATCH):
+        last = min(first + BATCH, start + count)
+        joining = [Joining(f"user-{n}") for n in range(first, last)]
+        await store.join(room, joining, store.clock.now())
+    return count / (time.perf_counter() - begun)
+
+
+async def _one_room(store: RoomStore, count: int) -> tuple[float, float]:
+    """Promotions a second in one room, and the p99 of a batch in milliseconds."""
+    await store.put_room("one", _settings(count), None, store.clock.now())
+    await _fill(store, "one", count)
+    took, done = [], 0
+    begun = time.perf_counter()
+    while done < count:
+        before = time.perf_counter()
+        (promotion,) = await store.promote(["one"], store.clock.now(), BATCH)
+        took.append(time.perf_counter() - before)
+        done += len(promotion.admitted)
+    rate = count / (time.perf_counter() - begun)
+    return rate, statistics.quantiles(took, n=100)[98] * 1000
+
+
+async def _many_rooms(parts: RoomParts, each: int) -> tuple[float, float]:
+    """Promotions a second over all rooms, and this process's memory with them."""
+    store = parts.store
+    names = [f"room-{n}" for n in range(ROOMS)]
+    for name in names:
+        await store.put_room(name, _settings(each), None, store.clock.now())
+        joining = [Joining(f"user-{n}") for n in range(each)]
+        await store.join(name, joining, store.clock.now())
+    begun = time.perf_counter()
+    done = 0
+    groups = [names[first : first + 50] for first in range(0, ROOMS, 50)]
+    for some in range(0, len(groups), 4):
+        done += sum(await asyncio.gather(*map(parts.promoter.promote, groups[some : some + 4])))
+    assert done == ROOMS * each
+    rate = done / (time.perf_counter() - begun)
+    return rate, psutil.Process(os.getpid()).memory_info().rss / 1e6
+
+
+async def _step(store: RoomStore, room: str, steps: int) -> float:
+    """Milliseconds of a promotion of 10, the median."""
+    took = []
+    for _ in range(steps):
+        before = time.perf_counter()
+        (promotion,) = await store.promote([room], store.clock.now(), 10)
+        took.append(time.perf_counter() - before)
+        await store.leave(room, [t.user for t in promotion.admitted], store.clock.now())
+        joining = [Joining(t.user) for t in promotion.admitted]
+        await store.join(room, joining, store.clock.now())
+    return statistics.median(took) * 1000
+
+
+async def _line(store: RoomStore, long: int) -> tuple[float, float]:
+    """The cost of a step with few and with many waiting, measured in turn."""
+    for room, count in (("short", SHORT), ("long", long)):
+        await store.put_room(room, _settings(10), None, store.clock.now())
+        await _fill(store, room, count)
+    rounds = [(await _step(store, "short", 100), await _step(store, "long", 100)) for _ in range(5)]
+    return statistics.median(r[0] for r in rounds), statistics.median(r[1] for r in rounds)
+
+
+async def _looks(store: RoomStore, room: str, users: Sequence[str]) -> float:
+    begun = time.perf_counter()
+    for first in range(0, len(users), 200):
+        await store.look(room, users[first : first + 200], store.clock.now(), alive=True)
+    return len(users) / (time.perf_counter() - begun)
+
+
+async def _measure(report: Report, what: str, url: str, one: int, each: int, long: int) -> None:
+    async with _rooms(url) as parts:
+        store = parts.store
+        rate, p99 = await _one_room(store, one)
+        report.add(f"{what}: promotions, one room", rate, "/s", aim="≥ 50,000")
+        report.add(f"{what}: a batch of {BATCH}, p99", p99, "ms", aim="< 50")
+        rate, memory = await _many_rooms(parts, each)
+        report.add(f"{what}: promotions, {ROOMS:,} rooms", rate, "/s", aim="≥ 50,000")
+        report.add(f"{what}: memory with {ROOMS:,} rooms", memory, "MB", aim="< 200")
+        short, far = await _line(store, long)
+        report.add(
+            f"{what}: a promotion of 10 with {long:,} waiting",
+            far,
+            "ms",
+            baseline=short,
+            against=f"{SHORT} waiting",
+            aim="≤ 1.3 x",
+        )
+        await store.put_room("joins", _settings(0), None, store.clock.now())
+        report.add(f"{what}: joins", await _fill(store, "joins", 50_000), "/s")
+        users = [f"user-{n}" for n in range(0, 50_000, 2)]
+        report.add(f"{what}: places looked up", await _looks(store, "joins", users), "/s")
+
+
+async def _run(report: Report) -> None:
+    with RedisServer("--appendfsync", "everysec", aof=True) as server:
+        await _measure(report, "Redis", server.url, 100_000, 10, LONG)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rooms.db"
+        await _measure(report, "SQLite", f"sqlite:///{path}", 50_000, 5, LONG // 4)
+
+
+def main() -> None:
+    report = Report("rooms", "waiting rooms in the library, one process")
+    uvloop.run(_run(report))
+    report.finish()

@@ -1,0 +1,62 @@
+"""Visitors who wait on a stream, and how fast one address may join public rooms."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from penstock.model.errors import Overloaded
+from penstock.model.ticket import Promotion
+
+MAX_STREAMS = 5_000
+MAX_ADDRESSES = 100_000
+"""Addresses remembered; when there are more, all start anew."""
+BURST_SECONDS = 3
+
+
+class Visitors:
+    """Streams by visitor, rung when the visitor is let in by this process."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._waiting: dict[tuple[str, str], set[asyncio.Event]] = {}
+        self._open = 0
+        self._monotonic = monotonic
+        self._joins: dict[str, tuple[float, float]] = {}
+        """Address → (joins left, as of)."""
+
+    @contextmanager
+    def watch(self, room: str, user: str) -> Iterator[asyncio.Event]:
+        """An event that is set when this visitor is promoted here."""
+        if self._open >= MAX_STREAMS:
+            raise Overloaded(f"{MAX_STREAMS:,} visitors have streams open already", retry_after=5)
+        rung = asyncio.Event()
+        key = room, user
+        self._waiting.setdefault(key, set()).add(rung)
+        self._open += 1
+        try:
+            yield rung
+        finally:
+            self._open -= 1
+            self._waiting[key].discard(rung)
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+    def promoted(self, promotion: Promotion) -> None:
+        if self._waiting:
+            for ticket in promotion.admitted:
+                for rung in self._waiting.get((promotion.room, ticket.user), ()):
+                    rung.set()
+
+    def check_join(self, address: str, a_second: int) -> None:
+        """Overloaded when this address joins too fast."""
+        now = self._monotonic()
+        full = float(a_second * BURST_SECONDS)
+        left, since = self._joins.get(address, (full, now))
+        left = min(full, left + (now - since) * a_second)
+        if left < 1:
+            raise Overloaded("too many joins from this address", retry_after=1)
+        if len(self._joins) >= MAX_ADDRESSES:
+            self._joins.clear()
+        self._joins[address] = left - 1, now

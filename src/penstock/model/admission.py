@@ -1,0 +1,208 @@
+"""The pure rules of a waiting room: how many now, in which order, and how long it will take.
+
+Every SQL or Lua copy of these is tested against them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.model.room import Rate, RoomSettings, RoomState
+from penstock.model.ticket import Outlook
+
+LOT_BITS = 40
+"""Lots lie in 0 … 2^40-1, below every number that is given in order of arrival."""
+BURST_MS = 100
+"""A rate may be used up at once for this long: workers need not come to the millisecond."""
+STRIDE = 1_000_000
+ATTEND_MS = 5_000
+"""How often a room notes that somebody looks after it."""
+OUTAGE_MS = 15_000
+"""A room nobody promoted for this long was not there to be seen: waiters get a new grace."""
+WINDOW_MS = 60_000
+"""Admissions are counted over about this long."""
+MIN_POLL_MS = 1_000
+MAX_POLL_MS = 30_000
+IDLE_POLL_MS = 5_000
+MAX_ETA_S = 30 * 86_400
+"""Longer than this is not an estimate any more."""
+
+
+def lot(seed: str, user: str) -> int:
+    """The drawn number: the same for the same seed and user, so that nobody can draw again."""
+    return int(hashlib.sha1(f"{seed}:{user}".encode(), usedforsecurity=False).hexdigest()[:10], 16)
+
+
+# --- how many ------------------------------------------------------------------------------
+
+
+def burst_of(rate: Rate) -> int:
+    return max(1, rate.count * BURST_MS // rate.per)
+
+
+def earn(rate: Rate, credit: int, since: int, now: int) -> int:
+    """Credit after the time from `since` to `now`. One admission costs `rate.per`."""
+    full = burst_of(rate) * rate.per
+    if now <= since:
+        return min(credit, full)
+    enough = full // rate.count + 1  # bounds the product: all of it stays an exact integer
+    return min(full, credit + min(now - since, enough) * rate.count)
+
+
+def next_credit_at(rate: Rate, credit: int, now: int) -> int:
+    """When the next whole admission has been earned."""
+    missing = rate.per - credit
+    return now if missing <= 0 else now + -(-missing // rate.count)
+
+
+def admissible(capacity: int, in_use: int, waiting: int, tokens: int | None, limit: int) -> int:
+    """How many to let in now. `tokens` None: no rate is set."""
+    wanted = min(capacity - max(0, in_use), waiting, limit)
+    return max(0, wanted if tokens is None else min(wanted, tokens))
+
+
+def frees_slot(in_use: int, held: int) -> bool:
+    """Whether a ticket that ends gives its slot back.
+
+    `held` counts the tickets that hold one, this one too. Fewer slots in use than tickets means
+    that another program has given some back already: giving this one back as well would let one
+    person too many in.
+    """
+    return in_use > 0 and in_use >= held
+
+
+# --- in which order ------------------------------------------------------------------------
+
+
+class LaneShares(msgspec.Struct):
+    """Stride scheduling between lanes: over time each gets slots in proportion to its weight."""
+
+    at: int = 0
+    passes: dict[str, int] = msgspec.field(default_factory=dict)
+
+    def draw(self, lanes: Mapping[str, int], waiting: Mapping[str, int], count: int) -> list[str]:
+        """The lanes from which `count` people are let in, in order; remembers whose turn it was.
+
+        A lane that was empty does not save up its turns.
+        """
+        left = {name: waiting.get(name, 0) for name in lanes}
+        order: list[str] = []
+        while len(order) < count:
+            best = ""
+            best_pass = -1
+            for name in sorted(lanes):
+                passed = max(self.passes.get(name, 0), self.at)
+                if left[name] > 0 and (best_pass < 0 or passed < best_pass):
+                    best, best_pass = name, passed
+            if best_pass < 0:
+                break
+            self.at = best_pass
+            self.passes[best] = best_pass + STRIDE // lanes[best]
+            left[best] -= 1
+            order.append(best)
+        return order
+
+
+def lane_share(lanes: Mapping[str, int], lane: str, occupied: Mapping[str, int]) -> float:
+    """The part of the slots a lane gets while the lanes in `occupied` have people waiting."""
+    own = lanes.get(lane, 1)
+    total = own + sum(
+        weight for name, weight in lanes.items() if name != lane and occupied.get(name, 0) > 0
+    )
+    return own / total
+
+
+# --- silence -------------------------------------------------------------------------------
+
+
+def silent_before(settings: RoomSettings, floor: int, now: int) -> int | None:
+    """Waiters last seen at or before this have given up; None: nobody has.
+
+    `floor` is when the room was last found unattended: nobody could be seen before it.
+    """
+    if settings.wait_grace is None or now - settings.wait_grace < floor:
+        return None
+    return now - settings.wait_grace
+
+
+# --- how long ------------------------------------------------------------------------------
+
+
+class Flow(msgspec.Struct):
+    """Admissions of the running window and of the one before."""
+
+    since: int = 0
+    count: int = 0
+    before: int = 0
+
+    def add(self, number: int, now: int) -> None:
+        self._roll(now)
+        self.count += number
+
+    def a_minute(self, now: int) -> float:
+        """A sliding count over about the last minute."""
+        self._roll(now)
+        if not self.since:
+            return 0.0
+        left = max(0, WINDOW_MS - (now - self.since)) / WINDOW_MS
+        return self.count + self.before * left
+
+    def _roll(self, now: int) -> None:
+        if not self.since:
+            self.since = now
+        passed = (now - self.since) // WINDOW_MS
+        if passed > 0:
+            self.before = self.count if passed == 1 else 0
+            self.count = 0
+            self.since += passed * WINDOW_MS
+
+
+class Eta(msgspec.Struct, frozen=True):
+    """Seconds until it is this visitor's turn, between these."""
+
+    low: int
+    high: int
+
+
+def estimate(ahead: int, lane: str, outlook: Outlook) -> Eta | None:
+    """A range; None while nobody can know (paused, closed, not open, no figures yet)."""
+    settings = outlook.room.settings
+    if outlook.state is not RoomState.OPEN or settings.capacity <= 0:
+        return None
+    share = lane_share(settings.lanes, lane, outlook.waiting)
+    rate = None if settings.admit_rate is None else settings.admit_rate.a_second * 60
+    before = ahead + 1
+    at_once = outlook.free * share
+    if before <= at_once:
+        return Eta(0, 1 if rate is None else _seconds(before, rate * share, up=True))
+    paces = [outlook.a_minute] if outlook.a_minute > 0 else []
+    if settings.session_ttl is not None:
+        paces.append(settings.capacity * WINDOW_MS / settings.session_ttl)
+    if rate is not None:
+        paces = [min(pace, rate) for pace in paces] or [rate]
+    if not paces:
+        return None
+    queue = max(1.0, before - at_once)
+    fast, slow = max(paces) * share * 1.25, min(paces) * share * 0.75
+    return Eta(_seconds(queue, fast, up=False), _seconds(queue, slow, up=True))
+
+
+def _seconds(people: float, a_minute: float, *, up: bool) -> int:
+    exact = min(people * 60 / a_minute, MAX_ETA_S)
+    return max(1, math.ceil(exact)) if up else int(exact)
+
+
+def poll_after_ms(ahead: int | None, eta: Eta | None, wait_grace: int | None) -> int:
+    """When to ask again: often near the front, rarely at the back, always within the grace."""
+    if ahead is None:
+        wait = MIN_POLL_MS
+    elif eta is None:
+        wait = IDLE_POLL_MS
+    else:
+        wait = eta.low * 1000 // 5
+    longest = MAX_POLL_MS if wait_grace is None else min(MAX_POLL_MS, wait_grace // 3)
+    return max(min(MIN_POLL_MS, longest), min(wait, longest), 1)

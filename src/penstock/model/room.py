@@ -1,0 +1,231 @@
+"""A waiting room: how many it lets in, how fast, and how long it waits for anybody."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from penstock.model.draft import wire_error
+from penstock.model.errors import InvalidMessage
+from penstock.model.times import parse_duration, parse_moment
+
+DEFAULT_CAPACITY = 1000
+DEFAULT_CLAIM_TTL = 120_000
+DEFAULT_SESSION_TTL = 600_000
+DEFAULT_WAIT_GRACE = 90_000
+DEFAULT_LANE = "default"
+MAX_CAPACITY = 10_000_000
+MAX_LANES = 4
+"""The default lane and three more: a store reserves a place for each."""
+MAX_WEIGHT = 1000
+MAX_NAME = 200
+
+_NAME = re.compile(r"[^\s/{}?#%\\\x00-\x1f\x7f]+")
+_LANE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,49}", re.ASCII)
+_RATE = re.compile(r"(\d+)\s*/\s*(ms|s|m|h|d|sec|min|hour|day)", re.ASCII)
+_PER_MS = {
+    "ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000,
+    "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000,
+}  # fmt: skip
+
+
+def is_room_name(text: str) -> bool:
+    """1-200 printable characters that need no quoting in a path, and no braces or blanks."""
+    return len(text) <= MAX_NAME and text.isprintable() and _NAME.fullmatch(text) is not None
+
+
+class RoomState(StrEnum):
+    SCHEDULED = "scheduled"  # people may line up; nobody is let in before it opens
+    OPEN = "open"
+    PAUSED = "paused"  # people may line up; nobody is let in
+    CLOSED = "closed"  # nobody may line up, nobody is let in
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """`count` admissions in every `per` milliseconds."""
+
+    count: int
+    per: int
+
+    @property
+    def a_second(self) -> float:
+        return self.count * 1000 / self.per
+
+    def __str__(self) -> str:
+        unit = {1000: "s", 60_000: "m", 3_600_000: "h", 86_400_000: "d"}.get(self.per, "ms")
+        return f"{self.count}/{unit}"
+
+
+class RoomSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator sets. Durations are milliseconds; None: never."""
+
+    capacity: int = DEFAULT_CAPACITY
+    """Slots: admitted and entered together never exceed it."""
+    admit_rate: Rate | None = None
+    claim_ttl: int | None = DEFAULT_CLAIM_TTL
+    """How long an admitted visitor may take to enter before the slot goes to the next."""
+    session_ttl: int | None = DEFAULT_SESSION_TTL
+    """How long somebody inside keeps the slot without a heartbeat."""
+    wait_grace: int | None = DEFAULT_WAIT_GRACE
+    """How long a waiter may be silent before the place is given up."""
+    expire_outside: bool = False
+    """TTLs were given by name: they also end tickets that another program put into the queue."""
+    lanes: dict[str, int] = msgspec.field(default_factory=lambda: {DEFAULT_LANE: 1})
+    """Lane → weight. Of people waiting in several lanes, each gets its share of the slots."""
+    lottery: bool = False
+    """Those who came before opening are let in by lot, not by who was first."""
+    seed: str = ""
+    """The lot: the same seed draws the same order. Kept secret, or the draw can be gamed."""
+    opens_at: int | None = None
+    """A scheduled room opens by itself at this moment."""
+    public: bool = False
+    """Anybody may join, without credentials."""
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """A room as the store holds it."""
+
+    name: str
+    settings: RoomSettings
+    state: RoomState = RoomState.OPEN
+    epoch: int = 1
+    """Grows with every reset: nothing of an earlier epoch is valid any more."""
+
+    def state_at(self, now: int) -> RoomState:
+        return effective_state(self.state, self.settings.opens_at, now)
+
+
+class RoomFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """joined = waiting + admitted + entered + left + expired + revoked, in this epoch.
+
+    Members that another program put into the queue count as joined once they are promoted.
+    """
+
+    state: RoomState
+    epoch: int
+    capacity: int
+    in_use: int
+    """Slots taken, by the store's one truth (another program may have changed it)."""
+    waiting: int = 0
+    admitted: int = 0
+    entered: int = 0
+    left: int = 0
+    expired: int = 0
+    revoked: int = 0
+    joined: int = 0
+    promoted: int = 0
+    """Admissions so far, of those who have ended too."""
+    a_minute: float = 0.0
+    """Admissions in about the last minute."""
+
+
+class RoomDraft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The JSON of `PUT /v1/rooms/{room}`; what is absent takes its default."""
+
+    capacity: int | None = None
+    admit_rate: str | float | None = None
+    claim_ttl: str | float | msgspec.UnsetType | None = msgspec.UNSET
+    session_ttl: str | float | msgspec.UnsetType | None = msgspec.UNSET
+    wait_grace: str | float | msgspec.UnsetType | None = msgspec.UNSET
+    lanes: dict[str, int] | None = None
+    lottery: bool = False
+    seed: str | None = None
+    opens_at: str | None = None
+    public: bool = False
+    state: RoomState | None = None
+    """None leaves an existing room in its state; a new one is scheduled or open."""
+
+
+_decoder = msgspec.json.Decoder(RoomDraft)
+
+
+def decode_room(body: bytes) -> RoomDraft:
+    """JSON → RoomDraft, or an error that names the field."""
+    try:
+        return _decoder.decode(body)
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
+        raise wire_error(exc) from exc
+
+
+def check_room(draft: RoomDraft, default_capacity: int = DEFAULT_CAPACITY) -> RoomSettings:
+    """A RoomDraft → settings that can work, or InvalidMessage naming the field."""
+    capacity = default_capacity if draft.capacity is None else draft.capacity
+    if not 0 <= capacity <= MAX_CAPACITY:
+        raise InvalidMessage("capacity", f"must be 0-{MAX_CAPACITY:,}")
+    given = (draft.claim_ttl, draft.session_ttl, draft.wait_grace)
+    return RoomSettings(
+        capacity=capacity,
+        admit_rate=None if draft.admit_rate is None else parse_rate(draft.admit_rate),
+        claim_ttl=_ttl("claim_ttl", draft.claim_ttl, DEFAULT_CLAIM_TTL),
+        session_ttl=_ttl("session_ttl", draft.session_ttl, DEFAULT_SESSION_TTL),
+        wait_grace=_ttl("wait_grace", draft.wait_grace, DEFAULT_WAIT_GRACE),
+        expire_outside=any(value not in (msgspec.UNSET, None) for value in given),
+        lanes=check_lanes(draft.lanes),
+        lottery=draft.lottery,
+        seed=_seed(draft.seed),
+        opens_at=None if draft.opens_at is None else parse_moment(draft.opens_at, "opens_at"),
+        public=draft.public,
+    )
+
+
+def parse_rate(value: str | float, field: str = "admit_rate") -> Rate:
+    """ "200/s", "30/m", "5/h", or a whole number a second."""
+    if isinstance(value, str):
+        match = _RATE.fullmatch(value.strip()) if len(value) <= 40 else None
+        if match is None:
+            raise InvalidMessage(field, 'must be a rate such as "200/s", "30/m" or "5/h"')
+        rate = Rate(int(match[1]), _PER_MS[match[2]])
+    elif float(value).is_integer():
+        rate = Rate(int(value), 1000)
+    else:
+        raise InvalidMessage(field, 'must be whole, such as "5/m" for less than one a second')
+    if not 1 <= rate.count <= 1_000_000:
+        raise InvalidMessage(field, "must be 1-1,000,000 in its unit of time")
+    return rate
+
+
+def check_lanes(lanes: dict[str, int] | None) -> dict[str, int]:
+    """The lanes with the default one first, whether it was named or not."""
+    named = {DEFAULT_LANE: 1, **(lanes or {})}
+    if len(named) > MAX_LANES:
+        raise InvalidMessage("lanes", f"has more than {MAX_LANES} entries, the default one counted")
+    for name, weight in named.items():
+        if _LANE.fullmatch(name) is None:
+            raise InvalidMessage("lanes", f"the name {name[:50]!r} must be letters, digits, _ . -")
+        if not 1 <= weight <= MAX_WEIGHT:
+            raise InvalidMessage(f"lanes.{name}", f"must be a weight of 1-{MAX_WEIGHT}")
+    return named
+
+
+def first_state(draft_state: RoomState | None, settings: RoomSettings, now: int) -> RoomState:
+    """The state of a room that is new."""
+    if draft_state is not None:
+        return draft_state
+    ahead = settings.opens_at is not None and settings.opens_at > now
+    return RoomState.SCHEDULED if ahead else RoomState.OPEN
+
+
+def effective_state(state: RoomState, opens_at: int | None, now: int) -> RoomState:
+    """A scheduled room is open from its moment on, whether anybody noticed or not."""
+    if state is RoomState.SCHEDULED and opens_at is not None and opens_at <= now:
+        return RoomState.OPEN
+    return state
+
+
+def _ttl(field: str, value: str | float | msgspec.UnsetType | None, default: int) -> int | None:
+    if value is msgspec.UNSET:
+        return default
+    if value is None:
+        return None
+    millis = parse_duration(value, field)
+    if millis < 1:
+        raise InvalidMessage(field, "must be more than 0; null: never")
+    return millis
+
+
+def _seed(value: str | None) -> str:
+    if value is not None and not (1 <= len(value) <= 200 and value.isprintable()):
+        raise InvalidMessage("seed", "must be 1-200 printable characters")
+    return value or ""

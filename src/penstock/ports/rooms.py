@@ -1,0 +1,197 @@
+"""The seam to a store of waiting rooms.
+
+Rules as for messages: batch first; `now` is epoch milliseconds of the store's own clock and is
+given, not read; expected outcomes are values; a store that is away raises StoreUnavailable, and
+then nothing of the call took effect, or it is safe to repeat. A room nobody has PUT may exist
+all the same, when another program writes its keys: it has the default settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from penstock.model.clock import Clock
+from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState
+from penstock.model.ticket import (
+    Dispatch,
+    Entry,
+    JoinedAll,
+    Joining,
+    Looked,
+    Promotion,
+    Redeemed,
+    Ticket,
+    TicketState,
+)
+
+RoomListener: TypeAlias = Callable[[str], None]
+"""Called with the room in which a slot may have become free or somebody may be waiting."""
+
+
+class RoomStore(Protocol):
+    """Keeps rooms and their visitors; every step is atomic for its room."""
+
+    @property
+    def clock(self) -> Clock:
+        """The authority on time for everything in this store."""
+        ...
+
+    async def put_room(
+        self, name: str, settings: RoomSettings, state: RoomState | None, now: int
+    ) -> Room:
+        """Make the room or change its settings; visitors, counts and epoch stay as they are.
+
+        `state` None leaves an existing room in its state. People waiting in a lane that is no
+        longer there go to the default lane, in their order.
+        """
+        ...
+
+    async def rooms(self, names: Sequence[str]) -> list[Room | None]: ...
+
+    async def list_rooms(self, after: str, limit: int) -> list[str]:
+        """Names in order, after that one."""
+        ...
+
+    async def set_state(self, name: str, state: RoomState, now: int) -> Room | None:
+        """Open, pause, close; None if there is no such room."""
+        ...
+
+    async def reset(self, name: str, now: int) -> Room | None:
+        """A new epoch: nobody waits, nobody is inside, every earlier token is void."""
+        ...
+
+    async def join(self, name: str, joining: Sequence[Joining], now: int) -> JoinedAll | None:
+        """Line up at the end of the lane, once: whoever has a live ticket keeps it.
+
+        It counts as a sign of life. None if there is no such room.
+        """
+        ...
+
+    async def look(
+        self, name: str, users: Sequence[str], now: int, *, alive: bool = False
+    ) -> Looked | None:
+        """Tickets with their place. `alive`: those who wait have asked themselves."""
+        ...
+
+    async def heartbeat(self, name: str, users: Sequence[str], now: int) -> Looked | None:
+        """A sign of life: a waiter keeps the place, a session lasts session_ttl from now."""
+        ...
+
+    async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
+        """One atomic step for each room, in order.
+
+        End what is over → drop waiters not seen for wait_grace → let in as many as slots and
+        rate allow, at most `limit`, in order. Reads only as many members as there are slots.
+        """
+        ...
+
+    async def enter(
+        self, name: str, passes: Sequence[tuple[str, str]], now: int
+    ) -> list[Redeemed] | None:
+        """Redeem admissions, given as (user, pass id): each at most once, while it holds a slot."""
+        ...
+
+    async def leave(
+        self, name: str, users: Sequence[str], now: int, state: TicketState = TicketState.LEFT
+    ) -> list[Ticket | None] | None:
+        """End live tickets as LEFT or REVOKED; each that held a slot gives exactly one back."""
+        ...
+
+    async def figures(self, name: str, now: int) -> RoomFigures | None: ...
+
+    async def take_due(self, now: int, limit: int) -> list[str]:
+        """Rooms to look at now, at most about once a second each, shared among all processes."""
+        ...
+
+    async def discover(self, now: int) -> int:
+        """Find rooms another program has made, at most about once a second in the whole fleet.
+
+        How many are known now that were not.
+        """
+        ...
+
+    def listen_rooms(self, listener: RoomListener) -> None: ...
+
+    async def secret(self, proposed: bytes) -> bytes:
+        """The key kept for tokens; the first one proposed to a new store stays."""
+        ...
+
+
+class EntryQueue(Protocol):
+    """Promotions on their way out, on stores where other programs wait for them (Redis)."""
+
+    async def take(self, limit: int, wait: int) -> list[Entry]:
+        """Entries nobody has been given yet; waits up to `wait` ms for the first."""
+        ...
+
+    async def take_abandoned(self, idle: int, limit: int) -> list[Entry]:
+        """Entries that were given to somebody who has not finished them for `idle` ms."""
+        ...
+
+    async def dispatch(self, dispatches: Sequence[Dispatch]) -> int:
+        """Pass on and acknowledge in one step; what was finished before is not repeated."""
+        ...
+
+    async def trim(self) -> int:
+        """Forget old entries: none that anybody still has to finish, and 100,000 always stay."""
+        ...
+
+    async def depth(self) -> int:
+        """Entries given out and not finished."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRooms:
+    """The rooms of an open store, to be closed before it."""
+
+    store: RoomStore
+    entries: EntryQueue | None
+    """Where other programs wait for promotions; None: nobody does in this store."""
+    close: Callable[[], Awaitable[None]]
+    away: Callable[[], bool]
+    """Whether the breaker towards the store is open."""
+    figures: Callable[[], StoreCalls]
+
+
+class StoreCalls(msgspec.Struct, frozen=True):
+    """What the calls of a store came to."""
+
+    errors: int = 0
+    scripts: int = 0
+    script_seconds: float = 0.0
+
+
+@runtime_checkable
+class RoomHost(Protocol):
+    """A store that can keep rooms beside its messages."""
+
+    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
+        """`capacity` is for rooms nobody has PUT; `consumer` names this process."""
+        ...
+
+
+class TokenSigner(Protocol):
+    """Makes and reads entry tokens; knows keys, nothing of rooms' state."""
+
+    def sign(self, room: str, user: str, pass_id: str, issued: int, expires: int) -> str:
+        """`issued` and `expires` are epoch seconds."""
+        ...
+
+    def read(self, token: str, room: str, now: int) -> tuple[str, str] | None:
+        """(user, pass id), or None: not one of ours, of another room, or outside its time."""
+        ...
+
+    def ticket_secret(self, room: str, epoch: int, user: str, number: int) -> str:
+        """What shows that somebody is the visitor of this ticket."""
+        ...
+
+    def is_ticket_secret(self, text: str, room: str, epoch: int, user: str, number: int) -> bool:
+        """Also with an earlier key; compared in constant time."""
+        ...

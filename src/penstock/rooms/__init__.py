@@ -1,0 +1,1 @@
+"""The path of a visitor: join → wait → promote → enter → leave."""

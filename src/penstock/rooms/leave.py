@@ -1,0 +1,33 @@
+"""LEAVE: give up the place or the slot; the next in line is let in at once."""
+
+from __future__ import annotations
+
+from penstock.flow.observe import Observer
+from penstock.model.errors import UnknownThing
+from penstock.model.ticket import Ticket, TicketState
+from penstock.ports.rooms import RoomStore
+from penstock.rooms.wait import unknown_room
+
+
+class Leave:
+    def __init__(self, store: RoomStore, observer: Observer) -> None:
+        self._store = store
+        self._observer = observer
+
+    async def leave(self, room: str, user: str) -> Ticket:
+        """Leaving twice is the same answer twice."""
+        return await self._end(room, user, TicketState.LEFT)
+
+    async def revoke(self, room: str, user: str) -> Ticket:
+        """An operator puts somebody out."""
+        return await self._end(room, user, TicketState.REVOKED)
+
+    async def _end(self, room: str, user: str, state: TicketState) -> Ticket:
+        tickets = await self._store.leave(room, [user], self._store.clock.now(), state)
+        if tickets is None:
+            raise unknown_room(room)
+        ticket = tickets[0]
+        if ticket is None:
+            raise UnknownThing(f"no ticket of {user[:100]!r} in this room", field="user")
+        self._observer.count(state.value.lower(), room)
+        return ticket

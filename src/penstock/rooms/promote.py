@@ -1,0 +1,225 @@
+"""PROMOTE: let people in the moment a slot is free, and look at every room once a second.
+
+Any number of processes may run this at once: a room's step is atomic in the store, and rooms to
+look at are shared out there. Waiting is for the clock that is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from penstock.flow.observe import Observer
+from penstock.model.clock import Alarm, Timer
+from penstock.model.errors import PenstockError, StoreUnavailable
+from penstock.model.ticket import Promotion
+from penstock.ports.rooms import RoomStore
+
+log = logging.getLogger("penstock.rooms")
+
+WORKERS = 10
+QUEUE = 100
+LIMIT = 500
+"""People let in by one step at most."""
+ROOMS_A_TASK = 50
+LOOK_MS = 500
+"""How often the feeder asks for rooms that are due; each room comes up once a second."""
+DISCOVER_MS = 700
+STORE_AWAY_MS = 1_000
+FULL_SHARE = 0.8
+WARN_EVERY_MS = 5_000
+
+
+class PromotionFigures:
+    """What the promoter did and does."""
+
+    def __init__(self) -> None:
+        self.promotions = 0
+        self.steps = 0
+        """Calls of the store."""
+        self.millis = 0
+        """Time they took, by the store's clock."""
+        self.active = 0
+        """Workers that are at it now."""
+        self.errors = 0
+        """Calls of the store that failed."""
+
+
+class Promoter:
+    """Worker tasks behind a bounded queue: a full queue makes the feeder wait, nothing is lost."""
+
+    def __init__(
+        self,
+        store: RoomStore,
+        observer: Observer,
+        *,
+        workers: int = WORKERS,
+        queue: int = QUEUE,
+        limit: int = LIMIT,
+    ) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._observer = observer
+        self._workers = workers
+        self._limit = limit
+        self._queue: asyncio.Queue[tuple[str, ...]] = asyncio.Queue(queue)
+        self._wanted: dict[str, None] = {}
+        """Rooms somebody asked for that are not in the queue yet; each once."""
+        self._alarm = Alarm(store.clock)
+        self._timers: dict[str, tuple[int, Timer]] = {}
+        self._warned = 0
+        self._stopping = False
+        self.figures = PromotionFigures()
+        self.listeners: list[Callable[[Promotion], None]] = []
+        store.listen_rooms(self.wake)
+
+    @property
+    def queue_size(self) -> int:
+        return self._queue.qsize()
+
+    @property
+    def queue_limit(self) -> int:
+        return self._queue.maxsize
+
+    @property
+    def workers(self) -> int:
+        return self._workers
+
+    def wake(self, room: str) -> None:
+        """Something may be to do in this room now."""
+        self._wanted[room] = None
+        self._alarm.ring()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._feed())
+            group.create_task(self._discover())
+            group.create_task(self._report())
+            for _ in range(self._workers):
+                group.create_task(self._work())
+            try:
+                await asyncio.Event().wait()
+            finally:
+                # A driver that loses a cancellation must not keep a loop alive.
+                self._stopping = True
+
+    # --- the feeder ---
+
+    async def _feed(self) -> None:
+        look = 0
+        while not self._stopping:
+            await self._enqueue_wanted()
+            now = self._clock.now()
+            if now >= look:
+                more = await self._enqueue_due(now)
+                look = now if more else now + LOOK_MS
+            if not self._wanted and look > now:
+                await self._alarm.wait(look)
+
+    async def _enqueue_wanted(self) -> None:
+        while self._wanted:
+            names = tuple(self._wanted)[:ROOMS_A_TASK]
+            for name in names:
+                del self._wanted[name]
+            await self._put(names)
+
+    async def _enqueue_due(self, now: int) -> bool:
+        """True if there may be more than one task can take."""
+        try:
+            names = await self._store.take_due(now, ROOMS_A_TASK)
+        except StoreUnavailable as exc:
+            await self._away(exc)
+            return False
+        if names:
+            await self._put(tuple(names))
+        return len(names) >= ROOMS_A_TASK
+
+    async def _put(self, names: tuple[str, ...]) -> None:
+        size, full = self._queue.qsize(), self._queue.maxsize
+        now = self._clock.now()
+        if size >= full * FULL_SHARE and now - self._warned >= WARN_EVERY_MS:
+            self._warned = now
+            log.warning("task queue is %d %% full (%d of %d)", 100 * size // full, size, full)
+        await self._queue.put(names)  # waits while it is full: that is the back-pressure
+
+    async def _discover(self) -> None:
+        while not self._stopping:
+            try:
+                await self._store.discover(self._clock.now())
+            except StoreUnavailable as exc:
+                await self._away(exc)
+            await self._clock.sleep_until(self._clock.now() + DISCOVER_MS)
+
+    # --- the workers ---
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            names = await self._queue.get()
+            self.figures.active += 1
+            try:
+                await self.promote(names)
+            except StoreUnavailable as exc:
+                await self._away(exc)
+                for name in names:
+                    self.wake(name)
+            except PenstockError:
+                self.figures.errors += 1
+                log.exception("promotion failed in %s", ", ".join(names[:5]))
+            finally:
+                self.figures.active -= 1
+
+    async def promote(self, names: Sequence[str]) -> int:
+        """Step each room until nothing is left to do in it now; how many were let in."""
+        total = 0
+        while names:
+            begun = self._clock.now()
+            promotions = await self._store.promote(names, begun, self._limit)
+            self.figures.steps += 1
+            self.figures.millis += self._clock.now() - begun
+            for promotion in promotions:
+                total += self._note(promotion)
+            names = [promotion.room for promotion in promotions if promotion.more]
+        return total
+
+    def _note(self, promotion: Promotion) -> int:
+        number = len(promotion.admitted)
+        self.figures.promotions += number
+        self._observer.count("promoted", promotion.room, number)
+        self._observer.count("ended", promotion.room, promotion.expired)
+        if number:
+            for listener in self.listeners:
+                listener(promotion)
+        if promotion.look_at is not None and not promotion.more:
+            self._look_again(promotion.room, promotion.look_at)
+        return number
+
+    def _look_again(self, room: str, at: int) -> None:
+        """Be there at that very moment; what is further away the rounds will find."""
+        now = self._clock.now()
+        known = self._timers.get(room)
+        if at > now + STORE_AWAY_MS or (known is not None and now < known[0] <= at):
+            return
+        if known is not None:
+            known[1].cancel()
+        at = max(at, now + 1)
+        self._timers[room] = at, self._clock.call_at(at, lambda: self._ring(room))
+
+    def _ring(self, room: str) -> None:
+        self._timers.pop(room, None)
+        self.wake(room)
+
+    async def _away(self, exc: StoreUnavailable) -> None:
+        self.figures.errors += 1
+        log.warning("store away, rooms wait: %s", exc)
+        await self._clock.sleep_until(self._clock.now() + STORE_AWAY_MS)
+
+    async def _report(self) -> None:
+        before = self.figures.promotions
+        while not self._stopping:
+            await self._clock.sleep_until(self._clock.now() + 1_000)
+            number = self.figures.promotions - before
+            before = self.figures.promotions
+            if number:
+                log.info("Promotions per second: %d", number)

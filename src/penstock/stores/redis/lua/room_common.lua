@@ -1,0 +1,181 @@
+-- What all scripts of waiting rooms share. Copies of penstock.model.admission: keep them alike.
+--
+-- A room's keys, in this order (all with the room's hash tag in a cluster):
+--   1 room      HASH   our record: settings, state, epoch, counters
+--   2 slots     STRING slots in use; the only truth, other programs may change it
+--   3 waiting   ZSET   the default lane: user by epoch seconds
+--   4-6 lanes   ZSET   the other lanes
+--   7 records   HASH   user → JSON {instanceId, joinedAt} while waiting
+--   8 users     HASH   user → lane while waiting
+--   9 tickets   HASH   user → ticket (msgpack) once promoted or ended
+--  10 seen      ZSET   waiters of ours by their last sign of life (ms); others are not in it
+--  11 held      ZSET   tickets that hold a slot, by the moment they lose it (ms, or +inf)
+--  12 gone      ZSET   tickets to forget, by when (ms)
+--  13 entry     STREAM promotions
+-- A ticket: { state A E L X R, lane, number, joined, promoted, until, entered, pass, instance,
+--             1 if the slot is ours to give back }; -1: none.
+
+local ROOM, SLOTS, WAITING, RECORDS, USERS, TICKETS, SEEN, HELD, GONE, ENTRY =
+  1, 2, 3, 7, 8, 9, 10, 11, 12, 13
+local KEYS_EACH = 13
+local STATE, LANE, NUMBER, JOINED, PROMOTED, UNTIL, ENTERED, PASS, INSTANCE, OURS =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local DEFAULT = 'default'
+local ATTEND_MS, OUTAGE_MS, WINDOW_MS, BURST_MS, STRIDE = 5000, 15000, 60000, 100, 1000000
+local KEEP_ENDED, KEEP_OUTSIDE = 600000, 3600000
+
+-- No caller's clock may run ahead of the server's own.
+local function clamped(now)
+  local time = redis.call('TIME')
+  return math.min(now, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+end
+
+local function known(value)
+  if value == nil or value == cjson.null then return nil end
+  return value
+end
+
+-- The room at KEYS[b + 1 …], or nil. `default` are the settings of rooms nobody has PUT.
+local function load_room(b, now, default)
+  local f = redis.call('HMGET', KEYS[b + ROOM], 'settings', 'state', 'epoch', 'seq', 'credit',
+    'credit_at', 'shares', 'attended', 'floor', 'flow_since', 'flow_count', 'flow_before', 'lanes')
+  if not f[3] then
+    if redis.call('EXISTS', KEYS[b + WAITING]) == 0 then return nil end
+    redis.call('HSET', KEYS[b + ROOM], 'epoch', 1, 'state', 'open', 'attended', now)
+    f[2], f[3], f[8] = 'open', '1', now
+  end
+  local raw = f[1] or default
+  local s = cjson.decode(raw)
+  local rate = known(s.admit_rate)
+  local r = {
+    b = b, raw = raw, epoch = f[3], seq = tonumber(f[4] or 0),
+    capacity = s.capacity, rate = rate and rate.count, per = rate and rate.per,
+    claim_ttl = known(s.claim_ttl), session_ttl = known(s.session_ttl),
+    wait_grace = known(s.wait_grace), expire_outside = s.expire_outside, weights = s.lanes,
+    lottery = s.lottery, seed = s.seed, opens_at = known(s.opens_at),
+    credit = tonumber(f[5] or 0), credit_at = tonumber(f[6] or 0),
+    shares = f[7] and cjson.decode(f[7]) or { at = 0, passes = {} },
+    attended = tonumber(f[8] or 0), floor = tonumber(f[9] or 0),
+    flow_since = tonumber(f[10] or 0), flow_count = tonumber(f[11] or 0),
+    flow_before = tonumber(f[12] or 0), index = f[13] and cjson.decode(f[13]) or {},
+  }
+  r.state = f[2]
+  if r.state == 'scheduled' and r.opens_at and r.opens_at <= now then r.state = 'open' end
+  r.slots_read = tonumber(redis.call('GET', KEYS[b + SLOTS]) or 0) or 0
+  r.slots = math.max(0, r.slots_read)
+  return r
+end
+
+local function save_slots(r)
+  if r.slots ~= r.slots_read then
+    redis.call('INCRBY', KEYS[r.b + SLOTS], r.slots - r.slots_read)
+    r.slots_read = r.slots
+  end
+end
+
+local function lane_key(r, lane) return KEYS[r.b + WAITING + (r.index[lane] or 0)] end
+
+-- People waiting: by lane, and all.
+local function waiting_of(r)
+  local by, all = { [DEFAULT] = redis.call('ZCARD', KEYS[r.b + WAITING]) }, 0
+  for lane, i in pairs(r.index) do by[lane] = redis.call('ZCARD', KEYS[r.b + WAITING + i]) end
+  for _, n in pairs(by) do all = all + n end
+  return by, all
+end
+
+local function outlook(r)
+  local by = waiting_of(r)
+  local flat = {}
+  for lane, n in pairs(by) do
+    flat[#flat + 1] = lane
+    flat[#flat + 1] = n
+  end
+  return { r.raw, r.state, r.epoch, r.slots, flat, r.flow_since, r.flow_count, r.flow_before,
+    redis.call('HGET', KEYS[r.b + ROOM], 'state') }
+end
+
+local function number_of(score) return math.floor(tonumber(score) * 1000000 + 0.5) end
+
+-- Of a record another program may have written: instance and moment of joining in ms, or nil.
+local function read_record(record)
+  if not record then return 'unknown', nil end
+  -- Ours, the usual case, without a decoder.
+  local ours, at = string.match(record, '^{"instanceId":"([^"\\]*)","joinedAt":(%d+%.%d+)}$')
+  if ours then return ours, math.floor(tonumber(at) * 1000 + 0.5) end
+  local fine, value = pcall(cjson.decode, record)
+  if not fine or type(value) ~= 'table' then return 'unknown', nil end
+  local joined = tonumber(known(value.joinedAt))
+  if joined and joined < 100000000000 then joined = math.floor(joined * 1000 + 0.5) end
+  return tostring(known(value.instanceId) or 'unknown'), joined
+end
+
+-- Where a user waits: lane, score; or nil.
+local function find_waiting(r, user)
+  local lane = redis.call('HGET', KEYS[r.b + USERS], user)
+  if lane and r.index[lane] then
+    local score = redis.call('ZSCORE', lane_key(r, lane), user)
+    if score then return lane, score end
+  end
+  local score = redis.call('ZSCORE', KEYS[r.b + WAITING], user)
+  if score then return DEFAULT, score end
+  return nil
+end
+
+local function waiting_reply(r, user, lane, score)
+  local instance, joined = read_record(redis.call('HGET', KEYS[r.b + RECORDS], user))
+  local number = number_of(score)
+  return { 'W', lane, number, joined or math.floor(number / 1000), -1, -1, -1, '', instance, 1,
+    redis.call('ZRANK', lane_key(r, lane), user),
+    redis.call('ZSCORE', KEYS[r.b + SEEN], user) or -1 }
+end
+
+-- The user's ticket as a reply, or false.
+local function ticket_reply(r, user)
+  local lane, score = find_waiting(r, user)
+  if lane then return waiting_reply(r, user, lane, score) end
+  local packed = redis.call('HGET', KEYS[r.b + TICKETS], user)
+  return packed and cmsgpack.unpack(packed) or false
+end
+
+-- A waiter gave a sign of life. One that another program put here is ours from now on.
+local function saw(r, user, now)
+  local before = redis.call('ZSCORE', KEYS[r.b + SEEN], user)
+  if not before then redis.call('HINCRBY', KEYS[r.b + ROOM], 'joined', 1) end
+  if not before or tonumber(before) < now then
+    redis.call('ZADD', KEYS[r.b + SEEN], now, user)
+  end
+end
+
+local function ended(r, user, ticket, code, now)
+  ticket[STATE], ticket[UNTIL], ticket[OURS] = code, -1, 0
+  redis.call('HSET', KEYS[r.b + TICKETS], user, cmsgpack.pack(ticket))
+  redis.call('ZADD', KEYS[r.b + GONE], now + KEEP_ENDED, user)
+  redis.call('HINCRBY', KEYS[r.b + ROOM], code, 1)
+end
+
+-- A promoted ticket ends. Fewer slots in use than tickets that hold one means that another
+-- program has given some back already: this one's is not given back a second time.
+local function end_promoted(r, user, ticket, code, now)
+  if ticket[OURS] == 1 then
+    local held = redis.call('ZCARD', KEYS[r.b + HELD])
+    if r.slots > 0 and r.slots >= held then r.slots = r.slots - 1 end
+    redis.call('ZREM', KEYS[r.b + HELD], user)
+    redis.call('HINCRBY', KEYS[r.b + ROOM], ticket[STATE], -1)
+  else
+    r.slots = math.max(0, r.slots - 1)
+    redis.call('HINCRBY', KEYS[r.b + ROOM], 'joined', 1) -- counted by how it ended
+  end
+  ended(r, user, ticket, code, now)
+end
+
+local function end_waiting(r, user, lane, score, code, now)
+  local reply = waiting_reply(r, user, lane, score)
+  if reply[12] == -1 then redis.call('HINCRBY', KEYS[r.b + ROOM], 'joined', 1) end
+  redis.call('ZREM', lane_key(r, lane), user)
+  redis.call('HDEL', KEYS[r.b + RECORDS], user)
+  redis.call('HDEL', KEYS[r.b + USERS], user)
+  redis.call('ZREM', KEYS[r.b + SEEN], user)
+  local ticket = {}
+  for i = 1, OURS do ticket[i] = reply[i] end
+  ended(r, user, ticket, code, now)
+end

@@ -1,0 +1,31 @@
+-- ENTER: redeem admissions, each at most once and only while it holds its slot.
+--
+-- KEYS  a room's 13
+-- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 … (user, pass) each
+-- →     false: no such room; or { 'entered' or 'used', ticket } or { 'invalid' } each
+
+local now = clamped(tonumber(ARGV[1]))
+local r = load_room(0, now, ARGV[2])
+if not r then return false end
+
+local function redeem(user, pass)
+  local packed = redis.call('HGET', KEYS[TICKETS], user)
+  local ticket = packed and cmsgpack.unpack(packed)
+  if not ticket or pass == '' or ticket[PASS] ~= pass then return { 'invalid' } end
+  if ticket[ENTERED] ~= -1 then return { 'used', ticket } end
+  local overdue = ticket[UNTIL] ~= -1 and ticket[UNTIL] <= now
+  if ticket[STATE] ~= 'A' or overdue then return { 'invalid' } end
+  ticket[STATE], ticket[ENTERED], ticket[UNTIL] = 'E', now, -1
+  if ticket[OURS] == 1 then
+    if r.session_ttl then ticket[UNTIL] = now + r.session_ttl end
+    redis.call('ZADD', KEYS[HELD], r.session_ttl and ticket[UNTIL] or '+inf', user)
+    redis.call('HINCRBY', KEYS[ROOM], 'A', -1)
+    redis.call('HINCRBY', KEYS[ROOM], 'E', 1)
+  end
+  redis.call('HSET', KEYS[TICKETS], user, cmsgpack.pack(ticket))
+  return { 'entered', ticket }
+end
+
+local answers = {}
+for i = 3, #ARGV, 2 do answers[#answers + 1] = redeem(ARGV[i], ARGV[i + 1]) end
+return answers

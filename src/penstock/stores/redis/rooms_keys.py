@@ -1,0 +1,65 @@
+"""Names of a room's keys: the Dispatcher's own, and ours beside them.
+
+In a cluster the room is the hash tag, so that a script's keys share a slot, and every room has
+streams of its own.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+WAITING = "WAITING:"
+LANES = 3
+"""Lanes besides the default one."""
+_NAMES = (
+    "PENSTOCK_ROOM:",
+    "ENTRY_QUEUE_SLOTS:",
+    WAITING,
+    *(f"PENSTOCK_ROOM_LANE_{number}:" for number in range(1, LANES + 1)),
+    "WAITING_QUEUE_INDEX_RECORD:",
+    "WAITING_USER_IDS:",
+    "PENSTOCK_ROOM_TICKETS:",
+    "PENSTOCK_ROOM_SEEN:",
+    "PENSTOCK_ROOM_HELD:",
+    "PENSTOCK_ROOM_GONE:",
+)
+ENTRY = "ENTRY"
+DISPATCH = "DISPATCH"
+GROUP = "ENTRY_QUEUE"
+ROOMS = "PENSTOCK_ROOMS"
+"""ZSET of every room that is known, by the moment to look at it next."""
+SCANNED = "PENSTOCK_ROOMS_SCANNED"
+"""Set while nobody needs to look for rooms that other programs made."""
+SECRET = "PENSTOCK_ROOMS_SECRET"  # noqa: S105 - a key's name
+WAKE = "PENSTOCK_ROOMS_WAKE"
+"""Channel: rooms in which there is something to do."""
+
+
+def encode(text: str) -> bytes:
+    """Names and users that are not UTF-8 come back as the bytes they were."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+@lru_cache(maxsize=4096)
+def room_keys(room: str, *, cluster: bool) -> tuple[bytes, ...]:
+    """In the order of room_common.lua."""
+    tag = f"{{{room}}}" if cluster else room
+    return (*(encode(name + tag) for name in _NAMES), stream(ENTRY, room, cluster=cluster))
+
+
+def stream(name: str, room: str, *, cluster: bool) -> bytes:
+    return encode(f"{name}:{{{room}}}" if cluster else name)
+
+
+def room_of(waiting: bytes, *, cluster: bool) -> str | None:
+    """The room of a WAITING key; None for a name that is no room's."""
+    name = decode(waiting).removeprefix(WAITING)
+    if cluster:
+        if not (name.startswith("{") and name.endswith("}")):
+            return None
+        name = name[1:-1]
+    return name or None

@@ -1,0 +1,141 @@
+"""How rooms reach Redis: one small seam, with the Dispatcher's care about failures.
+
+A call that could not be made is tried three times more, a second apart; then the breaker opens
+and callers are answered at once, until one that tries again gets through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from redis import exceptions as vendor
+
+from penstock.model.errors import PenstockError, StoreCorrupt, StoreUnavailable
+from penstock.stores.redis.connect import Argument, Reply, Server
+from penstock.stores.redis.errors import Vendor
+
+RETRIES = 3
+RETRY_SECONDS = 1.0
+OPEN_SECONDS = 5.0
+"""How long the breaker stays open before one call may try again."""
+
+
+class Script(NamedTuple):
+    name: str
+    source: bytes
+    sha: str
+
+
+@lru_cache(maxsize=32)
+def load(name: str) -> Script:
+    """`lua/<name>.lua` with what all room scripts share before it."""
+    folder = files("penstock.stores.redis") / "lua"
+    shared = (folder / "room_common.lua").read_bytes()
+    source = shared + b"\n" + (folder / f"{name}.lua").read_bytes()
+    return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
+
+
+class Link:
+    """Calls that raise only our errors, and count what went wrong."""
+
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.server = server
+        self.name = name
+        self.errors = 0
+        """Calls that failed, the repeated ones counted."""
+        self.script_seconds: dict[str, tuple[int, float]] = {}
+        """Script → (calls, seconds they took)."""
+        self._retry_seconds = retry_seconds
+        self._monotonic = monotonic
+        self._open_until = 0.0
+
+    @property
+    def cluster(self) -> bool:
+        return self.server.cluster
+
+    @property
+    def is_open(self) -> bool:
+        """The breaker: nothing is sent now."""
+        return self._monotonic() < self._open_until
+
+    async def run(
+        self, name: str, keys: Sequence[bytes], arguments: Sequence[Argument], *, retry: bool = True
+    ) -> Reply:
+        """A script. Every one of ours may be repeated when its answer was lost."""
+        script = load(name)
+        begun = self._monotonic()
+        reply = await self._tried(
+            ("EVALSHA", script.sha, len(keys), *keys, *arguments), script, retry=retry
+        )
+        calls, seconds = self.script_seconds.get(name, (0, 0.0))
+        self.script_seconds[name] = calls + 1, seconds + self._monotonic() - begun
+        return reply
+
+    async def call(self, *command: Argument, retry: bool = True) -> Reply:
+        return await self._tried(command, None, retry=retry)
+
+    async def scan(self, match: str, count: int) -> list[bytes]:
+        """Sorted sets of that name, on every primary."""
+        try:
+            return await self.server.scan(match, count, "zset")
+        except Vendor as exc:
+            self.errors += 1
+            raise self._translated(exc) from exc
+
+    async def _tried(
+        self, command: Sequence[Argument], script: Script | None, *, retry: bool
+    ) -> Reply:
+        if self.is_open:
+            left = self._open_until - self._monotonic()
+            raise StoreUnavailable(f"{self.name} is away", retry_after=max(0.1, left))
+        for left in range(RETRIES if retry else 0, -1, -1):
+            try:
+                reply = await self._send(command, script)
+            except Vendor as exc:
+                self.errors += 1
+                if left == 0 or not _is_transient(exc):
+                    raise self._translated(exc) from exc
+                await asyncio.sleep(self._retry_seconds)
+            else:
+                self._open_until = 0.0
+                return reply
+        raise AssertionError("the last try returns or raises")
+
+    async def _send(self, command: Sequence[Argument], script: Script | None) -> Reply:
+        try:
+            return await self.server.call(*command)
+        except vendor.NoScriptError:
+            if script is None:
+                raise
+            # A server that was restarted, flushed or took over: hand it the source this once.
+            return await self.server.call("EVAL", script.source, *command[2:])
+
+    def _translated(self, exc: Exception) -> PenstockError:
+        if isinstance(exc, vendor.ResponseError) and not _is_transient(exc):
+            return StoreCorrupt(f"{self.name}: {exc}")
+        self._open_until = self._monotonic() + OPEN_SECONDS
+        return StoreUnavailable(f"{self.name} is away: {exc}", retry_after=OPEN_SECONDS)
+
+
+_BUSY = ("LOADING", "BUSY ", "OOM", "MISCONF", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")
+
+
+def _is_transient(exc: Exception) -> bool:
+    if isinstance(exc, vendor.AuthenticationError):
+        return False
+    if isinstance(exc, vendor.ResponseError) and not isinstance(exc, vendor.ReadOnlyError):
+        return str(exc).startswith(_BUSY)
+    return True

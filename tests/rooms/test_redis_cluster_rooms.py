@@ -1,0 +1,61 @@
+"""Rooms in a Redis Cluster: the event is the hash tag, and every room has its own streams."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.model.room import RoomDraft
+from penstock.model.ticket import TicketState
+from tests.rooms.redis_harness import eventually, rooms_on
+from tests.servers.redis import RedisCluster
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    running = RedisCluster()
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def cli(cluster: RedisCluster, *command: str) -> str:
+    port = str(cluster.nodes[0].port)
+    done = subprocess.run(
+        ["redis-cli", "-c", "-p", port, *command], capture_output=True, text=True, check=True
+    )
+    return done.stdout.rstrip("\n")
+
+
+async def test_rooms_on_every_node_are_found_promoted_and_dispatched(
+    cluster: RedisCluster,
+) -> None:
+    names = [f"event-{n}" for n in range(6)]
+    for name in names:
+        cli(cluster, "ZADD", f"WAITING:{{{name}}}", "1700000001", "alice")
+    async with rooms_on(cluster.url):
+        for name in names:
+            await eventually(
+                lambda name=name: cli(cluster, "XLEN", f"DISPATCH:{{{name}}}") == "1"  # type: ignore[misc]  # bound now
+            )
+    for name in names:
+        assert cli(cluster, "GET", f"ENTRY_QUEUE_SLOTS:{{{name}}}") == "1"
+        assert cli(cluster, "XLEN", f"ENTRY:{{{name}}}") == "1"
+
+
+async def test_a_visitor_walks_the_whole_way(cluster: RedisCluster) -> None:
+    async with rooms_on(cluster.url) as rooms:
+        await rooms.operate.put("sale", RoomDraft(capacity=1))
+        await rooms.join.join("sale", "a")
+        await rooms.join.join("sale", "b")
+        await eventually(lambda: cli(cluster, "XLEN", "DISPATCH:{sale}") == "1")
+        token = (await rooms.wait.look("sale", "a")).token
+        assert (await rooms.enter.enter("sale", token or "")).state is TicketState.ENTERED
+        assert (await rooms.wait.look("sale", "b")).ahead == 0
+        await rooms.leave.leave("sale", "a")
+        await eventually(lambda: cli(cluster, "XLEN", "DISPATCH:{sale}") == "2")

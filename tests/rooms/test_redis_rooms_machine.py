@@ -1,0 +1,41 @@
+"""Rooms on Redis agree with the plain model, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from penstock.ports.rooms import RoomStore
+from penstock.stores.redis.address import parse_address
+from penstock.stores.redis.connect import connect
+from penstock.stores.redis.rooms import RedisRooms
+from penstock.stores.redis.rooms_link import Link
+from penstock.testing.clock import ManualClock
+from tests.rooms.machine import LONG_AGO, RoomMachine
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+def test_redis_rooms_agree_with_the_model(server: RedisServer) -> None:
+    class RedisMachine(RoomMachine):
+        async def open_store(self) -> RoomStore:
+            self.client = connect(parse_address(server.url))
+            await self.client.call("FLUSHALL")
+            return RedisRooms(Link(self.client, "redis"), ManualClock(LONG_AGO))
+
+        async def close_store(self) -> None:
+            await self.client.close()
+
+    run_state_machine_as_test(
+        RedisMachine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+    )
