@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -16,13 +17,31 @@ from redis import exceptions as vendor
 from tests.servers.ports import free_port
 
 START_SECONDS = 20.0
+BUS = 10_000
+"""A cluster's nodes talk to each other on their port and this."""
+OUTGOING = 32_768
+"""From here on the system gives ports to outgoing connections, which come and go."""
+
+
+def free_cluster_port() -> int:
+    """A free port whose bus port is free as well, and stays so."""
+    while True:
+        port = free_port()
+        if port + BUS >= OUTGOING:
+            continue
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port + BUS))
+            except OSError:
+                continue
+        return port
 
 
 class RedisServer:
     """One redis-server of our own; stopped by its process, its folder removed."""
 
-    def __init__(self, *options: str, aof: bool = False) -> None:
-        self.port = free_port()
+    def __init__(self, *options: str, aof: bool = False, port: int | None = None) -> None:
+        self.port = free_port() if port is None else port
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-redis-"))
         self.socket = self.folder / "redis.sock"
         self._options = options
@@ -131,8 +150,10 @@ class RedisCluster:
 
     def __init__(self) -> None:
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
-        self.nodes = [RedisServer(*options) for _ in range(2 * self.PRIMARIES)]
+        self.nodes: list[RedisServer] = []
         try:
+            for _ in range(2 * self.PRIMARIES):
+                self.nodes.append(RedisServer(*options, port=free_cluster_port()))
             self._join()
         except BaseException:
             self.close()

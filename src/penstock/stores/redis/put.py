@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message, NewMessage, OnConflict
@@ -10,8 +11,11 @@ from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.stores.redis.place import Bucket, bucket_entry, spot_for
 from penstock.stores.redis.records import (
+    NO_NONCE,
+    NUMBERS,
     Held,
     add_events,
+    pack,
     pack_event,
     pack_id,
     pack_new,
@@ -129,11 +133,15 @@ class _Batch:
         keys = self._session.layout.keys(partition)
         bucket_for, now = self._session.widths.bucket_for, self._now
         spots: dict[tuple[str, int, Bucket | None], list[int]] = {}
+        blocked: list[int] = []
         for i in wanted:
             message = self._messages[i]
+            if message.blocked is not None:
+                blocked.append(i)
+                continue
             spot = (message.route, message.priority, bucket_for(message.due, now))
             spots.setdefault(spot, []).append(i)
-        wanted[:] = [i for places in spots.values() for i in places]
+        wanted[:] = [*(i for places in spots.values() for i in places), *blocked]
         used = [keys.generation, keys.records, keys.leases, keys.counters]
         pairs: list[bytes] = []
         indexed: list[bytes] = []
@@ -152,6 +160,12 @@ class _Batch:
                 used.append(spot_keys.index_key)
                 buckets.append([*place, len(used), spot_keys.member, earliest])
             self._add(places, bucket, generation, pairs, indexed)
+        if blocked:
+            used.append(keys.settled)
+            counter = str(NUMBERS[State.BLOCKED])
+            first = len(indexed) + 1
+            buckets.append([len(used), first, len(wanted), counter, False, "", 0])
+            self._add_blocked(blocked, generation, pairs, indexed)
         plan = [generation, len(wanted), lanes, buckets]
         return Group(partition, used, plan, pairs + indexed)
 
@@ -176,10 +190,31 @@ class _Batch:
             else:
                 indexed.append(bucket_entry(bucket, message.due, member))
 
+    def _add_blocked(
+        self, places: list[int], generation: int, pairs: list[bytes], indexed: list[bytes]
+    ) -> None:
+        """Those that came with a reason why they must not go out are settled as they are put."""
+        for i in places:
+            message = self._messages[i]
+            held = _as_held(
+                message,
+                state=State.BLOCKED,
+                created=self._now,
+                settled=self._now,
+                last_error=message.blocked,
+            )
+            self._records[i] = pack(
+                held, generation=generation, edition=self._edition, nonce=NO_NONCE, events=b""
+            )
+            member = pack_id(message.id)
+            pairs += (member, self._records[i])
+            indexed.append(self._now.to_bytes(6, "little") + member)
+
     def _kept(self, places: Iterable[int]) -> None:
         for i in places:
             message = self._messages[i]
-            self.receipts[i] = Receipt(message.id, State.SCHEDULED, message.due)
+            state = State.SCHEDULED if message.blocked is None else State.BLOCKED
+            self.receipts[i] = Receipt(message.id, state, message.due)
 
     def _sort_known(
         self,
@@ -230,18 +265,8 @@ class _Batch:
     def _replace(self, message: NewMessage, held: Held) -> Swap:
         member = pack_id(message.id)
         before, events = read(member, held)
-        after = Message(
-            id=message.id,
-            route=message.route,
-            key=message.key,
-            payload=message.payload,
-            due=message.due,
-            content_type=message.content_type,
-            headers=message.headers,
-            expires=message.expires,
-            priority=message.priority,
-            labels=message.labels,
-            topic=message.topic,
+        after = _as_held(
+            message,
             version=before.version + 1,
             attempt=before.attempt,
             attempt_floor=before.attempt_floor,
@@ -252,3 +277,21 @@ class _Batch:
         )
         noted = add_events(events, pack_event(self._now, "replaced"))
         return Swap(member, held, before, after, noted)
+
+
+def _as_held(message: NewMessage, **kept: Any) -> Message:
+    """What was asked for as a message that is held, with `kept` of the store's own fields."""
+    return Message(
+        id=message.id,
+        route=message.route,
+        key=message.key,
+        payload=message.payload,
+        due=message.due,
+        content_type=message.content_type,
+        headers=message.headers,
+        expires=message.expires,
+        priority=message.priority,
+        labels=message.labels,
+        topic=message.topic,
+        **kept,
+    )

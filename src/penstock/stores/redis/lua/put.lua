@@ -5,6 +5,7 @@
 -- ARGV  1 groups (msgpack): { first key, first argument, generation, number of messages,
 --         lanes   = { { key, first, last, counter, channel, news, earliest due } … },
 --         buckets = { { key, first, last, counter, index key, member, earliest due } … } }
+--         (without an index: those that come settled, into the list of settled ids)
 --         keys count from the group's first; `first` and `last` are messages of the group
 --       a group's arguments: id, record of each · score (in a lane) or entry (in a bucket) of each
 -- →     a group: { 'kept' }, or nothing was written: { 'layout' } (another generation holds) or
@@ -43,7 +44,7 @@ local function keep(group)
     for m = first, last do entries[m - first + 1] = ARGV[indexed + m] end
     variadic('RPUSH', KEYS[k + key], entries)
     redis.call('HINCRBY', counters, counter, last - first + 1)
-    redis.call('ZADD', KEYS[k + index], 'LT', earliest, member)
+    if index then redis.call('ZADD', KEYS[k + index], 'LT', earliest, member) end
   end
   redis.call('HINCRBY', counters, 'g' .. generation, number)
   return { 'kept' }
