@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli import config, dead, messages, routes, serve, sim, store
+from penstock.cli import config, dead, messages, rooms, routes, serve, sim, store
 from penstock.cli.session import group, json_error
 
 HELP = """Hold it, pace it, let it through.
@@ -49,6 +49,7 @@ def build() -> typer.Typer:
     messages.register(app)
     app.add_typer(dead.app, name="dead")
     app.add_typer(routes.app, name="route")
+    app.add_typer(rooms.app, name="room")
     app.add_typer(config.app, name="config")
     app.add_typer(store.app, name="store")
     app.add_typer(sim.app, name="sim")
