@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Mapping
 
@@ -12,13 +13,26 @@ from penstock.flow.recover import Recover
 from penstock.flow.release import POLL_MS, Lane
 from penstock.flow.settle import Settler
 from penstock.model.clock import Alarm
+from penstock.model.errors import PenstockError
 from penstock.model.route import Route
 from penstock.ports.sink import Sink
 from penstock.ports.store import MessageStore
 
+log = logging.getLogger("penstock.worker")
+
 BATCH_SIZE = 500
 LEASE_MS = 30_000
 SHUTDOWN_MS = 10_000
+
+
+async def greet(name: str, sink: Sink) -> None:
+    """Reach the sink before there is something to send, which also lets it make its topic."""
+    try:
+        await sink.check()
+    except PenstockError as exc:
+        log.warning("route %s: %s; its messages wait until that is mended", name, exc)
+    except Exception:
+        log.exception("route %s: sink %s could not be checked", name, sink.name)
 
 
 class Worker:
@@ -54,6 +68,7 @@ class Worker:
             )
             for name, (route, sink) in routes.items()
         }
+        self._sinks = {name: sink for name, (_, sink) in routes.items()}
         self._recover = Recover(store, observer, self._held, lease=lease)
         self._forget = Forget(store, observer)
         self._stop = Alarm(store.clock)
@@ -66,6 +81,7 @@ class Worker:
                 group.create_task(self._settler.run()),
                 group.create_task(self._recover.run()),
                 group.create_task(self._forget.run()),
+                *(group.create_task(greet(name, sink)) for name, sink in self._sinks.items()),
             ]
             claiming = [group.create_task(lane.run()) for lane in self.lanes.values()]
             try:
