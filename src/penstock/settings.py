@@ -230,6 +230,8 @@ class RoomsSettings(_Part):
     """Promotions that are passed on at once."""
     poll: Millis = Field(default=2_000, ge=1)
     """How long to wait for promotions to pass on."""
+    take_over: Millis = Field(default=30_000, ge=100)
+    """Promotions that another process took and did not pass on for this long are taken over."""
     capacity: int = Field(default=1000, ge=0)
     """Of rooms that were made without one."""
     keys: tuple[RoomKeySettings, ...] = ()

@@ -271,7 +271,13 @@ async def open_rooms(parts: Parts) -> AsyncIterator[RoomParts | None]:
             dispatcher=None
             if opened.entries is None
             else Dispatcher(
-                store, opened.entries, signer, observer, batch=settings.batch, poll=settings.poll
+                store,
+                opened.entries,
+                signer,
+                observer,
+                batch=settings.batch,
+                poll=settings.poll,
+                abandoned=settings.take_over,
             ),
             away=opened.away,
             calls=opened.figures,
