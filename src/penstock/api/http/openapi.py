@@ -21,7 +21,6 @@ from penstock.api.http.room_shapes import (
     HeartbeatIn,
     JoinIn,
     RoomNames,
-    RoomOut,
     TicketOut,
 )
 from penstock.api.http.routes import PausedOut, RoutesOut
@@ -32,6 +31,7 @@ from penstock.flow.status import Readiness, Stats
 from penstock.model.draft import Draft
 from penstock.model.patch import Patch
 from penstock.model.room import RoomDraft
+from penstock.model.room_view import RoomOut
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's

@@ -8,9 +8,9 @@ import msgspec
 
 from penstock.model.admission import Eta
 from penstock.model.draft import wire_error
-from penstock.model.room import DEFAULT_LANE, Room, RoomFigures, RoomState
+from penstock.model.room import DEFAULT_LANE, RoomState
 from penstock.model.ticket import Ticket, TicketState
-from penstock.model.times import format_duration, format_moment
+from penstock.model.times import format_moment
 from penstock.rooms.wait import Place
 
 
@@ -85,34 +85,6 @@ class EnteredOut(msgspec.Struct, frozen=True, kw_only=True):
     session_expires: str | None
 
 
-class RoomOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A room's settings and figures."""
-
-    room: str
-    state: RoomState
-    epoch: int
-    capacity: int
-    admit_rate: str | None
-    claim_ttl: str | None
-    session_ttl: str | None
-    wait_grace: str | None
-    lanes: dict[str, int]
-    lottery: bool
-    opens_at: str | None
-    public: bool
-    in_use: int
-    free: int
-    waiting: int
-    admitted: int
-    entered: int
-    left: int
-    expired: int
-    revoked: int
-    joined: int
-    promoted: int
-    promoted_a_minute: float
-
-
 class RoomNames(msgspec.Struct, frozen=True):
     items: list[str]
     next: str | None
@@ -148,36 +120,3 @@ def hidden(place: Place) -> Place:
 def entered_out(ticket: Ticket) -> EnteredOut:
     until = None if ticket.until is None else format_moment(ticket.until)
     return EnteredOut(user=ticket.user, state=ticket.state, session_expires=until)
-
-
-def room_out(room: Room, figures: RoomFigures) -> RoomOut:
-    settings = room.settings
-    return RoomOut(
-        room=room.name,
-        state=figures.state,
-        epoch=figures.epoch,
-        capacity=settings.capacity,
-        admit_rate=None if settings.admit_rate is None else str(settings.admit_rate),
-        claim_ttl=_duration(settings.claim_ttl),
-        session_ttl=_duration(settings.session_ttl),
-        wait_grace=_duration(settings.wait_grace),
-        lanes=settings.lanes,
-        lottery=settings.lottery,
-        opens_at=None if settings.opens_at is None else format_moment(settings.opens_at),
-        public=settings.public,
-        in_use=figures.in_use,
-        free=max(0, settings.capacity - figures.in_use),
-        waiting=figures.waiting,
-        admitted=figures.admitted,
-        entered=figures.entered,
-        left=figures.left,
-        expired=figures.expired,
-        revoked=figures.revoked,
-        joined=figures.joined,
-        promoted=figures.promoted,
-        promoted_a_minute=round(figures.a_minute, 3),
-    )
-
-
-def _duration(millis: int | None) -> str | None:
-    return None if millis is None else format_duration(millis)

@@ -24,11 +24,11 @@ from penstock.api.http.room_shapes import (
     decode_join,
     entered_out,
     hidden,
-    room_out,
     ticket_out,
 )
 from penstock.model.errors import InvalidMessage, PenstockError, Unauthorized, UnknownThing
 from penstock.model.room import DEFAULT_LANE, Room, RoomState, decode_room, is_room_name
+from penstock.model.room_view import room_out
 from penstock.model.ticket import MAX_INSTANCE, TicketState, check_user
 from penstock.rooms.parts import RoomParts
 from penstock.rooms.wait import Place

@@ -1,0 +1,69 @@
+"""A room as people and programs see it from outside."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.room import Room, RoomFigures, RoomState
+from penstock.model.times import format_duration, format_moment
+
+
+class RoomOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A room's settings and figures."""
+
+    room: str
+    state: RoomState
+    epoch: int
+    capacity: int
+    admit_rate: str | None
+    claim_ttl: str | None
+    session_ttl: str | None
+    wait_grace: str | None
+    lanes: dict[str, int]
+    lottery: bool
+    opens_at: str | None
+    public: bool
+    in_use: int
+    free: int
+    waiting: int
+    admitted: int
+    entered: int
+    left: int
+    expired: int
+    revoked: int
+    joined: int
+    promoted: int
+    promoted_a_minute: float
+
+
+def room_out(room: Room, figures: RoomFigures) -> RoomOut:
+    settings = room.settings
+    return RoomOut(
+        room=room.name,
+        state=figures.state,
+        epoch=figures.epoch,
+        capacity=settings.capacity,
+        admit_rate=None if settings.admit_rate is None else str(settings.admit_rate),
+        claim_ttl=_duration(settings.claim_ttl),
+        session_ttl=_duration(settings.session_ttl),
+        wait_grace=_duration(settings.wait_grace),
+        lanes=settings.lanes,
+        lottery=settings.lottery,
+        opens_at=None if settings.opens_at is None else format_moment(settings.opens_at),
+        public=settings.public,
+        in_use=figures.in_use,
+        free=max(0, settings.capacity - figures.in_use),
+        waiting=figures.waiting,
+        admitted=figures.admitted,
+        entered=figures.entered,
+        left=figures.left,
+        expired=figures.expired,
+        revoked=figures.revoked,
+        joined=figures.joined,
+        promoted=figures.promoted,
+        promoted_a_minute=round(figures.a_minute, 3),
+    )
+
+
+def _duration(millis: int | None) -> str | None:
+    return None if millis is None else format_duration(millis)
