@@ -90,6 +90,8 @@ def _sections() -> Iterator[str]:
     more = "A broker whose records are messages. Other settings of a source are its driver's own."
     yield _section("[sources.NAME]", tree.SourceSettings, more)
     yield _section("[limits]", tree.LimitSettings)
+    yield _section("[rooms]", tree.RoomsSettings)
+    yield _section("[[rooms.keys]]", tree.RoomKeySettings)
     yield _section("[log]", tree.LogSettings)
 
 

@@ -210,6 +210,7 @@ class RoomKeySettings(_Part):
     kid: str = Field(default="k1", min_length=1, max_length=100)
     """Names the key in the token's header."""
     secret: SecretStr
+    """At least 32 bytes."""
 
     @field_validator("secret")
     @classmethod

@@ -31,6 +31,8 @@ def test_every_setting_has_its_meaning_beside_it() -> None:
         settings.RouteSettings,
         settings.LimitSettings,
         settings.LogSettings,
+        settings.RoomsSettings,
+        settings.RoomKeySettings,
     )
     for part in parts:
         for name in part.model_fields:
