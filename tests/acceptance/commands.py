@@ -96,10 +96,7 @@ async def run(folder: Path, *words: str, env: Mapping[str, str] | None = None) -
 
 
 def adapted(text: str, **changes: str) -> str:
-    """An example's text with its addresses replaced by those of this test's servers.
-
-    Keys are the lines' beginnings as they stand in the file: each must be there.
-    """
+    """An example's text with some of it replaced; what is to be replaced must be there."""
     for old, new in changes.items():
         assert old in text, f"the example has no {old!r}"
         text = text.replace(old, new)
