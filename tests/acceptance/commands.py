@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -48,12 +49,14 @@ class Command:
             return await self.process.wait()
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait for what it writes or does; fails with its output when it ends before."""
-        async with asyncio.timeout(PATIENCE):
-            while not true():
-                ended = self.process.returncode
-                assert ended is None, f"ended with {ended}:\n{self.stdout}\n{self.stderr}"
-                await asyncio.sleep(0.05)
+        """Wait for what it writes or does; fails with its output when it ends or takes too long."""
+        deadline = time.monotonic() + PATIENCE
+        while not true():
+            ended = self.process.returncode
+            if ended is not None or time.monotonic() > deadline:
+                said = f"{self.stdout[-2000:]}\n{self.stderr[-2000:]}"
+                raise AssertionError(f"it does not come; returncode {ended}\n{said}")
+            await asyncio.sleep(0.05)
 
 
 async def start(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> Command:
@@ -93,10 +96,7 @@ async def run(folder: Path, *words: str, env: Mapping[str, str] | None = None) -
 
 
 def adapted(text: str, **changes: str) -> str:
-    """An example's text with its addresses replaced by those of this test's servers.
-
-    Keys are the lines' beginnings as they stand in the file: each must be there.
-    """
+    """An example's text with some of it replaced; what is to be replaced must be there."""
     for old, new in changes.items():
         assert old in text, f"the example has no {old!r}"
         text = text.replace(old, new)

@@ -128,11 +128,12 @@ async def test_the_same_queue_goes_through_the_engine_too(
         "127.0.0.1:8700": f"127.0.0.1:{port}",
         "127.0.0.1:9000": f"127.0.0.1:{provider_port}",
         '"1s..1m"': '"50ms..200ms"',
+        "max_attempts = 5": "max_attempts = 50",
     }
     example = (EXAMPLES / "sms" / "penstock.toml").read_text()
     (folder / "penstock.toml").write_text(adapted(example, **changes))
     await run(folder, "sim", "sms-producer", "--num-messages", "100")
-    words = ("--port", str(provider_port), "--json", "--failure-rate", "0.2")
+    words = ("--port", str(provider_port), "--json", "--failure-rate", "0.1")
     async with (
         running(folder, "sim", "provider", *words) as provider,
         running(folder, "serve"),

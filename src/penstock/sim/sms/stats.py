@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import cast
 
 import msgspec
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from penstock.sim.errors import Unreachable
@@ -21,6 +21,8 @@ from penstock.sim.errors import Unreachable
 FIGURES = "penstock:sms:{%s}"
 MARKS = "penstock:sms:{%s}:counted:%s"
 MARK_SECONDS = 86_400
+CONNECTIONS = 8
+"""Of one process at most; whoever finds none free waits for one."""
 
 
 class Outcome(StrEnum):
@@ -64,7 +66,10 @@ class SmsStats:
 
     @classmethod
     def at(cls, url: str, queue: str) -> SmsStats:
-        return cls(Redis.from_url(url, decode_responses=True), queue)
+        pool = BlockingConnectionPool.from_url(
+            url, max_connections=CONNECTIONS, timeout=None, decode_responses=True
+        )
+        return cls(Redis.from_pool(pool), queue)
 
     async def count(
         self, outcome: Outcome, message_id: str | None, attempt: int, spent_us: int
