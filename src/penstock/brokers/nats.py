@@ -11,7 +11,6 @@ import re
 from collections import deque
 from collections.abc import Awaitable
 
-import nats
 import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
@@ -71,8 +70,9 @@ async def connect(address: Address, options: NatsOptions, wrong: Wrong) -> Clien
 
     heard: deque[Exception] = deque(maxlen=1)
     for server in address.servers:
+        client = Client()
         try:
-            return await nats.connect(
+            await client.connect(
                 f"nats://{server}",
                 name="penstock",
                 allow_reconnect=False,
@@ -88,8 +88,13 @@ async def connect(address: Address, options: NatsOptions, wrong: Wrong) -> Clien
                 token=user if password is None else None,
                 user_credentials=options.creds,
             )
-        except TROUBLE as exc:  # a TimeoutError is an OSError
+        except BaseException as exc:
+            await hang_up(client)  # what was half open must not stay so
+            if not isinstance(exc, TROUBLE):  # a TimeoutError is an OSError, and one of these
+                raise
             last = heard[-1] if heard else exc  # the cause, not just "no servers"
+        else:
+            return client
     raise last if last is not None else OSError("no host to connect to")
 
 
