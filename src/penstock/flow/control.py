@@ -12,6 +12,7 @@ from penstock.model.message import Event, Message
 from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.query import Cursor, Filter, Page
 from penstock.model.state import State
+from penstock.model.times import format_moment
 from penstock.ports.store import MessageStore
 
 BULK = 500
@@ -91,9 +92,9 @@ class Control:
         if held is None or held.state is not State.SCHEDULED:
             return  # the amendment itself gives the definite answer
         due = held.due if amendment.due is None else amendment.due
-        expires = held.expires if amendment.expires is None else amendment.expires
+        expires = amendment.expires_then(held)
         if expires is not None and expires <= due:
-            raise InvalidMessage("expires", "must be after the moment the message is due")
+            raise InvalidMessage("expires", f"must be after the due time {format_moment(due)}")
 
     async def _one(self, amendment: Amendment) -> Message:
         (amended,) = await self._store.amend([amendment], self._store.clock.now())

@@ -103,3 +103,21 @@ class Deliver:
         if outcome.after is None:
             return self._route.backoff.wait(failures, self._chance)
         return int(min(outcome.after, MAX_RETRY_AFTER) * 1000 + 0.999)
+
+
+def tell_failures(route: str, settlements: Sequence[Settlement]) -> None:
+    """One line a batch and kind of failure, with an example; the log thins out repeats."""
+    failed = [settlement for settlement in settlements if settlement.error is not None]
+    for event in sorted({settlement.event for settlement in failed}):
+        alike = [settlement for settlement in failed if settlement.event == event]
+        example = alike[0]
+        log.warning(
+            "%s: %s for %d of %d messages, such as %s: %s",
+            route,
+            event,
+            len(alike),
+            len(settlements),
+            example.message.id,
+            example.error,
+            extra={"route": route, "attempt": example.message.attempt},
+        )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from penstock.flow.breaker import Breaker
 from penstock.flow.decide import decide
-from penstock.flow.deliver import Deliver
+from penstock.flow.deliver import Deliver, tell_failures
 from penstock.flow.observe import Observer
 from penstock.flow.settle import SettledStates, Settler
 from penstock.model.clock import Alarm
@@ -141,8 +141,22 @@ class Lane:
             self._alarm.ring()
 
     def _sent(self, settlements: list[Settlement], outcomes: Sequence[SendOutcome]) -> None:
+        was_open = self.breaker.is_open
         self.breaker.record(outcomes, self._clock.now())
+        if self.breaker.is_open != was_open:
+            self._tell_breaker()
+        tell_failures(self.route.name, settlements)
         self._settler.add(settlements, self._settled)
+
+    def _tell_breaker(self) -> None:
+        if self.breaker.is_open:
+            log.warning(
+                "%s does not answer: messages of %s wait in the store until it does",
+                self.sink.name,
+                self.route.name,
+            )
+        else:
+            log.info("%s answers again: %s goes on", self.sink.name, self.route.name)
 
     def _settled(self, settlements: Sequence[Settlement], states: SettledStates) -> None:
         events = Counter(

@@ -72,8 +72,13 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str | None = None
     headers: dict[str, str] | None = None
     expires: int | None = None
+    """0: it does not expire any more."""
     priority: int | None = None
     labels: Labels | None = None
+
+    def expires_then(self, held: Message) -> int | None:
+        """When the message expires once this is done."""
+        return held.expires if self.expires is None else self.expires or None
 
 
 class Answer(StrEnum):

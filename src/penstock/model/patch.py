@@ -19,7 +19,7 @@ from penstock.model.times import parse_moment
 
 
 class Patch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What to change; what is not given (or null) stays as it is."""
+    """What to change; what is not given (or null) stays. `expires`: null removes the expiry."""
 
     at: str | None = None
     delay: float | str | None = None
@@ -27,7 +27,7 @@ class Patch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     payload_base64: str | None = None
     content_type: str | None = None
     headers: dict[str, str] | None = None
-    expires: str | None = None
+    expires: str | msgspec.UnsetType | None = msgspec.UNSET
     priority: int | None = None
     labels: Labels | None = None
 
@@ -74,10 +74,16 @@ def check_patch(
         payload=None if body is None else body[0],
         content_type=None if body is None else body[1],
         headers=patch.headers,
-        expires=None if patch.expires is None else parse_moment(patch.expires, "expires"),
+        expires=_expires(patch.expires),
         priority=patch.priority,
         labels=patch.labels,
     )
     if amendment == Amendment(action=Action.RESCHEDULE, id=message_id, version=version):
         raise InvalidMessage("body", "changes nothing; give at, delay, payload, headers …")
     return amendment
+
+
+def _expires(asked: str | msgspec.UnsetType | None) -> int | None:
+    if isinstance(asked, msgspec.UnsetType):
+        return None
+    return 0 if asked is None else parse_moment(asked, "expires")

@@ -98,7 +98,7 @@ def change_of(
         at=None if at is None else moment_text(at, "at"),
         delay=None if delay is None else delay_value(delay),
         headers=None if headers is None else dict(headers),
-        expires=None if expires is None else moment_text(expires, "expires"),
+        expires=msgspec.UNSET if expires is None else moment_text(expires, "expires"),
         priority=priority,
         labels=None if labels is None else labels_value(labels),
     )

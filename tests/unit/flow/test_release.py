@@ -8,6 +8,7 @@ import pytest
 
 from penstock.model.errors import AlreadyReleased
 from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
+from penstock.model.patch import decode_patch
 from penstock.model.query import Filter
 from penstock.model.route import Backoff, Route
 from penstock.model.state import State
@@ -274,3 +275,29 @@ async def test_lateness_is_counted_and_nothing_is_early(engine: Engine) -> None:
     lateness = engine.observer.lateness["default"]
     assert (lateness.count, lateness.early, lateness.worst) == (20, 0, 0)
     assert engine.observer.total("delivered") == 20
+
+
+async def test_failures_and_the_breaker_are_told_in_the_log(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = FakeSink(engine.clock, max_batch=1)
+    sink.behave = lambda _: Retry("connection refused", unreachable=True)
+    forever = Route(name="gone", max_attempts=1000, backoff=Backoff(500, 500))
+    engine.add_route(forever, sink)
+    await engine.schedule(id="m", route="gone")
+    with caplog.at_level("INFO", "penstock"):
+        async with engine.working():
+            await engine.clock.advance(10_000)
+            sink.behave = lambda _: Dead("410 gone")
+            await engine.clock.advance(60_000)
+    assert "gone: retry for 1 of 1 messages, such as m: connection refused" in caplog.text
+    assert "fake:// does not answer: messages of gone wait in the store" in caplog.text
+    assert "fake:// answers again: gone goes on" in caplog.text
+    assert "gone: dead for 1 of 1 messages, such as m: 410 gone" in caplog.text
+
+
+async def test_an_expiry_can_be_removed(engine: Engine) -> None:
+    await engine.schedule(id="m", delay=1, expires=format_moment(engine.clock.now() + 5_000))
+    patch = decode_patch(b'{"expires": null, "delay": "1h"}')
+    changed = await engine.control.reschedule(engine.intake.change("m", patch))
+    assert changed.expires is None

@@ -111,10 +111,11 @@ def _change(message: Message, amendment: Amendment, now: int) -> tuple[Message, 
         return _redrive(message, amendment, now)
     changes = {
         name: value
-        for name in ("due", "payload", "content_type", "headers", "expires", "priority", "labels")
+        for name in ("due", "payload", "content_type", "headers", "priority", "labels")
         if (value := getattr(amendment, name)) is not None
     }
-    after = msgspec.structs.replace(message, **changes, version=version)
+    expires = amendment.expires_then(message)
+    after = msgspec.structs.replace(message, **changes, expires=expires, version=version)
     moved = None if after.due == message.due else f"due {format_moment(after.due)}"
     return after, [pack_event(now, "rescheduled", moved)]
 

@@ -76,7 +76,7 @@ def _reschedule(session: Session, held: Message, amendment: Amendment, now: int)
         content_type_column(content_type),
         headers_column(headers),
         labels_column(labels),
-        held.expires if amendment.expires is None else amendment.expires,
+        amendment.expires_then(held),
         held.priority if amendment.priority is None else amendment.priority,
         held.ref,
     )
