@@ -9,7 +9,8 @@ Per partition (`<prefix>:{tag}:…`):
   m             HASH    id → record; the truth
   l             HASH    id → lease (token, moment, cancel asked)
   t             ZSET    token → end of its lease
-  g             HASH    token → route and ids; token + "n" → how many are not settled yet
+  g             HASH    token → route and ids; token + "n" → how many are not settled yet,
+                        token + "r" → the last round of its claim and where its ids begin
   c             HASH    counters and paused routes
   x             LIST    (moment, id) of settled messages, in the order they are forgotten
   q:<p>:<route> ZSET    the near future of one priority: id by due

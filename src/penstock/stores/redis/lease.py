@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from penstock.model.errors import PenstockError
 from penstock.model.message import Message
@@ -25,7 +26,7 @@ from penstock.stores.redis.session import Session
 from penstock.stores.redis.shares import Due, shares, told
 
 ROUNDS = 16
-"""Times a claim opens buckets that are due and looks again."""
+"""Times a claim looks again: after opening buckets that are due, or when others were quicker."""
 REMEMBERED = 10_000
 """Tokens whose partitions are known here; others are extended everywhere."""
 TOKENS = 64
@@ -65,10 +66,15 @@ class Leases:
         return [*range(self._turn, total), *range(self._turn)]
 
     async def _ask(self, work: _Claiming, order: list[int]) -> None:
-        """Each partition once: asked again with the same token it would repeat its answer."""
+        """Of one server each partition once; of a cluster until nobody else was quicker."""
         if self._cluster and len(order) > 1:
-            asked = await work.share_out(order)
-            await asyncio.gather(*(work.ask([p], share) for p, share in asked))
+            for _ in range(ROUNDS):
+                asked = await work.share_out(order)
+                wanted = work.left - sum(share for _, share in asked)
+                await asyncio.gather(*(work.ask([p], share) for p, share in asked))
+                if work.left <= wanted or work.left <= 0:
+                    break
+                work.round += 1
         else:
             for first in range(0, len(order), MAX_GROUPS):
                 if work.left > 0:
@@ -183,14 +189,16 @@ class _Claiming:
         self._route = route
         self._now = now
         self._keys_of = keys_of
-        self._heads: list[int] = []
-        self._buckets: list[tuple[int, Near]] = []
+        self._heads: dict[int, int] = {}
+        self._buckets: dict[int, list[tuple[int, Near]]] = {}
         self._failed: PenstockError | None = None
         self._answered = False
         self.token = session.token()
+        self.round = 1
+        """Asked again in the same round, a partition repeats its answer."""
         self.left = limit
         self.messages: list[Message] = []
-        self.partitions: list[int] = []
+        self.partitions: set[int] = set()
         counters = [counter_of_lane(route, priority) for priority in range(9, -1, -1)]
         self._more: list[Argument] = [
             now,
@@ -227,7 +235,7 @@ class _Claiming:
     async def ask(self, partitions: list[int], share: int) -> None:
         """One call; what could not be answered is left out."""
         groups = [Group(p, self._keys_of(self._route, p)) for p in partitions]
-        common: list[Argument] = [self._route, share, *self._more]
+        common: list[Argument] = [self._route, share, *self._more, self.round]
         try:
             replies = await self._session.runner.run("claim", groups, common)
         except PenstockError as exc:
@@ -242,17 +250,20 @@ class _Claiming:
     async def _learn(
         self, partition: int, generation: bytes | None, head: bytes | None, far: list[bytes]
     ) -> None:
+        self._heads.pop(partition, None)
         if head is not None:
-            self._heads.append(int(head))
-        for member, earliest in zip(far[::2], far[1::2], strict=True):
-            self._buckets.append((int(earliest), Near(partition, member)))
+            self._heads[partition] = int(head)
+        self._buckets[partition] = [
+            (int(earliest), Near(partition, member))
+            for member, earliest in zip(far[::2], far[1::2], strict=True)
+        ]
         if generation is None or int(generation) != self._session.layout.generation:
             await self._session.layout.renew([partition])
 
     def _take(self, partition: int, lease: bytes, taken: list[bytes]) -> None:
         if not taken:
             return
-        self.partitions.append(partition)
+        self.partitions.add(partition)
         self.left -= len(taken) // 2
         self.messages += unpack_claimed(partition, lease, taken)
 
@@ -264,7 +275,7 @@ class _Claiming:
     async def open_buckets(self) -> bool:
         """Open those that came near; whether one of them has messages that are due."""
         near, is_due = [], False
-        for earliest, bucket in self._buckets:
+        for earliest, bucket in chain.from_iterable(self._buckets.values()):
             width = parse_member(bucket.member)[1].width
             if earliest - 2 * width < self._now:
                 near.append(bucket)
@@ -274,5 +285,6 @@ class _Claiming:
 
     def next_due(self) -> int | None:
         """A lower bound: a bucket's earliest may have been cancelled or moved since."""
-        known = [*self._heads, *(earliest for earliest, _ in self._buckets)]
+        buckets = chain.from_iterable(self._buckets.values())
+        known = [*self._heads.values(), *(earliest for earliest, _ in buckets)]
         return min(known, default=None)

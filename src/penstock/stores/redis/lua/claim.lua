@@ -1,12 +1,13 @@
 -- CLAIM: lease what is due on a route, 9 → 0 and then by due, fairly over the partitions.
 --
--- Repeating a claim with the same token returns the same messages again.
+-- Repeating a round of a claim with the same token returns the same messages again; another
+-- round adds to the grant.
 --
 -- KEYS  a group: generation, records, leases, tokens, grants, counters, index, then the lanes of
 --       priority 9 … 0
 -- ARGV  1 groups (msgpack): { first key } in the order to be served
 --       2 route · 3 limit · 4 now · 5 lease (ms) · 6 token (8 bytes)
---       7 … 16 the counters of the lanes · 17 the field of the pause
+--       7 … 16 the counters of the lanes · 17 the field of the pause · 18 round, from 1
 -- →     a group: { generation or nil, the lease of all, { id, record … }, due of its first lane entry left
 --       or nil, { index member, earliest due … } of at most 4 buckets, nearest first }
 
@@ -17,6 +18,7 @@ local now = clamped(tonumber(ARGV[4]))
 local until_ = now + tonumber(ARGV[5])
 local token = ARGV[6]
 local lease = struct.pack('<c8I6B', token, now, 0)
+local round = tonumber(ARGV[18])
 local char = string.char
 local EXACT = 1024 -- heads compared at most to give exact order; beyond, partitions share equally
 
@@ -27,9 +29,11 @@ for i = 1, #groups do
   local s = { k = k, ids = {}, out = {}, open = false, lease = lease }
   s.generation = redis.call('GET', KEYS[k + 1])
   states[i] = s
-  local again = redis.call('HGET', KEYS[k + 5], token)
-  if again then
-    local ids = grant_ids(again)
+  local last = redis.call('HGET', KEYS[k + 5], token .. 'r')
+  local last_round, begins = 0, false
+  if last then last_round, begins = struct.unpack('<I2I4', last) end
+  if last_round == round then
+    local ids = grant_ids(redis.call('HGET', KEYS[k + 5], token), begins)
     local found, held = hmget(KEYS[k + 2], ids), hmget(KEYS[k + 3], ids)
     for j = 1, #ids do
       if found[j] and held[j] and string.sub(held[j], 1, 8) == token then
@@ -122,13 +126,17 @@ end
 for i = 1, #states do
   local s = states[i]
   if #s.ids > 0 then
-    local fields, grant = {}, { struct.pack('<Bc0', #route, route) }
+    local grants = KEYS[s.k + 5]
+    local before = redis.call('HGET', grants, token) or struct.pack('<Bc0', #route, route)
+    local fields, grant = {}, { before }
     for j, id in ipairs(s.ids) do
       fields[2 * j - 1], fields[2 * j] = id, lease
       grant[2 * j], grant[2 * j + 1] = char(#id), id
     end
     variadic('HSET', KEYS[s.k + 3], fields)
-    redis.call('HSET', KEYS[s.k + 5], token, table.concat(grant), token .. 'n', #s.ids)
+    redis.call('HSET', grants, token, table.concat(grant),
+      token .. 'r', struct.pack('<I2I4', round, #before + 1))
+    redis.call('HINCRBY', grants, token .. 'n', #s.ids)
     redis.call('ZADD', KEYS[s.k + 4], until_, token)
     redis.call('HINCRBY', KEYS[s.k + 6], 'l' .. route, #s.ids)
   end

@@ -53,12 +53,13 @@ local function reap(group)
     end
   end
   if seen == #ids then
-    redis.call('HDEL', grants, token, token .. 'n')
+    redis.call('HDEL', grants, token, token .. 'n', token .. 'r')
     redis.call('ZREM', tokens, token)
   else
     local rest = { struct.pack('<Bc0', #route, route) }
     for i = seen + 1, #ids do rest[#rest + 1] = struct.pack('<Bc0', #ids[i], ids[i]) end
     redis.call('HSET', grants, token, table.concat(rest))
+    redis.call('HDEL', grants, token .. 'r')
     redis.call('HINCRBY', grants, token .. 'n', -closed)
   end
   write_counts(counters, counts)

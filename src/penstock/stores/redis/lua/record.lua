@@ -153,13 +153,16 @@ local function read_lease(lease)
   return token, claimed, asked == 1
 end
 
--- The ids of a grant: route first, then each with its length.
+-- The ids of a grant: route first, then each with its length; `at` leaves out those before it.
 local function grant_route(grant)
   return struct.unpack('<Bc0', grant)
 end
 
-local function grant_ids(grant)
-  local _, at = struct.unpack('<Bc0', grant)
+local function grant_ids(grant, at)
+  if not at then
+    local _
+    _, at = struct.unpack('<Bc0', grant)
+  end
   local ids = {}
   while at <= #grant do
     ids[#ids + 1], at = struct.unpack('<Bc0', grant, at)
@@ -181,7 +184,7 @@ end
 -- `number` messages of a token are settled or lost; the last one ends it.
 local function close_grant(tokens, grants, token, number)
   if redis.call('HINCRBY', grants, token .. 'n', -number) <= 0 then
-    redis.call('HDEL', grants, token, token .. 'n')
+    redis.call('HDEL', grants, token, token .. 'n', token .. 'r')
     redis.call('ZREM', tokens, token)
   end
 end
