@@ -103,6 +103,7 @@ async def open_store(settings: Settings) -> MessageStore:
         total_partitions=settings.worker.total_partitions,
         retention=settings.limits.retention,
         retention_count=settings.limits.retention_count,
+        bucket_size_sec=settings.worker.bucket_size_sec,
     )
     return store
 

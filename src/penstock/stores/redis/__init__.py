@@ -27,6 +27,7 @@ async def open_store(
     total_partitions: int,
     retention: int,
     retention_count: int,
+    bucket_size_sec: int = 60,
     clock: Clock | None = None,
 ) -> MessageStore:
     """Connect and take part in the store's layout; whoever opens it closes it.
@@ -52,7 +53,7 @@ async def open_store(
     session = Session(
         runner,
         layout,
-        Widths(address.options.bucket_size_sec * 1000),
+        Widths((address.options.bucket_size_sec or bucket_size_sec) * 1000),
         Wakeups(server, f"{address.prefix}:wake"),
         retention=retention,
         retention_count=retention_count,

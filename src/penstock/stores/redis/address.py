@@ -31,8 +31,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long connecting may take."""
     max_connections: int = 32
     """Connections of this process to a server at most."""
-    bucket_size_sec: int = 60
-    """Granularity of the far future's index."""
+    bucket_size_sec: int | None = None
+    """Granularity of the far future's index, where it is not the [worker] setting."""
     wait_replicas: int = 0
     """A write is acknowledged only when this many replicas have it (WAIT)."""
     waitaof: int = 0

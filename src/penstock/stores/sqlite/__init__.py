@@ -18,6 +18,7 @@ async def open_store(
     total_partitions: int,
     retention: int,
     retention_count: int,
+    bucket_size_sec: int = 60,  # noqa: ARG001 - for stores with a cold tier; every driver is given it
     clock: Clock | None = None,
 ) -> MessageStore:
     """Open or make the database; whoever opens it closes it.
