@@ -139,6 +139,8 @@ def _options(query: str) -> Options:
         raise ConfigError(f"store: {exc}; known options: {known}") from exc
     if not options.prefix or not options.prefix.isprintable() or "{" in options.prefix:
         raise ConfigError("store: prefix must be printable and without '{'")
-    if options.bucket_size_sec < 1 or options.max_connections < 1:
+    if (options.bucket_size_sec is not None and options.bucket_size_sec < 1) or (
+        options.max_connections < 1
+    ):
         raise ConfigError("store: bucket_size_sec and max_connections must be at least 1")
     return options
