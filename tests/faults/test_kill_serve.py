@@ -39,7 +39,7 @@ async def test_nothing_acknowledged_is_lost_or_early_when_the_server_is_killed(
             clients = Schedulers([server.url], chance)
             async with clients.running():
                 for _ in range(KILLS):
-                    await asyncio.sleep(0.5 + chance.random())
+                    await clients.more(20 + chance.randrange(40))
                     await server.kill()
                     await server.start()
             verdict = await arrivals(receiver, clients.acknowledged)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.campaign import arrivals, assert_promises
+from tests.faults.campaign import ENOUGH, arrivals, assert_promises
 from tests.faults.fleet import IN_FLIGHT, run_fleet
 from tests.servers.redis import RedisCluster, RedisServer
 
@@ -30,7 +30,7 @@ async def test_killed_processes_lose_nothing(redis: RedisServer, tmp_path: Path)
         clients = fleet.clients()
         async with clients.running():
             for _ in range(kills):
-                await asyncio.sleep(0.3 + fleet.chance.random() / 2)
+                await clients.more(20 + fleet.chance.randrange(40))
                 await fleet.kill_one(fleet.processes)
         verdict = await arrivals(fleet.receiver, clients.acknowledged)
     assert_promises(verdict, duplicates=kills * IN_FLIGHT)
@@ -44,11 +44,11 @@ async def test_a_redis_that_is_killed_and_comes_back_loses_nothing(
         clients = fleet.clients()
         async with clients.running():
             for _ in range(faults):
-                await asyncio.sleep(1)
+                await clients.more(50)
                 await asyncio.to_thread(redis.kill)
                 await asyncio.sleep(1)
                 await asyncio.to_thread(redis.start)
-            await asyncio.sleep(2)
+            await clients.more(50)
         verdict = await arrivals(fleet.receiver, clients.acknowledged)
     assert_promises(verdict, duplicates=faults * 2 * IN_FLIGHT)
 
@@ -59,11 +59,11 @@ async def test_a_redis_that_hangs_longer_than_a_lease_loses_nothing(
     async with run_fleet(tmp_path, redis.url, seed=13, lease="500ms") as fleet:
         clients = fleet.clients()
         async with clients.running():
-            await asyncio.sleep(1)
+            await clients.more(60)
             redis.pause()
             await asyncio.sleep(2)
             redis.resume()
-            await asyncio.sleep(2)
+            await clients.more(60)
         verdict = await arrivals(fleet.receiver, clients.acknowledged)
     assert_promises(verdict, duplicates=2 * 2 * IN_FLIGHT)
 
@@ -80,7 +80,7 @@ async def test_a_worker_whose_clock_is_minutes_wrong_is_neither_early_nor_lost(
     async with run_fleet(tmp_path, redis.url, workers=1, seed=14, worker_env=wrong) as fleet:
         clients = fleet.clients()
         async with clients.running():
-            await asyncio.sleep(3)
+            await clients.more(ENOUGH)
         verdict = await arrivals(fleet.receiver, clients.acknowledged)
     assert_promises(verdict, duplicates=0)
 
@@ -90,10 +90,10 @@ async def test_a_primary_that_dies_is_replaced_by_its_replica(tmp_path: Path) ->
         async with run_fleet(tmp_path, cluster.url, seed=15) as fleet:
             clients = fleet.clients()
             async with clients.running():
-                await asyncio.sleep(2)
+                await clients.more(60)
                 (victim, *_) = await asyncio.to_thread(cluster.primaries)
                 await asyncio.to_thread(victim.kill)
-                await asyncio.sleep(6)
+                await clients.more(60)
             verdict = await arrivals(fleet.receiver, clients.acknowledged)
     # Replication is asynchronous: what the dead primary had told nobody is what Redis itself
     # was set up to lose. Everything that its replica had is there.

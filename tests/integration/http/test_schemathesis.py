@@ -30,6 +30,16 @@ enabled = false
 include-path = "/v1/messages/batch"
 [operations.checks.negative_data_rejection]
 expected-statuses = ["200", "207", "400", "415"]
+# Whatever stands in a path is a text, and most texts are names.
+[[operations]]
+include-path-regex = "^/v1/rooms/"
+[operations.checks.negative_data_rejection]
+expected-statuses = ["200", "400", "401", "403", "404", "405", "409", "415", "422"]
+# A token nobody gave is well-formed and not valid.
+[[operations]]
+include-path = "/v1/rooms/{room}/enter"
+[operations.checks.positive_data_acceptance]
+expected-statuses = ["2xx", "400", "401", "404", "409", "422"]
 """
 HOOKS = """
 import schemathesis
