@@ -100,7 +100,7 @@ class CounterFigure(msgspec.Struct, frozen=True, kw_only=True):
     """Sent in the window, with those on their way."""
     limit: int | None
     resets: int | None
-    """When the next place comes free; None: one is free now."""
+    """When the count next goes down by itself; None: nothing counts."""
 
 
 class Room(msgspec.Struct, frozen=True):
