@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.limits.books import Account
 from penstock.limits.counter import Counter
-from penstock.limits.rules import CapRule, Rules
+from penstock.limits.rules import SEPARATOR, CapRule, Rules
 from penstock.model.decision import CounterFigure
 from penstock.model.policy import Cap, Scope
 
@@ -13,7 +13,7 @@ def figures(rules: Rules, account: Account, key: str, now: int) -> list[CounterF
     """Every cap that counts this key; those by key alone also when nothing was sent yet."""
     found = []
     for name, counter in account.items():
-        born, *parts = name.split("\x1f")
+        born, *parts = name.split(SEPARATOR)
         policy_id = rules.names.get(born)
         policy = None if policy_id is None else rules.book.policies.get(policy_id)
         if policy_id is not None and isinstance(policy, Cap):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TypeAlias
 
-from penstock.limits.counter import Limit
+from penstock.limits.counter import REMEMBER_MS, Counter, Limit
 from penstock.limits.pace import Rate
 from penstock.limits.quiet import QuietHours, quiet_hours
 from penstock.limits.window import Rolling, Window, period
@@ -27,6 +27,8 @@ from penstock.model.times import parse_duration
 from penstock.model.zone import is_zone
 
 DEFAULT_ZONE = "UTC"
+SEPARATOR = "\x1f"
+"""Between the parts of a counter's name; no label contains it."""
 MAX_PLANS = 20_000
 """Combinations of route and labels whose rules are remembered."""
 
@@ -73,7 +75,7 @@ class CapRule(Rule):
         super().__init__(policy_id, policy)
         self.values = values
         parts = [str(born), *(f"{word}={value}" for word, value in values.items())]
-        self.counter = "\x1f".join(parts)
+        self.counter = SEPARATOR.join(parts)
         self.account = None if Scope.KEY in policy.scope else self.counter
         self.limit = _limit(policy, zone)
 
@@ -141,6 +143,9 @@ class Rules:
         self._born = born
         self._default_zone = default_zone
         self._plans: dict[tuple[str, Labels], Plan] = {}
+        self._whole: dict[str, list[PaceRule]] = {}
+        self.keeps = max(map(_keeps, book.policies.values()), default=0)
+        """How long after the last send a counter can still matter."""
 
     def __bool__(self) -> bool:
         return bool(self.book)
@@ -156,13 +161,22 @@ class Rules:
 
     def whole_paces(self, route: str) -> list[PaceRule]:
         """Paces that hold back everything on the route alike."""
-        return [
-            PaceRule(policy_id, policy, self._born[policy_id])
-            for policy_id, policy in self.book.policies.items()
-            if isinstance(policy, Pace)
-            and covers_whole_routes(policy)
-            and _matches(policy.applies_to, route, _NO_LABELS)
-        ]
+        paces = self._whole.get(route)
+        if paces is None:
+            paces = self._whole[route] = [
+                PaceRule(policy_id, policy, self._born[policy_id])
+                for policy_id, policy in self.book.policies.items()
+                if isinstance(policy, Pace)
+                and covers_whole_routes(policy)
+                and _matches(policy.applies_to, route, _NO_LABELS)
+            ]
+        return paces
+
+    def living(self, account: dict[str, Counter]) -> dict[str, Counter]:
+        """Without the counters of policies that were dropped."""
+        for name in [name for name in account if name.partition(SEPARATOR)[0] not in self.names]:
+            del account[name]
+        return account
 
     def cap(self, policy_id: str, policy: Cap, values: dict[str, str]) -> CapRule:
         """One counter of a cap, as it is without a zone of the message's own."""
@@ -265,3 +279,7 @@ def _limit(cap: Cap, zone: str) -> Limit:
         window = Rolling(parse_duration(cap.window, "window"))
     interval = 0 if cap.min_interval is None else parse_duration(cap.min_interval, "min_interval")
     return Limit(cap.limit or 0, window, interval)
+
+
+def _keeps(policy: Policy) -> int:
+    return _limit(policy, DEFAULT_ZONE).keeps() + REMEMBER_MS if isinstance(policy, Cap) else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from fractions import Fraction
 from itertools import pairwise
 
@@ -14,15 +15,18 @@ from penstock.limits.books import Books
 from penstock.limits.memory import MemoryPolicies
 from penstock.limits.window import Period, Rolling
 from penstock.model.decision import Conclusion, Decision, End, Question
-from penstock.model.policy import Cap, Pace, Policy, Quiet, Suppression, parse_rate
+from penstock.model.message import Labels
+from penstock.model.policy import Cap, Pace, Policy, Quiet, Scope, Suppression, parse_rate
 from penstock.model.verdict import Verdict
 from tests.unit.limits import worlds
 
 FEWER = settings(max_examples=50)
-traffic = st.lists(st.tuples(worlds.waits, worlds.questions()), min_size=1, max_size=25)
+traffic: st.SearchStrategy[list[tuple[int, Question]]] = st.lists(
+    st.tuples(worlds.waits, worlds.questions()), min_size=1, max_size=25
+)
 
 
-async def opened(policies: dict[str, Policy]) -> MemoryPolicies:
+async def opened(policies: Mapping[str, Policy]) -> MemoryPolicies:
     store = MemoryPolicies()
     for policy_id, policy in policies.items():
         await store.put_policy(policy_id, policy)
@@ -56,7 +60,7 @@ async def test_no_window_ever_exceeds_its_limit(
         question = msgspec.structs.replace(
             worlds.at(asked, now), id=f"m{number}", labels=asked.labels
         )
-        if flying and data.draw(st.booleans()):
+        if bool(flying) and data.draw(st.booleans()):
             done = flying.pop(0)
             await store.conclude([Conclusion(done, End.COMMIT)], now)
             plan = store._rules.plan(done.route, done.labels)
@@ -189,7 +193,7 @@ async def test_nothing_goes_out_when_suppressed_or_quiet_unless_it_bypasses(
 
 async def test_a_legal_opt_out_blocks_what_bypasses_everything_else() -> None:
     store = await opened({"nights": Quiet(from_="00:00", to="23:59", bypass=("transactional",))})
-    question = Question(id="m", key="ann", due=0, labels=worlds.Labels(class_="transactional"))
+    question = Question(id="m", key="ann", due=0, labels=Labels(class_="transactional"))
     assert (await decide(store, question, worlds.START)).verdict is Verdict.ALLOW
     await store.put_suppression("law", Suppression(keys=("ann",), legal=True))
     decision = await decide(store, question, worlds.START)
@@ -324,8 +328,8 @@ async def test_an_explanation_says_what_would_be_decided_and_writes_nothing(
 
 
 async def test_counters_of_large_caps_stay_small_and_never_undercount() -> None:
-    store = await opened({"big": Cap(scope=(worlds.Scope.CAMPAIGN,), limit=600, window="1h")})
-    labels = worlds.Labels(campaign="spring")
+    store = await opened({"big": Cap(scope=(Scope.CAMPAIGN,), limit=600, window="1h")})
+    labels = Labels(campaign="spring")
     allowed: list[int] = []
     for number in range(1_500):
         now = worlds.START + number * 4_000

@@ -97,6 +97,7 @@ def end_lease(
     claimed: int | None,
     now: int,
     error: str | None = None,
+    decided: str | None = None,
 ) -> None:
     values = {
         "seq": seq,
@@ -106,5 +107,6 @@ def end_lease(
         "claimed": claimed,
         "settled": None if state is State.SCHEDULED else now,
         "error": error,
+        "decided": decided,
     }
     session.execute(statements.END_LEASE, values)

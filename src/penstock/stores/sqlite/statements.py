@@ -6,7 +6,8 @@ from typing import Final
 
 COLUMNS: Final = (
     "seq, id, route, key, payload, content_type, headers, labels, topic, due, expires, priority,"
-    " state, version, attempt, attempt_floor, created, claimed, settled, last_error, cancel_pending"
+    " state, version, attempt, attempt_floor, created, claimed, settled, last_error,"
+    " cancel_pending, decided"
 )
 """A message's columns in the order `rows.to_message` reads them."""
 
@@ -78,6 +79,7 @@ END_LEASE: Final = """
 UPDATE messages
 SET state = :state, due = :due, attempt = :attempt, claimed = :claimed, settled = :settled,
     last_error = coalesce(:error, last_error), lease = NULL, cancel_pending = 0,
+    decided = coalesce(:decided, decided),
     payload = iif(:state = 2, NULL, payload), headers = iif(:state = 2, NULL, headers)
 WHERE seq = :seq
 """

@@ -19,11 +19,12 @@ from penstock.ports.rooms import OpenRooms, StoreCalls
 from penstock.ports.store import WakeListener
 from penstock.stores.sqlite import amend as amends
 from penstock.stores.sqlite import lease as leases
+from penstock.stores.sqlite import ledger, recall, search
 from penstock.stores.sqlite import put as puts
-from penstock.stores.sqlite import recall, search
 from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.group import MAX_ROWS, GroupCommit, Wakes
+from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.reader import Reader
 from penstock.stores.sqlite.rooms import SqliteRooms
 from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
@@ -54,6 +55,7 @@ class SqliteStore:
         self._group = GroupCommit(
             session, self.name, thread=address.writer == "thread", committed=self._committed
         )
+        self.policies = SqlitePolicies(self._group)
         self._checkpoints: Checkpoints | None = None
         if address.path is not None:
             self._checkpoints = Checkpoints(
@@ -117,9 +119,11 @@ class SqliteStore:
         return await self._read(lambda c: search.search(c, where, after, limit))
 
     async def purge(self, now: int, limit: int) -> int:
-        return await self._group.submit(
-            lambda s: recall.purge(s, now, limit, self._retention, self._retention_count)
-        )
+        def work(session: Session) -> int:
+            ledger.forget(session, now, limit)
+            return recall.purge(session, now, limit, self._retention, self._retention_count)
+
+        return await self._group.submit(work)
 
     async def figures(self, now: int) -> StoreFigures:
         return await self._read(lambda c: search.figures(c, now))
