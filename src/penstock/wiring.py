@@ -21,10 +21,12 @@ from penstock.flow.formats import FORMATS, RECORDS
 from penstock.flow.ingest import BATCH, Ingest
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
+from penstock.flow.policies import Policies
 from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.model.route import Route
+from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import RoomHost, RoomStore
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.ports.source import Source
@@ -87,6 +89,8 @@ class Parts:
     intake: Intake
     control: Control
     routes: Mapping[str, Route]
+    policies: Policies | None = None
+    """None: this store cannot keep any."""
     any_route: bool = False
     """Names that are not configured are accepted too, for another process to serve."""
 
@@ -171,7 +175,22 @@ async def open_parts(
             max_delay=settings.limits.max_delay,
         )
         stack.push_async_callback(intake.drain)
-        yield Parts(settings, store, observer, intake, Control(store, observer), routes, any_route)
+        yield Parts(
+            settings=settings,
+            store=store,
+            observer=observer,
+            intake=intake,
+            control=Control(store, observer),
+            policies=policies_of(store),
+            routes=routes,
+            any_route=any_route,
+        )
+
+
+def policies_of(store: MessageStore) -> Policies | None:
+    """The rules kept in this store; None: it cannot keep any."""
+    policies: PolicyStore | None = getattr(store, "policies", None)
+    return None if policies is None else Policies(policies, store.clock)
 
 
 @asynccontextmanager
@@ -195,6 +214,7 @@ async def open_worker(
             batch_size=worker.batch_size,
             lease=worker.lease,
             shutdown=worker.shutdown,
+            policies=parts.policies,
         )
 
 

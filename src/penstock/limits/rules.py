@@ -276,7 +276,8 @@ def _limit(cap: Cap, zone: str) -> Limit:
     if isinstance(cap.window, CalendarWindow):
         window = period(cap.window.calendar, zone)
     elif cap.window is not None:
-        window = Rolling(parse_duration(cap.window, "window"))
+        written = cap.window if isinstance(cap.window, str) else ""
+        window = Rolling(parse_duration(cap.window, "window"), written)
     interval = 0 if cap.min_interval is None else parse_duration(cap.min_interval, "min_interval")
     return Limit(cap.limit or 0, window, interval)
 

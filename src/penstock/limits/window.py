@@ -21,9 +21,9 @@ _ZONES_APART_MS = 27 * HOUR_MS
 class Rolling:
     """A send counts until exactly `length` ms after it."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, written: str = "") -> None:
         self.length = length
-        self.text = f"in {format_duration(length)}"
+        self.text = f"in {written or format_duration(length)}"
         self.keeps = length
 
     def floor(self, now: int) -> int:

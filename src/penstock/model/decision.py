@@ -7,7 +7,8 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.model.message import DEFAULT_ROUTE, Labels
+from penstock.model.message import DEFAULT_ROUTE, Labels, Message
+from penstock.model.state import State
 from penstock.model.verdict import Decided, Verdict
 
 
@@ -109,3 +110,16 @@ class Room(msgspec.Struct, frozen=True):
     number: int
     again_at: int | None = None
     """With no room: when there is some."""
+
+
+def verdict_of(message: Message) -> Verdict | None:
+    """What was decided last of a message; None: nothing yet.
+
+    Only refusals are kept with it: that it was let go shows in what happened to it since.
+    """
+    decided = message.decided
+    if message.state is State.BLOCKED:
+        return Verdict.BLOCK
+    if decided is not None and message.due == decided.until and message.claimed is None:
+        return decided.verdict
+    return Verdict.ALLOW if message.attempt > 0 else None
