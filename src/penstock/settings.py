@@ -26,6 +26,7 @@ from pydantic import ValidationError as PydanticError
 
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
+from penstock.model.policy import Policy, check_policy_id, policy_from
 from penstock.model.route import Backoff, Route, is_route_name, parse_backoff
 from penstock.model.times import parse_duration
 from penstock.ports.sink import SinkOptions
@@ -263,6 +264,8 @@ class Settings(_Part):
     worker: WorkerSettings = WorkerSettings()
     routes: dict[str, RouteSettings] = Field(default_factory=dict)
     sources: dict[str, SourceSettings] = Field(default_factory=dict)
+    policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Caps, quiet hours and paces put into the store at start; the JSON of /v1/policies/{id}."""
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     rooms: RoomsSettings = RoomsSettings()
@@ -270,6 +273,10 @@ class Settings(_Part):
     def all_routes(self) -> dict[str, RouteSettings]:
         """The configured routes; `default` always exists."""
         return {DEFAULT_ROUTE: RouteSettings(), **self.routes}
+
+    def all_policies(self) -> dict[str, Policy]:
+        """The policies, checked."""
+        return {name: policy_from(written) for name, written in self.policies.items()}
 
 
 def load(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
@@ -307,9 +314,20 @@ def _build(read: Read) -> Settings:
             problems += _route_problems(name, route, read)
         for name, source in settings.sources.items():
             problems += _source_problems(name, source, settings, read)
+        for name, written in settings.policies.items():
+            problems += _policy_problems(name, written)
     if settings is None or problems:
         raise ConfigError("bad settings:\n  " + "\n  ".join(problems))
     return settings
+
+
+def _policy_problems(name: str, written: Mapping[str, object]) -> list[str]:
+    try:
+        check_policy_id(name)
+        policy_from(written)
+    except PenstockError as exc:
+        return [f"policies.{name}.{exc.message}"]
+    return []
 
 
 def _route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:

@@ -187,6 +187,15 @@ async def open_parts(
         )
 
 
+async def put_configured_policies(parts: Parts) -> None:
+    """What the settings say of policies binds from the start; others in the store stay."""
+    configured = parts.settings.all_policies()
+    if configured and parts.policies is None:
+        raise ConfigError(f"policies: the store {parts.store.name} keeps none")
+    if configured and parts.policies is not None:
+        await parts.policies.put(configured)
+
+
 def policies_of(store: MessageStore) -> Policies | None:
     """The rules kept in this store; None: it cannot keep any."""
     policies: PolicyStore | None = getattr(store, "policies", None)

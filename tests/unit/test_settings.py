@@ -266,3 +266,12 @@ def test_nothing_secret_is_shown(folder: Path) -> None:
 )
 def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert redact(url) == shown
+
+
+def test_policies_are_checked_with_the_settings() -> None:
+    quiet = {"kind": "quiet", "from": "22:00", "to": "08:00"}
+    assert given(policies={"nights": quiet}).all_policies()["nights"].shadow is False
+    with pytest.raises(ConfigError, match=r"policies\.nights\.to: is the same as from"):
+        given(policies={"nights": {**quiet, "to": "22:00"}})
+    with pytest.raises(ConfigError, match=r"policies\.a/b\.id"):
+        given(policies={"a/b": quiet})

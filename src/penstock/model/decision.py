@@ -123,3 +123,11 @@ def verdict_of(message: Message) -> Verdict | None:
     if decided is not None and message.due == decided.until and message.claimed is None:
         return decided.verdict
     return Verdict.ALLOW if message.attempt > 0 else None
+
+
+def reason_of(message: Message) -> Reason | None:
+    """Why it did not go out, while that is what was decided last."""
+    decided = message.decided
+    if decided is None or verdict_of(message) is not decided.verdict:
+        return None
+    return Reason(decided.policy, decided.detail)

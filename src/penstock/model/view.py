@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.model.decision import Reason, reason_of, verdict_of
 from penstock.model.draft import WIRE_ERRORS
-from penstock.model.decision import Reason, verdict_of
 from penstock.model.message import JSON, Event, Labels, Message
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
@@ -54,9 +54,9 @@ class MessageOut(msgspec.Struct, frozen=True, kw_only=True):
     claimed: str | None
     settled: str | None
     cancel_pending: bool | msgspec.UnsetType = msgspec.UNSET
-    verdict: Verdict | None = None
-    """What was decided last; None: nothing yet."""
-    reason: Reason | None = None
+    verdict: Verdict | msgspec.UnsetType = msgspec.UNSET
+    """What was decided last; absent until then."""
+    reason: Reason | msgspec.UnsetType | None = msgspec.UNSET
     timeline: list[EventOut] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -101,8 +101,8 @@ def message_out(message: Message, timeline: list[Event] | None = None) -> Messag
         claimed=_text(message.claimed),
         settled=_text(message.settled),
         cancel_pending=message.cancel_pending or msgspec.UNSET,
-        verdict=verdict_of(message),
-        reason=_reason(message),
+        verdict=verdict_of(message) or msgspec.UNSET,
+        reason=reason_of(message) if verdict_of(message) else msgspec.UNSET,
         timeline=msgspec.UNSET if timeline is None else [_event_out(event) for event in timeline],
     )
 
@@ -185,11 +185,3 @@ def _text(moment: int | None) -> str | None:
 
 def _millis(text: str | None) -> int | None:
     return None if text is None else parse_moment(text)
-
-
-def _reason(message: Message) -> Reason | None:
-    """Why it did not go out, while that is what was decided last."""
-    decided = message.decided
-    if decided is None or verdict_of(message) is not decided.verdict:
-        return None
-    return Reason(decided.policy, decided.detail)

@@ -24,7 +24,7 @@ from penstock.ports.sink import Sink
 from penstock.sdk.asked import MessageLike, change_of, draft, drafted, filter_of, page_size
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
 from penstock.settings import RouteSettings, given
-from penstock.wiring import Parts, handler_sink, open_parts, open_worker
+from penstock.wiring import Parts, handler_sink, open_parts, open_worker, put_configured_policies
 
 Handler: TypeAlias = Callable[..., object]
 RouteLike: TypeAlias = str | Handler | RouteSettings | Mapping[str, Any]
@@ -59,6 +59,7 @@ async def open_engine(
         name: handler_sink(name, value) for name, value in named.items() if callable(value)
     }
     async with open_parts(configured, any_route=routes is None) as parts, _closing(handlers):
+        await put_configured_policies(parts)
         engine = Engine(parts, handlers)
         if not worker:
             yield engine
