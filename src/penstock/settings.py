@@ -27,7 +27,7 @@ from pydantic import ValidationError as PydanticError
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.policy import Policy, check_policy_id, policy_from
-from penstock.model.route import Backoff, Route, is_route_name, parse_backoff
+from penstock.model.route import Backoff, KeyLimit, Route, is_route_name, parse_backoff
 from penstock.model.times import parse_duration
 from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
@@ -137,6 +137,10 @@ class RouteSettings(_Part):
     sources' format of this name)."""
     semaphore_limit: int | None = Field(default=None, ge=1, le=1_000_000)
     """Sends in flight at most; unset: what suits the sink."""
+    max_in_flight_per_key: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Messages of one key being sent at most; a busy key holds back no other."""
+    ordered: bool = False
+    """One message of a key at a time, in the order of due; a retry holds back what follows it."""
     max_attempts: int = Field(default=8, ge=1, le=1000)
     """Sends of one message before it is dead."""
     backoff: Annotated[Backoff, BeforeValidator(_backoff)] = Backoff()
@@ -167,7 +171,14 @@ class RouteSettings(_Part):
             backoff=self.backoff,
             semaphore_limit=self.semaphore_limit,
             topics=self.topics,
+            per_key=self._per_key(),
         )
+
+    def _per_key(self) -> KeyLimit | None:
+        if self.ordered:
+            return KeyLimit(1, ordered=True)
+        number = self.max_in_flight_per_key
+        return None if number is None else KeyLimit(number)
 
 
 class SourceSettings(_Part):
@@ -333,6 +344,8 @@ def _policy_problems(name: str, written: Mapping[str, object]) -> list[str]:
 def _route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
     """What a sink calls its own is the sink's to judge, unless it only looks like a slip."""
     problems = []
+    if route.ordered and route.max_in_flight_per_key not in (None, 1):
+        problems.append(f"routes.{name}.max_in_flight_per_key: ordered means one at a time")
     if not is_route_name(name):
         problems.append(f"routes.{name}: a route's name is letters, digits, _ . and -")
     for extra in route.model_extra or {}:

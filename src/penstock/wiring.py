@@ -210,6 +210,7 @@ async def open_worker(
     given = sinks or {}
     async with AsyncExitStack() as stack:
         lanes: dict[str, tuple[Route, Sink]] = {}
+        _check_keyed(parts)
         for name, options in parts.settings.all_routes().items():
             sink = given[name] if name in given else await open_sink(name, options)
             if name not in given:
@@ -322,6 +323,15 @@ async def _signer(settings: Settings, store: RoomStore) -> JwtSigner:
     if not keys:
         keys = [SigningKey("store", await store.secret(secrets.token_bytes(MIN_KEY)))]
     return JwtSigner(keys, settings.rooms.issuer)
+
+
+def _check_keyed(parts: Parts) -> None:
+    for name, route in parts.routes.items():
+        if route.per_key is not None and not hasattr(parts.store, "claim_keyed"):
+            raise ConfigError(
+                f"routes.{name}: ordered and max_in_flight_per_key need a store that keeps turns;"
+                f" {parts.store.name} does not"
+            )
 
 
 def _driver(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:

@@ -7,6 +7,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
 from penstock.flow.breaker import Breaker
 from penstock.flow.decide import Decide
@@ -22,7 +23,7 @@ from penstock.model.outcome import Claim, SendOutcome, Settlement
 from penstock.model.route import Route
 from penstock.model.state import State
 from penstock.ports.sink import Sink
-from penstock.ports.store import MessageStore
+from penstock.ports.store import KeyedClaims, MessageStore
 
 log = logging.getLogger("penstock.release")
 
@@ -120,12 +121,19 @@ class Lane:
             if room.number == 0:
                 return room
             now = self._clock.now()
-            claim = await self._store.claim(self.route.name, room.number, self._lease, now)
+            claim = await self._take(room.number, now)
         except StoreUnavailable as exc:
             log.warning("store away, %s waits: %s", self.route.name, exc)
             return None
         self._backlog = len(claim.messages) == room.number
         return claim
+
+    async def _take(self, number: int, now: int) -> Claim:
+        name, per_key = self.route.name, self.route.per_key
+        if per_key is None:
+            return await self._store.claim(name, number, self._lease, now)
+        keyed = cast("KeyedClaims", self._store)  # wiring refuses such routes on other stores
+        return await keyed.claim_keyed(name, number, self._lease, now, per_key)
 
     def _next_look(self, claim: Claim) -> int:
         look = self._clock.now() + self._poll

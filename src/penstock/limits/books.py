@@ -29,17 +29,28 @@ class Books:
         self.changed_accounts: set[str] = set()
         self.changed_paces: set[str] = set()
 
+    def own(self, key: str) -> Account | None:
+        """The counters kept with the key."""
+        return self.accounts.get(account_of(key))
+
+    def open_own(self, key: str) -> Account:
+        return self.open_shared(account_of(key))
+
+    def open_shared(self, name: str) -> Account:
+        """An account, made if need be, and noted as changed."""
+        self.changed_accounts.add(name)
+        account = self.accounts.get(name)
+        if account is None:
+            account = self.accounts[name] = {}
+        return account
+
     def counter(self, cap: CapRule, key: str) -> Counter | None:
         account = self.accounts.get(account_of(key) if cap.account is None else cap.account)
         return None if account is None else account.get(cap.counter)
 
     def open_counter(self, cap: CapRule, key: str) -> Counter:
         """The counter, made if need be, and noted as changed."""
-        name = account_of(key) if cap.account is None else cap.account
-        self.changed_accounts.add(name)
-        account = self.accounts.get(name)
-        if account is None:
-            account = self.accounts[name] = {}
+        account = self.open_own(key) if cap.account is None else self.open_shared(cap.account)
         counter = account.get(cap.counter)
         if counter is None:
             counter = account[cap.counter] = Counter()

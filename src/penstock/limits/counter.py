@@ -46,12 +46,19 @@ class Limit:
         Whoever holds a place, or is counted already, keeps it. Places held count as sent now.
         """
         held = counter.held
-        if me in held and not 0 < held[me] <= now:
-            return 0
-        waiting = _waiting(counter, now, me) if held else 0
+        waiting = 0
+        if held:
+            if me in held and not 0 < held[me] <= now:
+                return 0
+            waiting = _waiting(counter, now, me)
         free = 0
-        if self.window is not None and self._sent(counter, now) + waiting >= self.limit:
-            free = self._leaves(counter, self.window, now, self.limit - waiting)
+        window = self.window
+        if (
+            window is not None
+            and (waiting or counter.counts or len(counter.times) >= self.limit)
+            and self._sent(counter, now) + waiting >= self.limit
+        ):
+            free = self._leaves(counter, window, now, self.limit - waiting)
         if self.interval:
             latest = now if waiting else counter.last
             after = latest + self.interval
@@ -67,7 +74,8 @@ class Limit:
                 del held[other]
         if held.get(me, 0) >= 0:
             held[me] = until
-        self._prune(counter, now)
+        if counter.times:
+            self._prune(counter, now)
 
     def count(self, counter: Counter, me: str, now: int) -> None:
         """`me` was sent now; saying so again changes nothing."""
@@ -164,4 +172,8 @@ def keep(counter: Counter, me: str, until: int) -> bool:
 
 
 def _waiting(counter: Counter, now: int, me: str) -> int:
-    return sum(1 for other, end in counter.held.items() if end > now and other != me)
+    number = 0
+    for other, end in counter.held.items():
+        if end > now and other != me:
+            number += 1
+    return number

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
 from penstock.limits.books import Books
-from penstock.limits.counter import keep, release
+from penstock.limits.counter import Counter, keep, release
 from penstock.limits.rules import AnyRule, CapRule, PaceRule, Plan, QuietRule, Rules
 from penstock.limits.wall import wall_text
 from penstock.model.decision import ALLOWED, Conclusion, Decision, End, Reason, RuleResult, Subject
@@ -27,6 +28,7 @@ class Finding(NamedTuple):
 
 
 Findings: TypeAlias = list[Finding]
+_until = attrgetter("until")
 
 
 def decide(rules: Rules, subject: Subject, now: int, hold: int, books: Books) -> Decision:
@@ -38,10 +40,11 @@ def decide(rules: Rules, subject: Subject, now: int, hold: int, books: Books) ->
         _let_go(plan, subject, books)
         return refused
     findings = _findings(plan, subject, now, books)
+    if not findings:
+        _reserve(plan, subject, now, hold, books, findings)
+        return ALLOWED
     if all(finding.rule.shadow for finding in findings):
         _reserve(plan, subject, now, hold, books, findings)
-        if not findings:
-            return ALLOWED
         return Decision(verdict=Verdict.ALLOW, rules=_results(findings, subject, now, books))
     decision = _refusal(plan, subject, now, books, findings)
     _let_go(plan, subject, books)
@@ -73,16 +76,25 @@ def conclude(rules: Rules, conclusion: Conclusion, now: int, books: Books) -> No
     """End the reservations of one message."""
     subject = conclusion.subject
     plan = rules.plan(subject.route, subject.labels)
-    if conclusion.end is End.RELEASE:
-        _let_go(plan, subject, books)
-        return
+    match conclusion.end:
+        case End.COMMIT:
+            _count(plan, subject, now, books)
+        case End.RELEASE:
+            _let_go(plan, subject, books)
+        case End.KEEP:
+            for cap in plan.all_caps():
+                counter = books.counter(cap, subject.key)
+                if counter is not None and keep(counter, subject.id, conclusion.until):
+                    books.open_counter(cap, subject.key)
+
+
+def _count(plan: Plan, subject: Subject, now: int, books: Books) -> None:
     for cap in plan.all_caps():
-        counter = books.counter(cap, subject.key)
-        if conclusion.end is End.KEEP:
-            if counter is not None and keep(counter, subject.id, conclusion.until):
-                books.open_counter(cap, subject.key)
-        elif not cap.shadow or (counter is not None and subject.id in counter.held):
-            cap.limit.count(books.open_counter(cap, subject.key), subject.id, now)
+        if cap.shadow:
+            counter = books.counter(cap, subject.key)
+            if counter is None or subject.id not in counter.held:
+                continue  # it would have held it back
+        cap.limit.count(books.open_counter(cap, subject.key), subject.id, now)
 
 
 def _refused_outright(plan: Plan, subject: Subject, now: int, books: Books) -> Decision | None:
@@ -107,10 +119,14 @@ def _findings(plan: Plan, subject: Subject, now: int, books: Books) -> Findings:
     for quiet in plan.quiets:
         if until := quiet.hours.ends(now):
             found.append(Finding(quiet, until))
-    for cap in plan.caps:
-        counter = books.counter(cap, subject.key)
-        if counter is not None and (until := cap.limit.free_at(counter, now, subject.id)):
-            found.append(Finding(cap, until))
+    if plan.caps:
+        me = subject.id
+        own = books.own(subject.key) if plan.keyed else None
+        for cap in plan.caps:
+            account = own if cap.account is None else books.accounts.get(cap.account)
+            counter = None if account is None else account.get(cap.counter)
+            if counter is not None and (until := cap.limit.free_at(counter, now, me)):
+                found.append(Finding(cap, until))
     for pace in plan.paces:
         has_slot = pace.whole or _has_slot(pace, subject)
         if until := pace.rate.free_at(books.pace(pace), now, has_slot=has_slot):
@@ -128,10 +144,18 @@ def _reserve(
     plan: Plan, subject: Subject, now: int, hold: int, books: Books, shadowed: Findings
 ) -> None:
     """A shadow rule counts what it would have let go, so that it shows what it would do."""
-    refusing = {id(finding.rule) for finding in shadowed}
-    for cap in plan.all_caps():
-        if not refusing or id(cap) not in refusing:
-            cap.limit.hold(books.open_counter(cap, subject.key), subject.id, now, hold)
+    refusing = {id(finding.rule) for finding in shadowed} if shadowed else ()
+    caps = plan.all_caps()
+    if caps:
+        me = subject.id
+        own = books.open_own(subject.key) if plan.keyed else {}
+        for cap in caps:
+            if not refusing or id(cap) not in refusing:
+                account = own if cap.account is None else books.open_shared(cap.account)
+                counter = account.get(cap.counter)
+                if counter is None:
+                    counter = account[cap.counter] = Counter()
+                cap.limit.hold(counter, me, now, hold)
     for pace in plan.all_paces():
         if not refusing or id(pace) not in refusing:
             pace.rate.go(books.open_pace(pace), now)
@@ -139,9 +163,11 @@ def _reserve(
 
 def _let_go(plan: Plan, subject: Subject, books: Books) -> None:
     """Give back the places that an earlier decision about this message held."""
+    own = books.own(subject.key) if plan.keyed else None
     for cap in plan.all_caps():
-        counter = books.counter(cap, subject.key)
-        if counter is not None and release(counter, subject.id):
+        account = own if cap.account is None else books.accounts.get(cap.account)
+        counter = None if account is None else account.get(cap.counter)
+        if counter is not None and counter.held and release(counter, subject.id):
             books.open_counter(cap, subject.key)
 
 
@@ -152,10 +178,12 @@ def _refusal(plan: Plan, subject: Subject, now: int, books: Books, findings: Fin
             reason = Reason(result.policy, result.detail)
             return Decision(verdict=Verdict.BLOCK, reason=reason, rules=results)
     acting = [finding for finding in findings if not finding.rule.shadow]
-    binding, passed = _first_legal(plan, max(acting, key=lambda finding: finding.until))
-    detail = _detail(binding, subject, now, books)
-    if binding not in findings:
+    binding, passed = _first_legal(plan, max(acting, key=_until))
+    if binding in findings:
+        detail = results[findings.index(binding)].detail
+    else:  # a quiet window that lies between now and the moment the others give
         results = (*results, _result(binding, subject, now, books))
+        detail = results[-1].detail
     deadline = _deadline(subject, [*acting, binding])
     if not passed:
         return _too_late(binding, f"{detail}; there is no legal moment ahead", results)

@@ -21,7 +21,7 @@ class PaceState(msgspec.Struct, array_like=True, gc=False):
     next: int = 0
     """When the next message would go out if they went out evenly."""
     cursor: int = 0
-    """The first slot that was not given to a waiting message."""
+    """What `next` will be when everyone who waits for a slot has gone out at it."""
 
 
 class Rate:
@@ -54,17 +54,19 @@ class Rate:
 
         Nobody overtakes messages that wait for slots already given, but whoever comes at its own.
         """
-        ready = state.next - self.slack
-        slot = max(ready, state.cursor)
-        if (ready if has_slot else slot) <= now * self.ticks:
+        last = max(state.next, state.cursor)
+        if (state.next if has_slot else last) - self.slack <= now * self.ticks:
             return 0
-        return -(-slot // self.ticks)
+        return -(-(last - self.slack) // self.ticks)
 
     def go(self, state: PaceState, now: int) -> None:
         state.next = max(state.next, now * self.ticks) + self.gap
 
     def give_slot(self, state: PaceState) -> None:
-        state.cursor = max(state.next - self.slack, state.cursor) + self.gap
+        """Reckon with a message that will go out at the slot: a whole millisecond."""
+        last = max(state.next, state.cursor)
+        slot = -(-(last - self.slack) // self.ticks)
+        state.cursor = max(last, slot * self.ticks) + self.gap
 
     def room(self, state: PaceState, now: int) -> tuple[int, int]:
         """How many may go now, and when the next one may if none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from math import ceil
 from typing import TypeAlias
 
 from penstock.limits.counter import REMEMBER_MS, Counter, Limit
@@ -29,6 +30,8 @@ from penstock.model.zone import is_zone
 DEFAULT_ZONE = "UTC"
 SEPARATOR = "\x1f"
 """Between the parts of a counter's name; no label contains it."""
+BURST_MS = 10
+"""A pace without a burst of its own is smooth to within this."""
 MAX_PLANS = 20_000
 """Combinations of route and labels whose rules are remembered."""
 
@@ -85,9 +88,11 @@ class PaceRule(Rule):
 
     def __init__(self, policy_id: str, policy: Pace, born: int) -> None:
         super().__init__(policy_id, policy)
-        self.rate = Rate(parse_rate(policy.rate), policy.burst)
+        rate = parse_rate(policy.rate)
+        burst = policy.burst if policy.burst is not None else max(1, ceil(rate * BURST_MS))
+        self.rate = Rate(rate, burst)
         self.state = str(born)
-        self.text = f"{policy.rate}, burst {policy.burst}"
+        self.text = f"{policy.rate}, burst {burst}"
         self.whole = covers_whole_routes(policy)
 
 

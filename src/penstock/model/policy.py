@@ -136,7 +136,8 @@ class Pace(_Policy, frozen=True, kw_only=True, tag="pace"):
     """At most `burst` at once and `rate` in the long run, for all messages it applies to."""
 
     rate: str
-    burst: int = 1
+    burst: int | None = None
+    """Unset: what the rate gives in 10 ms, at least 1."""
     bypass_counts: bool = False
 
 
@@ -306,7 +307,7 @@ def _check_quiet(quiet: Quiet) -> None:
 
 def _check_pace(pace: Pace) -> None:
     parse_rate(pace.rate)
-    if not 1 <= pace.burst <= MAX_BURST:
+    if pace.burst is not None and not 1 <= pace.burst <= MAX_BURST:
         raise InvalidMessage("burst", f"must be 1-{MAX_BURST:,}")
 
 

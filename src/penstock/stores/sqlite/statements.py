@@ -47,6 +47,11 @@ UPDATE messages SET state = 1, lease = :token, attempt = attempt + 1, claimed = 
 WHERE seq IN (SELECT seq FROM ({_DUE}) LIMIT :limit)
 RETURNING {COLUMNS}
 """  # noqa: S608 - built from constants only
+CLAIM_SEQS: Final = f"""
+UPDATE messages SET state = 1, lease = :token, attempt = attempt + 1, claimed = :now
+WHERE {_SEQS}
+RETURNING {COLUMNS}
+"""  # noqa: S608
 NEXT_DUE: Final = f"SELECT min(due) FROM ({_HEADS.format(what='due', when='', limit='1')})"  # noqa: S608
 IS_PAUSED: Final = "SELECT 1 FROM paused WHERE route = ?"
 ADD_LEASE: Final = "INSERT INTO leases (token, route, until, open, seqs) VALUES (?, ?, ?, ?, ?)"
