@@ -39,8 +39,8 @@ from penstock.model.draft import Draft
 from penstock.model.patch import Patch
 from penstock.model.room import RoomDraft
 from penstock.model.room_view import RoomOut
-from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 from penstock.model.policy import Cap, Pace, Quiet, Suppression
+from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
 
@@ -259,8 +259,8 @@ PATH: dict[str, Json] = {
     "room": {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,200}$"},
     "user": {"type": "string", "pattern": "^[A-Za-z0-9_.@:-]{1,200}$"},
     "key": {**_KEY, "pattern": "^[!-.0-~]+$"},
-    "list": _NAME,
     "policy": _NAME,
+    "suppression": _NAME,
 }
 QUERY: dict[str, Json] = {
     "state": {"anyOf": [{"$ref": "#/components/schemas/State"}, _LEFT_OUT]},
@@ -291,11 +291,24 @@ def _schemas(routes: list[str]) -> Json:
         "description": "Where it goes.",
     }
     schemas["Policy"] = {"anyOf": [_ref("Cap"), _ref("Quiet"), _ref("Pace")]}
+    schemas["HeldPolicy"] = _held("kind", "A policy in the words it was written in, and its id.")
+    schemas["HeldSuppression"] = _held("legal", "A suppression list with its id.")
     schemas["Outcomes"] = {
         "type": "array",
         "items": {"anyOf": [_ref("Accepted"), _ref("Refused")]},
     }
     return schemas
+
+
+def _held(field: str, told: str) -> Json:
+    """What was put, with its id."""
+    name = {"type": "string"}
+    return {
+        "type": "object",
+        "description": told,
+        "required": ["id", field],
+        "properties": {"id": name},
+    }
 
 
 def _renamed(value: Any, ours: Mapping[str, str]) -> Any:

@@ -37,23 +37,23 @@ async def list_policies(api: TheApi) -> ASGIResponse:
     return json_answer(Listed(items, book.version))
 
 
-@get("/v1/policies/{name:str}")
-async def get_policy(name: FromPath[str], api: TheApi) -> ASGIResponse:
-    policy_id = _name(name)
+@get("/v1/policies/{policy:str}")
+async def get_policy(policy: FromPath[str], api: TheApi) -> ASGIResponse:
+    policy_id = _name(policy)
     return json_answer(policy_out(policy_id, await _policies(api).get(policy_id)))
 
 
-@put("/v1/policies/{name:str}", status_code=200, opt=_ADMIN)
-async def put_policy(name: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
-    policy_id = _name(name)
-    policy = decode_policy(await read_body(request, api))
-    await _policies(api).put({policy_id: policy})
-    return json_answer(policy_out(policy_id, policy))
+@put("/v1/policies/{policy:str}", status_code=200, opt=_ADMIN)
+async def put_policy(policy: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
+    policy_id = _name(policy)
+    written = decode_policy(await read_body(request, api))
+    await _policies(api).put({policy_id: written})
+    return json_answer(policy_out(policy_id, written))
 
 
-@delete("/v1/policies/{name:str}", status_code=200, opt=_ADMIN)
-async def drop_policy(name: FromPath[str], api: TheApi) -> ASGIResponse:
-    policy_id = _name(name)
+@delete("/v1/policies/{policy:str}", status_code=200, opt=_ADMIN)
+async def drop_policy(policy: FromPath[str], api: TheApi) -> ASGIResponse:
+    policy_id = _name(policy)
     await _policies(api).drop(policy_id)
     return json_answer(Dropped(policy_id))
 
@@ -66,37 +66,41 @@ async def list_suppressions(api: TheApi) -> ASGIResponse:
     return json_answer(Listed(items, book.version))
 
 
-@get("/v1/suppressions/{name:str}")
-async def get_suppression(name: FromPath[str], api: TheApi) -> ASGIResponse:
-    list_id = _name(name)
+@get("/v1/suppressions/{suppression:str}")
+async def get_suppression(suppression: FromPath[str], api: TheApi) -> ASGIResponse:
+    list_id = _name(suppression)
     return json_answer(suppression_out(list_id, await _policies(api).suppression(list_id)))
 
 
-@put("/v1/suppressions/{name:str}", status_code=200, opt=_ADMIN)
-async def put_suppression(name: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
-    list_id = _name(name)
-    suppression = decode_suppression(await read_body(request, api))
-    await _policies(api).put_suppression(list_id, suppression)
-    return json_answer(suppression_out(list_id, suppression))
+@put("/v1/suppressions/{suppression:str}", status_code=200, opt=_ADMIN)
+async def put_suppression(
+    suppression: FromPath[str], request: HttpRequest, api: TheApi
+) -> ASGIResponse:
+    list_id = _name(suppression)
+    written = decode_suppression(await read_body(request, api))
+    await _policies(api).put_suppression(list_id, written)
+    return json_answer(suppression_out(list_id, written))
 
 
-@delete("/v1/suppressions/{name:str}", status_code=200, opt=_ADMIN)
-async def drop_suppression(name: FromPath[str], api: TheApi) -> ASGIResponse:
-    list_id = _name(name)
+@delete("/v1/suppressions/{suppression:str}", status_code=200, opt=_ADMIN)
+async def drop_suppression(suppression: FromPath[str], api: TheApi) -> ASGIResponse:
+    list_id = _name(suppression)
     await _policies(api).drop_suppression(list_id)
     return json_answer(Dropped(list_id))
 
 
-@put("/v1/suppressions/{name:str}/keys/{key:str}", status_code=200, opt=_ADMIN)
-async def suppress_key(name: FromPath[str], key: FromPath[str], api: TheApi) -> ASGIResponse:
-    list_id = _name(name)
+@put("/v1/suppressions/{suppression:str}/keys/{key:str}", status_code=200, opt=_ADMIN)
+async def suppress_key(suppression: FromPath[str], key: FromPath[str], api: TheApi) -> ASGIResponse:
+    list_id = _name(suppression)
     await _policies(api).suppress(list_id, add=[_key(key)])
     return json_answer(Dropped(list_id))
 
 
-@delete("/v1/suppressions/{name:str}/keys/{key:str}", status_code=200, opt=_ADMIN)
-async def unsuppress_key(name: FromPath[str], key: FromPath[str], api: TheApi) -> ASGIResponse:
-    list_id = _name(name)
+@delete("/v1/suppressions/{suppression:str}/keys/{key:str}", status_code=200, opt=_ADMIN)
+async def unsuppress_key(
+    suppression: FromPath[str], key: FromPath[str], api: TheApi
+) -> ASGIResponse:
+    list_id = _name(suppression)
     await _policies(api).suppress(list_id, remove=[_key(key)])
     return json_answer(Dropped(list_id))
 
