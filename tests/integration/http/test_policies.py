@@ -8,6 +8,9 @@ import httpx
 import pytest
 
 from penstock.model.decision import Conclusion, End, Question
+from penstock.model.errors import UnknownThing
+from penstock.model.verdict import Verdict
+from penstock.sdk.async_client import AsyncClient
 from tests.integration.http.conftest import Running, Serve
 
 CAP: dict[str, Any] = {
@@ -146,3 +149,17 @@ async def test_only_an_admin_changes_policies(serve: Serve) -> None:
         assert (await client.put("/v1/policies/p", json=CAP, headers=admins)).status_code == 200
         asked = await client.post("/v1/decisions", json={"key": "a"}, headers=reads)
         assert asked.status_code == 200
+
+
+async def test_the_client_has_the_same_verbs(running: Running) -> None:
+    async with AsyncClient(running.server.url) as client:
+        cap = {"kind": "cap", "scope": ["key"], "limit": 3, "window": "24h"}
+        await client.put_policy("daily", cap)
+        assert list(await client.policies()) == ["daily"]
+        decision = await client.explain(key="user 1/é", labels={"channel": "push"})
+        assert decision.verdict is Verdict.ALLOW
+        (figure,) = await client.counters("user 1/é")
+        assert (figure.scope, figure.used, figure.limit) == ({"key": "user 1/é"}, 0, 3)
+        await client.drop_policy("daily")
+        with pytest.raises(UnknownThing):
+            await client.drop_policy("daily")

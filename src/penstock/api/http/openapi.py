@@ -15,13 +15,6 @@ from penstock.api.http.context import VERSION
 from penstock.api.http.errors import ErrorBody
 from penstock.api.http.health import HealthOut
 from penstock.api.http.operations import OPERATIONS, Operation
-from penstock.api.http.policy_shapes import (
-    CountersOut,
-    DecisionIn,
-    DecisionOut,
-    Dropped,
-    Listed,
-)
 from penstock.api.http.room_shapes import (
     EnteredOut,
     EnterIn,
@@ -40,6 +33,13 @@ from penstock.model.patch import Patch
 from penstock.model.room import RoomDraft
 from penstock.model.room_view import RoomOut
 from penstock.model.policy import Cap, Pace, Quiet, Suppression
+from penstock.model.policy_view import (
+    CountersOut,
+    DecisionIn,
+    DecisionOut,
+    Dropped,
+    Listed,
+)
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's

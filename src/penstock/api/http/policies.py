@@ -11,7 +11,11 @@ from litestar.response.base import ASGIResponse
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.auth import Scope
 from penstock.api.http.context import Api, TheApi, path_id, read_body
-from penstock.api.http.policy_shapes import (
+from penstock.flow.policies import Policies
+from penstock.model.errors import UnknownMessage, UnknownThing
+from penstock.model.identity import is_key
+from penstock.model.policy import decode_policy, decode_suppression
+from penstock.model.policy_view import (
     CountersOut,
     DecisionOut,
     Dropped,
@@ -22,10 +26,6 @@ from penstock.api.http.policy_shapes import (
     policy_out,
     suppression_out,
 )
-from penstock.flow.policies import Policies
-from penstock.model.errors import UnknownMessage, UnknownThing
-from penstock.model.identity import is_key
-from penstock.model.policy import decode_policy, decode_suppression
 
 _ADMIN = {"scope": Scope.ADMIN}
 

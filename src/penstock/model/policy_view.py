@@ -1,4 +1,4 @@
-"""The wire of policies and decisions, beside the policies of the model."""
+"""Policies and decisions as people and programs see them: HTTP, clients and `--json`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.model.decision import CounterFigure, Decision, Question, Reason
+from penstock.model.decision import CounterFigure, Decision, Question, Reason, RuleResult
 from penstock.model.draft import WIRE_ERRORS, check_labels, wire_error
 from penstock.model.errors import InvalidMessage
 from penstock.model.identity import is_id, is_key
 from penstock.model.message import DEFAULT_ROUTE, Labels
-from penstock.model.policy import Policy, Suppression
+from penstock.model.policy import Policy, Suppression, policy_from
 from penstock.model.times import format_moment, parse_moment
 from penstock.model.verdict import Verdict
 
@@ -99,10 +99,10 @@ def decode_questions(body: bytes, now: int) -> tuple[list[Question], bool]:
         raise wire_error(exc) from exc
     if len(asked) > MAX_QUESTIONS:
         raise InvalidMessage("body", f"has more than {MAX_QUESTIONS:,} messages")
-    return [_question(item, now) for item in asked], many
+    return [question_of(item, now) for item in asked], many
 
 
-def _question(asked: DecisionIn, now: int) -> Question:
+def question_of(asked: DecisionIn, now: int) -> Question:
     if asked.id is not None and not is_id(asked.id):
         raise InvalidMessage("id", "must be 1-200 printable ASCII characters")
     key = asked.key if asked.key is not None else asked.id
@@ -147,6 +147,52 @@ def counter_out(figure: CounterFigure) -> CounterOut:
         limit=figure.limit,
         resets=_text(figure.resets),
     )
+
+
+def policies_of(listed: bytes) -> dict[str, Policy]:
+    """The answer of GET /v1/policies."""
+    items = msgspec.json.decode(listed, type=_Policies).items
+    return {str(item.pop("id")): policy_from(item) for item in items}
+
+
+def decision_of(shown: DecisionOut) -> Decision:
+    """Back from the wire: what a client hands to its caller."""
+    return Decision(
+        verdict=shown.verdict,
+        until=_millis(shown.until),
+        reason=shown.reason,
+        rules=tuple(
+            RuleResult(
+                policy=rule.policy,
+                verdict=rule.verdict,
+                until=_millis(rule.until),
+                detail=rule.detail,
+                shadow=rule.shadow,
+            )
+            for rule in shown.rules
+        ),
+    )
+
+
+def counters_of(shown: CountersOut) -> list[CounterFigure]:
+    return [
+        CounterFigure(
+            policy=item.policy,
+            scope=item.scope,
+            used=item.used,
+            limit=item.limit,
+            resets=_millis(item.resets),
+        )
+        for item in shown.items
+    ]
+
+
+class _Policies(msgspec.Struct):
+    items: list[Written]
+
+
+def _millis(text: str | None) -> int | None:
+    return None if text is None else parse_moment(text)
 
 
 def _text(moment: int | None) -> str | None:
