@@ -40,6 +40,7 @@ from penstock.model.policy_view import (
     Dropped,
     Listed,
 )
+from penstock.model.room import RoomDraft
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
