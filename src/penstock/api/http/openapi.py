@@ -30,8 +30,6 @@ from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, Stats
 from penstock.model.draft import Draft
 from penstock.model.patch import Patch
-from penstock.model.room import RoomDraft
-from penstock.model.room_view import RoomOut
 from penstock.model.policy import Cap, Pace, Quiet, Suppression
 from penstock.model.policy_view import (
     CountersOut,
@@ -41,6 +39,7 @@ from penstock.model.policy_view import (
     Listed,
 )
 from penstock.model.room import RoomDraft
+from penstock.model.room_view import RoomOut
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
