@@ -26,7 +26,8 @@ from pydantic import ValidationError as PydanticError
 
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
-from penstock.model.route import Backoff, Route, is_route_name, parse_backoff
+from penstock.model.policy import Policy, check_policy_id, policy_from
+from penstock.model.route import Backoff, KeyLimit, Route, is_route_name, parse_backoff
 from penstock.model.times import parse_duration
 from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
@@ -136,6 +137,10 @@ class RouteSettings(_Part):
     sources' format of this name)."""
     semaphore_limit: int | None = Field(default=None, ge=1, le=1_000_000)
     """Sends in flight at most; unset: what suits the sink."""
+    max_in_flight_per_key: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Messages of one key being sent at most; a busy key holds back no other."""
+    ordered: bool = False
+    """One message of a key at a time, in the order of due; a retry holds back what follows it."""
     max_attempts: int = Field(default=8, ge=1, le=1000)
     """Sends of one message before it is dead."""
     backoff: Annotated[Backoff, BeforeValidator(_backoff)] = Backoff()
@@ -166,7 +171,14 @@ class RouteSettings(_Part):
             backoff=self.backoff,
             semaphore_limit=self.semaphore_limit,
             topics=self.topics,
+            per_key=self._per_key(),
         )
+
+    def _per_key(self) -> KeyLimit | None:
+        if self.ordered:
+            return KeyLimit(1, ordered=True)
+        number = self.max_in_flight_per_key
+        return None if number is None else KeyLimit(number)
 
 
 class SourceSettings(_Part):
@@ -263,6 +275,8 @@ class Settings(_Part):
     worker: WorkerSettings = WorkerSettings()
     routes: dict[str, RouteSettings] = Field(default_factory=dict)
     sources: dict[str, SourceSettings] = Field(default_factory=dict)
+    policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Caps, quiet hours and paces put into the store at start; the JSON of /v1/policies/{id}."""
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     rooms: RoomsSettings = RoomsSettings()
@@ -270,6 +284,10 @@ class Settings(_Part):
     def all_routes(self) -> dict[str, RouteSettings]:
         """The configured routes; `default` always exists."""
         return {DEFAULT_ROUTE: RouteSettings(), **self.routes}
+
+    def all_policies(self) -> dict[str, Policy]:
+        """The policies, checked."""
+        return {name: policy_from(written) for name, written in self.policies.items()}
 
 
 def load(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
@@ -307,14 +325,27 @@ def _build(read: Read) -> Settings:
             problems += _route_problems(name, route, read)
         for name, source in settings.sources.items():
             problems += _source_problems(name, source, settings, read)
+        for name, written in settings.policies.items():
+            problems += _policy_problems(name, written)
     if settings is None or problems:
         raise ConfigError("bad settings:\n  " + "\n  ".join(problems))
     return settings
 
 
+def _policy_problems(name: str, written: Mapping[str, object]) -> list[str]:
+    try:
+        check_policy_id(name)
+        policy_from(written)
+    except PenstockError as exc:
+        return [f"policies.{name}.{exc.message}"]
+    return []
+
+
 def _route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
     """What a sink calls its own is the sink's to judge, unless it only looks like a slip."""
     problems = []
+    if route.ordered and route.max_in_flight_per_key not in (None, 1):
+        problems.append(f"routes.{name}.max_in_flight_per_key: ordered means one at a time")
     if not is_route_name(name):
         problems.append(f"routes.{name}: a route's name is letters, digits, _ . and -")
     for extra in route.model_extra or {}:

@@ -21,10 +21,12 @@ from penstock.flow.formats import FORMATS, RECORDS
 from penstock.flow.ingest import BATCH, Ingest
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
+from penstock.flow.policies import Policies
 from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.model.route import Route
+from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import RoomHost, RoomStore
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.ports.source import Source
@@ -87,6 +89,8 @@ class Parts:
     intake: Intake
     control: Control
     routes: Mapping[str, Route]
+    policies: Policies | None = None
+    """None: this store cannot keep any."""
     any_route: bool = False
     """Names that are not configured are accepted too, for another process to serve."""
 
@@ -172,7 +176,31 @@ async def open_parts(
             max_delay=settings.limits.max_delay,
         )
         stack.push_async_callback(intake.drain)
-        yield Parts(settings, store, observer, intake, Control(store, observer), routes, any_route)
+        yield Parts(
+            settings=settings,
+            store=store,
+            observer=observer,
+            intake=intake,
+            control=Control(store, observer),
+            policies=policies_of(store),
+            routes=routes,
+            any_route=any_route,
+        )
+
+
+async def put_configured_policies(parts: Parts) -> None:
+    """What the settings say of policies binds from the start; others in the store stay."""
+    configured = parts.settings.all_policies()
+    if configured and parts.policies is None:
+        raise ConfigError(f"policies: the store {parts.store.name} keeps none")
+    if configured and parts.policies is not None:
+        await parts.policies.put(configured)
+
+
+def policies_of(store: MessageStore) -> Policies | None:
+    """The rules kept in this store; None: it cannot keep any."""
+    policies: PolicyStore | None = getattr(store, "policies", None)
+    return None if policies is None else Policies(policies, store.clock)
 
 
 @asynccontextmanager
@@ -183,6 +211,7 @@ async def open_worker(
     given = sinks or {}
     async with AsyncExitStack() as stack:
         lanes: dict[str, tuple[Route, Sink]] = {}
+        _check_keyed(parts)
         for name, options in parts.settings.all_routes().items():
             sink = given[name] if name in given else await open_sink(name, options)
             if name not in given:
@@ -196,6 +225,7 @@ async def open_worker(
             batch_size=worker.batch_size,
             lease=worker.lease,
             shutdown=worker.shutdown,
+            policies=parts.policies,
         )
 
 
@@ -294,6 +324,15 @@ async def _signer(settings: Settings, store: RoomStore) -> JwtSigner:
     if not keys:
         keys = [SigningKey("store", await store.secret(secrets.token_bytes(MIN_KEY)))]
     return JwtSigner(keys, settings.rooms.issuer)
+
+
+def _check_keyed(parts: Parts) -> None:
+    for name, route in parts.routes.items():
+        if route.per_key is not None and not hasattr(parts.store, "claim_keyed"):
+            raise ConfigError(
+                f"routes.{name}: ordered and max_in_flight_per_key need a store that keeps turns;"
+                f" {parts.store.name} does not"
+            )
 
 
 def _driver(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:

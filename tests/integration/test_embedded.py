@@ -88,3 +88,25 @@ async def test_without_routes_any_name_is_taken_for_another_process_to_serve() -
         assert (await engine.schedule(1, route="elsewhere")).state is penstock.State.SCHEDULED
         with pytest.raises(penstock.InvalidMessage):
             await engine.schedule(1, route="not a name")
+
+
+async def test_policies_given_at_the_start_are_in_force(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    got: list[str] = []
+    last = asyncio.Event()
+
+    def handle(message: penstock.Message) -> None:
+        got.append(message.id)
+        if message.id == "c":
+            last.set()
+
+    cap = {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1h", "on_exceed": "BLOCK"}
+    async with penstock.open(
+        url, routes={"default": handle}, worker=True, policies={"hourly": cap}
+    ) as engine:
+        for name, key in (("a", "ann"), ("b", "ann"), ("c", "bob")):
+            await engine.schedule({}, id=name, key=key)
+        await asyncio.wait_for(last.wait(), 20)
+    assert got == ["a", "c"]
+    async with penstock.open(url) as engine:
+        assert (await engine.get("b")).last_error == "hourly: 1 of 1 in 1h"

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cli.config_text import rows
 from penstock.model.errors import ConfigError
-from penstock.model.route import Backoff
+from penstock.model.route import Backoff, KeyLimit
 from penstock.settings import Settings, given, load, load_with_origins, redact
 
 
@@ -266,3 +266,20 @@ def test_nothing_secret_is_shown(folder: Path) -> None:
 )
 def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert redact(url) == shown
+
+
+def test_policies_are_checked_with_the_settings() -> None:
+    quiet = {"kind": "quiet", "from": "22:00", "to": "08:00"}
+    assert given(policies={"nights": quiet}).all_policies()["nights"].shadow is False
+    with pytest.raises(ConfigError, match=r"policies\.nights\.to: is the same as from"):
+        given(policies={"nights": {**quiet, "to": "22:00"}})
+    with pytest.raises(ConfigError, match=r"policies\.a/b\.id"):
+        given(policies={"a/b": quiet})
+
+
+def test_a_route_may_promise_order_or_a_number_in_flight_per_key() -> None:
+    routes = given(routes={"a": {"ordered": True}, "b": {"max_in_flight_per_key": 3}}).routes
+    assert routes["a"].as_route("a").per_key == KeyLimit(1, ordered=True)
+    assert routes["b"].as_route("b").per_key == KeyLimit(3)
+    with pytest.raises(ConfigError, match=r"routes\.a\.max_in_flight_per_key"):
+        given(routes={"a": {"ordered": True, "max_in_flight_per_key": 2}})

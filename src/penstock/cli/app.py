@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli import config, dead, messages, monitor, rooms, routes, serve, sim, store
+from penstock.cli import config, dead, messages, monitor, policies, rooms, routes, serve, sim, store
 from penstock.cli.session import group, json_error
 
 HELP = """Hold it, pace it, let it through.
@@ -50,6 +50,7 @@ def build() -> typer.Typer:
     monitor.register(app)
     app.add_typer(dead.app, name="dead")
     app.add_typer(routes.app, name="route")
+    app.add_typer(policies.app, name="policy")
     app.add_typer(rooms.app, name="room")
     app.add_typer(config.app, name="config")
     app.add_typer(store.app, name="store")

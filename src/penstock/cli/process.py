@@ -28,6 +28,7 @@ from penstock.wiring import (
     open_sources,
     open_store,
     open_worker,
+    put_configured_policies,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
             return
         stack.push_async_callback(store.close)
         parts = await stack.enter_async_context(open_parts(settings, store=store))
+        await put_configured_policies(parts)
         worker = await stack.enter_async_context(open_worker(parts)) if roles.worker else None
         ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
         rooms = await stack.enter_async_context(open_rooms(parts))

@@ -4,23 +4,119 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.flow.observe import Observer
+from penstock.flow.policies import Policies
+from penstock.model.clock import Clock
+from penstock.model.decision import Decision, Room
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Settlement
 from penstock.model.route import Route
 from penstock.model.state import State
+from penstock.model.verdict import Decided, Verdict
+
+HOLD_MARGIN_MS = 600_000
+"""How long after its lease the place of a message is held that nobody speaks of any more.
+
+Sends under way may extend their lease: the margin is how long they may take before a cap could
+give their place away.
+"""
 
 
-def decide(claim: Claim, route: Route, now: int) -> tuple[Sequence[Message], list[Settlement]]:
-    """(to send, settled without a send). In the order they were claimed."""
-    refused = [
-        settlement
-        for message in claim.messages
-        if (settlement := _refuse(message, claim.token, route, now)) is not None
-    ]
-    if not refused:
-        return claim.messages, refused
-    ids = {settlement.message.id for settlement in refused}
-    return [message for message in claim.messages if message.id not in ids], refused
+class Decide:
+    """The gate of one route. Without policies it looks only at the message itself."""
+
+    def __init__(
+        self,
+        route: Route,
+        policies: Policies | None,
+        observer: Observer,
+        clock: Clock,
+        *,
+        lease: int,
+    ) -> None:
+        self._route = route
+        self._policies = policies
+        self._observer = observer
+        self._clock = clock
+        self._hold = lease + HOLD_MARGIN_MS
+
+    async def room(self, wanted: int) -> Room:
+        """How many may be claimed: a paced backlog stays in the store, in its order."""
+        policies = self._policies
+        if policies is None:
+            return Room(wanted)
+        await policies.learn()
+        if not policies.active:
+            return Room(wanted)
+        return await policies.room(self._route.name, wanted, self._clock.now())
+
+    async def decide(self, claim: Claim) -> tuple[Sequence[Message], list[Settlement]]:
+        """(to send, settled without a send). In the order they were claimed."""
+        now = self._clock.now()
+        refused = [
+            settlement
+            for message in claim.messages
+            if (settlement := _refuse(message, claim.token, self._route, now)) is not None
+        ]
+        ready: Sequence[Message] = claim.messages
+        if refused:
+            ids = {settlement.message.id for settlement in refused}
+            ready = [message for message in claim.messages if message.id not in ids]
+        if ready and self._policies is not None and self._policies.active:
+            decisions = await self._policies.decide(ready, now, self._hold)
+            ready, held_back = self._sort(ready, decisions, claim.token)
+            refused += held_back
+        return ready, refused
+
+    def _sort(
+        self, messages: Sequence[Message], decisions: Sequence[Decision], token: int
+    ) -> tuple[list[Message], list[Settlement]]:
+        allowed: list[Message] = []
+        refused: list[Settlement] = []
+        shadowed = 0
+        for message, decision in zip(messages, decisions, strict=True):
+            if decision.verdict is Verdict.ALLOW:
+                allowed.append(message)
+                shadowed += bool(decision.rules)
+            else:
+                refused.append(_settlement(message, decision, token))
+        self._observer.count("shadowed", self._route.name, shadowed)
+        return allowed, refused
+
+
+def _settlement(message: Message, decision: Decision, token: int) -> Settlement:
+    """DEFER: back into the store until then. BLOCK: the end, with the reason."""
+    policy, detail = "", ""
+    if decision.reason is not None:
+        policy, detail = decision.reason.policy, decision.reason.detail
+    before = message.decided
+    waited = before is not None and before.until == message.due
+    decided = Decided(
+        decision.verdict,
+        policy,
+        detail,
+        decision.until,
+        before.since if waited and before is not None else message.due,
+    )
+    if decision.verdict is Verdict.DEFER:
+        return Settlement(
+            message=message,
+            token=token,
+            state=State.SCHEDULED,
+            due=decision.until,
+            event="deferred",
+            refund=True,
+            decided=decided,
+        )
+    return Settlement(
+        message=message,
+        token=token,
+        state=State.BLOCKED,
+        event="blocked",
+        error=f"{policy}: {detail}",
+        refund=True,
+        decided=decided,
+    )
 
 
 def _refuse(message: Message, token: int, route: Route, now: int) -> Settlement | None:

@@ -7,18 +7,23 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
 from penstock.flow.breaker import Breaker
-from penstock.flow.decide import decide
+from penstock.flow.decide import Decide
 from penstock.flow.deliver import Deliver, tell_failures
 from penstock.flow.observe import Observer
+from penstock.flow.policies import Policies
 from penstock.flow.settle import SettledStates, Settler
 from penstock.model.clock import Alarm
+from penstock.model.decision import Room
 from penstock.model.errors import StoreUnavailable
+from penstock.model.message import Message
 from penstock.model.outcome import Claim, SendOutcome, Settlement
 from penstock.model.route import Route
+from penstock.model.state import State
 from penstock.ports.sink import Sink
-from penstock.ports.store import MessageStore
+from penstock.ports.store import KeyedClaims, MessageStore
 
 log = logging.getLogger("penstock.release")
 
@@ -44,6 +49,7 @@ class Lane:
         batch_size: int,
         lease: int,
         poll: int = POLL_MS,
+        policies: Policies | None = None,
     ) -> None:
         self.route = route
         self.sink = sink
@@ -56,6 +62,7 @@ class Lane:
         self._clock = store.clock
         self._settler = settler
         self._observer = observer
+        self._decide = Decide(route, policies, observer, store.clock, lease=lease)
         self._deliver = Deliver(route, sink, store.clock, chance)
         self._batch_size = batch_size
         self._lease = lease
@@ -87,9 +94,11 @@ class Lane:
             if claim is None:
                 await self._clock.sleep_until(self._clock.now() + STORE_AWAY_MS)
                 continue
-            self._backlog = len(claim.messages) == wanted
+            if isinstance(claim, Room):
+                await self._alarm.wait(claim.again_at)
+                continue
             if claim.messages:
-                self._begin(claim)
+                await self._begin(claim)
             if not self._backlog:
                 await self._alarm.wait(self._next_look(claim))
 
@@ -105,24 +114,37 @@ class Lane:
         if self._backlog and self.in_flight > self.capacity * 3 // 4:
             await self._clock.sleep_until(self._clock.now() + GATHER_MS)
 
-    async def _claim(self, wanted: int) -> Claim | None:
+    async def _claim(self, wanted: int) -> Claim | Room | None:
+        """What is due; a Room when a pace leaves none; None when the store is away."""
         try:
+            room = await self._decide.room(wanted)
+            if room.number == 0:
+                return room
             now = self._clock.now()
-            return await self._store.claim(self.route.name, wanted, self._lease, now)
+            claim = await self._take(room.number, now)
         except StoreUnavailable as exc:
             log.warning("store away, %s waits: %s", self.route.name, exc)
             return None
+        self._backlog = len(claim.messages) == room.number
+        return claim
+
+    async def _take(self, number: int, now: int) -> Claim:
+        name, per_key = self.route.name, self.route.per_key
+        if per_key is None:
+            return await self._store.claim(name, number, self._lease, now)
+        keyed = cast("KeyedClaims", self._store)  # wiring refuses such routes on other stores
+        return await keyed.claim_keyed(name, number, self._lease, now, per_key)
 
     def _next_look(self, claim: Claim) -> int:
         look = self._clock.now() + self._poll
         return look if claim.next_due is None else min(look, claim.next_due)
 
-    def _begin(self, claim: Claim) -> None:
-        now = self._clock.now()
+    async def _begin(self, claim: Claim) -> None:
         name = self.route.name
         self.in_flight += len(claim.messages)
         self.tokens[claim.token] = len(claim.messages)
-        ready, refused = decide(claim, self.route, now)
+        ready, refused = await self._decided(claim)
+        now = self._clock.now()
         self._settler.add(refused, self._settled)
         self._observer.count("released", name, len(ready))
         self._observer.late(name, [now - message.due for message in ready])
@@ -134,6 +156,23 @@ class Lane:
             )
             self._sends.add(task)
             task.add_done_callback(self._send_ended)
+
+    async def _decided(self, claim: Claim) -> tuple[Sequence[Message], list[Settlement]]:
+        try:
+            return await self._decide.decide(claim)
+        except StoreUnavailable as exc:
+            log.warning("store away, %s is not decided: %s", self.route.name, exc)
+            return [], [
+                Settlement(
+                    message=message,
+                    token=claim.token,
+                    state=State.SCHEDULED,
+                    due=message.due,
+                    event="returned",
+                    refund=True,
+                )
+                for message in claim.messages
+            ]
 
     def _send_ended(self, task: asyncio.Task[None]) -> None:
         self._sends.discard(task)

@@ -7,6 +7,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from penstock.flow.conclude import sent, unsent
+from penstock.flow.decide import HOLD_MARGIN_MS
+from penstock.flow.policies import Policies
 from penstock.model.clock import Alarm
 from penstock.model.errors import StoreUnavailable
 from penstock.model.outcome import Settlement
@@ -25,8 +28,9 @@ RETRY_MS = (50, 100, 250, 500, 1_000)
 class Settler:
     """Shared by all lanes of a worker. Bounded, because what is in flight is."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, policies: Policies | None = None) -> None:
         self._store = store
+        self._policies = policies
         self._alarm = Alarm(store.clock)
         self._queue: list[tuple[list[Settlement], Done]] = []
         self._lock = asyncio.Lock()
@@ -76,6 +80,8 @@ class Settler:
         clock = self._store.clock
         while True:
             try:
+                if self._policies is not None and self._policies.active:
+                    return await self._settle_counted(self._policies, batch)
                 return await self._store.settle(batch, clock.now())
             except StoreUnavailable as exc:
                 wait = RETRY_MS[min(tries, len(RETRY_MS) - 1)]
@@ -85,3 +91,14 @@ class Settler:
                 if self._give_up_at is not None and clock.now() >= self._give_up_at:
                     return [None] * len(batch)
                 await clock.sleep_until(clock.now() + wait)
+
+    async def _settle_counted(self, policies: Policies, batch: list[Settlement]) -> SettledStates:
+        """Count first: should the settlement fail, saying it again changes nothing."""
+        clock = self._store.clock
+        await policies.conclude(sent(batch), clock.now())
+        states = await self._store.settle(batch, clock.now())
+        try:
+            await policies.conclude(unsent(batch, states, HOLD_MARGIN_MS), clock.now())
+        except StoreUnavailable as exc:
+            log.warning("places of unsent messages stay held for a while: %s", exc)
+        return states

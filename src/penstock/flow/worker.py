@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from penstock.flow.forget import Forget
 from penstock.flow.observe import Observer
+from penstock.flow.policies import Policies
 from penstock.flow.recover import Recover
 from penstock.flow.release import POLL_MS, Lane
 from penstock.flow.settle import Settler
@@ -49,11 +50,13 @@ class Worker:
         poll: int = POLL_MS,
         shutdown: int = SHUTDOWN_MS,
         chance: random.Random | None = None,
+        policies: Policies | None = None,
     ) -> None:
         chance = chance if chance is not None else random.Random()
         self._store = store
         self._shutdown = shutdown
-        self._settler = Settler(store)
+        self._policies = policies
+        self._settler = Settler(store, policies)
         self.lanes = {
             name: Lane(
                 route,
@@ -65,6 +68,7 @@ class Worker:
                 batch_size=batch_size,
                 lease=lease,
                 poll=poll,
+                policies=policies,
             )
             for name, (route, sink) in routes.items()
         }
@@ -83,6 +87,8 @@ class Worker:
                 group.create_task(self._forget.run()),
                 *(group.create_task(greet(name, sink)) for name, sink in self._sinks.items()),
             ]
+            if self._policies is not None:
+                helpers.append(group.create_task(self._policies.run()))
             claiming = [group.create_task(lane.run()) for lane in self.lanes.values()]
             try:
                 await self._stop.wait()

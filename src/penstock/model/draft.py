@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from functools import lru_cache
 from typing import Any
-from zoneinfo import available_timezones
 
 import msgspec
 
@@ -22,6 +20,7 @@ from penstock.model.message import (
     OnConflict,
 )
 from penstock.model.times import MAX_TIME, parse_duration, parse_moment
+from penstock.model.zone import is_zone
 
 MAX_HEADERS = 64
 MAX_HEADER_NAME = 128
@@ -245,15 +244,10 @@ def check_labels(labels: Labels) -> None:
         raise InvalidMessage("labels.tags", f"has more than {MAX_TAGS} entries")
     for tag in labels.tags:
         _check_label("labels.tags", tag)
-    if labels.tz is not None and labels.tz not in _zones():
+    if labels.tz is not None and not is_zone(labels.tz):
         raise InvalidMessage("labels.tz", f"{labels.tz[:50]!r} is not an IANA time zone")
 
 
 def _check_label(field: str, value: str) -> None:
     if not 1 <= len(value) <= MAX_LABEL or not value.isprintable():
         raise InvalidMessage(field, f"must be 1-{MAX_LABEL} printable characters")
-
-
-@lru_cache(maxsize=1)
-def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from penstock.model.state import State
+from penstock.model.verdict import Decided
 
 JSON = "application/json"
 DEFAULT_ROUTE = "default"
@@ -79,6 +80,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     settled: int | None = None
     last_error: str | None = None
     cancel_pending: bool = False
+    decided: Decided | None = None
+    """The last time policies did not let it go; it may have gone since."""
     ref: int = 0
     """The store's own handle on the row; means nothing outside it."""
 

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.model.message import Labels, Message
 from penstock.model.state import State
+from penstock.model.verdict import Decided
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +44,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The word in the timeline: delivered, retry, deferred, returned, dead, blocked, expired …"""
     refund: bool = False
     """No send was begun: the attempt that the claim counted is taken back."""
+    decided: Decided | None = None
+    """The policies' refusal, to be kept with the message; None leaves what is kept."""
 
 
 class Reaped(msgspec.Struct, frozen=True, gc=False):

@@ -44,6 +44,15 @@ def parse_backoff(text: str, field: str = "backoff") -> Backoff:
     return backoff
 
 
+class KeyLimit(msgspec.Struct, frozen=True):
+    """What a route promises of every key."""
+
+    in_flight: int = 1
+    """Messages of one key that are being sent at most."""
+    ordered: bool = False
+    """One at a time in the order of due; a retry or a deferral holds back what comes after it."""
+
+
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """What the flow needs to know of a route; its sink is opened apart."""
 
@@ -54,3 +63,4 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Sends in flight at most; None leaves it to the sink."""
     topics: tuple[str, ...] = ()
     """Patterns of destinations a message may choose by itself (`orders.*`)."""
+    per_key: KeyLimit | None = None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.model.decision import Reason, reason_of, verdict_of
 from penstock.model.draft import WIRE_ERRORS
 from penstock.model.message import JSON, Event, Labels, Message
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
+from penstock.model.verdict import Verdict
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -52,6 +54,9 @@ class MessageOut(msgspec.Struct, frozen=True, kw_only=True):
     claimed: str | None
     settled: str | None
     cancel_pending: bool | msgspec.UnsetType = msgspec.UNSET
+    verdict: Verdict | msgspec.UnsetType = msgspec.UNSET
+    """What was decided last; absent until then."""
+    reason: Reason | msgspec.UnsetType | None = msgspec.UNSET
     timeline: list[EventOut] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -96,6 +101,8 @@ def message_out(message: Message, timeline: list[Event] | None = None) -> Messag
         claimed=_text(message.claimed),
         settled=_text(message.settled),
         cancel_pending=message.cancel_pending or msgspec.UNSET,
+        verdict=verdict_of(message) or msgspec.UNSET,
+        reason=reason_of(message) if verdict_of(message) else msgspec.UNSET,
         timeline=msgspec.UNSET if timeline is None else [_event_out(event) for event in timeline],
     )
 

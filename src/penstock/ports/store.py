@@ -15,6 +15,7 @@ from penstock.model.clock import Clock
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
+from penstock.model.route import KeyLimit
 from penstock.model.state import State
 
 WakeListener: TypeAlias = Callable[[str, int], None]
@@ -116,4 +117,18 @@ class SelfChecking(Protocol):
 
     async def integrity(self) -> None:
         """Read everything that is kept; StoreCorrupt says what is wrong with it."""
+        ...
+
+
+class KeyedClaims(Protocol):
+    """What a store offers besides when it can keep promises per key."""
+
+    async def claim_keyed(
+        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+    ) -> Claim:
+        """Like `claim`, with no more of one key in flight than `per_key` says.
+
+        Ordered: one of a key at a time by due, and whatever was begun before the rest. A busy
+        key holds back no other; keys are served by the due of their next message.
+        """
         ...

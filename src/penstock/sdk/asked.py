@@ -14,6 +14,8 @@ from penstock.model.draft import Draft, wire_error
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
 from penstock.model.patch import Patch
+from penstock.model.policy import Policy, check_policy, policy_from
+from penstock.model.policy_view import DecisionIn
 from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.model.times import parse_moment
@@ -22,6 +24,7 @@ Moment: TypeAlias = datetime | str
 """An aware datetime, or RFC 3339 text with an offset."""
 Delay: TypeAlias = timedelta | float | str
 """A timedelta, seconds, or text such as "15m"."""
+PolicyLike: TypeAlias = Policy | Mapping[str, Any]
 LabelsLike: TypeAlias = Labels | Mapping[str, Any]
 MessageLike: TypeAlias = Draft | Mapping[str, Any]
 """A draft, or the arguments of one: {"payload": …, "route": …, "delay": …}."""
@@ -186,3 +189,26 @@ def _conflict(value: OnConflict | str) -> OnConflict:
         return OnConflict(value)
     except ValueError as exc:
         raise InvalidMessage("on_conflict", "must be keep, replace or earliest") from exc
+
+
+def policy_value(policy: PolicyLike) -> Policy:
+    """A policy, or what its JSON says."""
+    return policy_from(policy) if isinstance(policy, Mapping) else check_policy(policy)
+
+
+def question(
+    *,
+    key: str | None = None,
+    route: str = DEFAULT_ROUTE,
+    id: str | None = None,  # noqa: A002 - the field's name everywhere else
+    labels: LabelsLike | None = None,
+    expires: Moment | None = None,
+) -> DecisionIn:
+    """A message that is only asked about."""
+    return DecisionIn(
+        id=id,
+        route=route,
+        key=key,
+        labels=None if labels is None else labels_value(labels),
+        expires=None if expires is None else moment_text(expires, "expires"),
+    )

@@ -15,11 +15,21 @@ import msgspec
 
 from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, RouteStatus, Stats
+from penstock.model.decision import CounterFigure, Decision
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, ServerFault
 from penstock.model.message import JSON, Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.patch import Patch
+from penstock.model.policy import Policy
+from penstock.model.policy_view import (
+    CountersOut,
+    DecisionIn,
+    DecisionOut,
+    counters_of,
+    decision_of,
+    policies_of,
+)
 from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
@@ -66,6 +76,8 @@ _page = msgspec.json.Decoder(PageOut).decode
 _bulk = msgspec.json.Decoder(BulkResult).decode
 _routes = msgspec.json.Decoder(_Routes).decode
 _stats = msgspec.json.Decoder(Stats).decode
+_decision = msgspec.json.Decoder(DecisionOut).decode
+_counters = msgspec.json.Decoder(CountersOut).decode
 _readiness = msgspec.json.Decoder(Readiness).decode
 
 
@@ -178,6 +190,29 @@ def routes() -> Call[list[RouteStatus]]:
 def pause(route: str, paused: bool) -> Call[None]:
     verb = "pause" if paused else "resume"
     return Call("POST", f"/v1/routes/{_segment(route)}/{verb}", lambda _: None, body=b"{}")
+
+
+def policies() -> Call[dict[str, Policy]]:
+    return Call("GET", "/v1/policies", policies_of)
+
+
+def put_policy(policy_id: str, policy: Policy) -> Call[None]:
+    return Call("PUT", f"/v1/policies/{_segment(policy_id)}", lambda _: None, body=_encode(policy))
+
+
+def drop_policy(policy_id: str) -> Call[None]:
+    return Call("DELETE", f"/v1/policies/{_segment(policy_id)}", lambda _: None)
+
+
+def explain(asked: DecisionIn) -> Call[Decision]:
+    return Call(
+        "POST", "/v1/decisions", lambda body: decision_of(_decision(body)), body=_encode(asked)
+    )
+
+
+def counters(key: str) -> Call[list[CounterFigure]]:
+    path = f"/v1/counters/{_segment(key)}"
+    return Call("GET", path, lambda body: counters_of(_counters(body)))
 
 
 def stats() -> Call[Stats]:

@@ -12,12 +12,23 @@ import httpx
 
 from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, RouteStatus, Stats
+from penstock.model.decision import CounterFigure, Decision
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
+from penstock.model.policy import Policy
 from penstock.sdk import calls
-from penstock.sdk.asked import MessageLike, change_of, draft, filter_of, page_size
+from penstock.sdk.asked import (
+    MessageLike,
+    PolicyLike,
+    change_of,
+    draft,
+    filter_of,
+    page_size,
+    policy_value,
+    question,
+)
 from penstock.sdk.calls import Call, Outcome
-from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
+from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
 from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, DEFAULT_URL, Wiring
 
 T = TypeVar("T")
@@ -120,6 +131,26 @@ class Client:
     def resume(self, route: str) -> None:
         """Let a paused route go on."""
         self._send(calls.pause(route, False))
+
+    def policies(self) -> dict[str, Policy]:
+        """Every policy in force, by id."""
+        return self._send(calls.policies())
+
+    def put_policy(self, policy_id: str, policy: PolicyLike) -> None:
+        """Keep a policy for what is decided from now on, in every process."""
+        self._send(calls.put_policy(policy_id, policy_value(policy)))
+
+    def drop_policy(self, policy_id: str) -> None:
+        """Forget a policy and its counters."""
+        self._send(calls.drop_policy(policy_id))
+
+    def explain(self, **asked: Unpack[QuestionFields]) -> Decision:
+        """What would be decided of a message now, and why; writes nothing."""
+        return self._send(calls.explain(question(**asked)))
+
+    def counters(self, key: str) -> builtins.list[CounterFigure]:
+        """What caps have counted for a key."""
+        return self._send(calls.counters(key))
 
     def stats(self) -> Stats:
         """What the store holds, and what the server did."""

@@ -10,21 +10,35 @@ from itertools import islice
 from typing import Any, TypeAlias, Unpack
 
 from penstock.flow.control import BulkResult
+from penstock.flow.policies import Policies
 from penstock.flow.status import Readiness, RouteStatus, Stats
 from penstock.flow.worker import Worker
 from penstock.model.clock import Clock
+from penstock.model.decision import CounterFigure, Decision
 from penstock.model.draft import Draft
-from penstock.model.errors import InvalidMessage, PenstockError
+from penstock.model.errors import InvalidMessage, PenstockError, UnknownThing
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
+from penstock.model.policy import Policy
+from penstock.model.policy_view import question_of
 from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.rate import parse_rate
 from penstock.model.route import is_route_name
 from penstock.ports.sink import Sink
-from penstock.sdk.asked import MessageLike, change_of, draft, drafted, filter_of, page_size
-from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
+from penstock.sdk.asked import (
+    MessageLike,
+    PolicyLike,
+    change_of,
+    draft,
+    drafted,
+    filter_of,
+    page_size,
+    policy_value,
+    question,
+)
+from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
 from penstock.settings import RouteSettings, given
-from penstock.wiring import Parts, handler_sink, open_parts, open_worker
+from penstock.wiring import Parts, handler_sink, open_parts, open_worker, put_configured_policies
 
 Handler: TypeAlias = Callable[..., object]
 RouteLike: TypeAlias = str | Handler | RouteSettings | Mapping[str, Any]
@@ -59,6 +73,7 @@ async def open_engine(
         name: handler_sink(name, value) for name, value in named.items() if callable(value)
     }
     async with open_parts(configured, any_route=routes is None) as parts, _closing(handlers):
+        await put_configured_policies(parts)
         engine = Engine(parts, handlers)
         if not worker:
             yield engine
@@ -194,6 +209,34 @@ class Engine:
     async def resume(self, route: str) -> None:
         """Let a paused route go on."""
         await self._pause(route, False)
+
+    async def policies(self) -> dict[str, Policy]:
+        """Every policy in force, by id."""
+        return dict((await self._policies.refresh()).policies)
+
+    async def put_policy(self, policy_id: str, policy: PolicyLike) -> None:
+        """Keep a policy for what is decided from now on, in every process."""
+        await self._policies.put({policy_id: policy_value(policy)})
+
+    async def drop_policy(self, policy_id: str) -> None:
+        """Forget a policy and its counters."""
+        await self._policies.drop(policy_id)
+
+    async def explain(self, **asked: Unpack[QuestionFields]) -> Decision:
+        """What would be decided of a message now, and why; writes nothing."""
+        now = self._parts.store.clock.now()
+        (decision,) = await self._policies.explain([question_of(question(**asked), now)])
+        return decision
+
+    async def counters(self, key: str) -> builtins.list[CounterFigure]:
+        """What caps have counted for a key."""
+        return await self._policies.counters(key)
+
+    @property
+    def _policies(self) -> Policies:
+        if self._parts.policies is None:
+            raise UnknownThing(f"the store {self._parts.store.name} keeps no policies")
+        return self._parts.policies
 
     async def stats(self) -> Stats:
         """What the store holds, and what this process did."""

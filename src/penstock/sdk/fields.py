@@ -48,3 +48,11 @@ class FilterFields(TypedDict, total=False):
     due_from: Moment | None
     due_to: Moment | None
     error: str | None
+
+
+class QuestionFields(TypedDict, total=False):
+    id: str | None
+    route: str
+    key: str
+    labels: LabelsLike | None
+    expires: Moment | None

@@ -154,3 +154,29 @@ def test_every_command_explains_itself_with_an_example(cli: Cli) -> None:
         assert f"penstock {command}" in shown.partition("Examples:")[2], command
         assert "--config" in shown
         assert "--json" in shown
+
+
+def test_policies_are_put_listed_explained_and_deleted(cli: Cli, folder: Path) -> None:
+    cap = '{"kind":"cap","scope":["key"],"limit":3,"window":"24h"}'
+    assert cli("policy", "put", "daily", cap).out == "daily is in force\n"
+    (folder / "quiet.json").write_text('{"kind":"quiet","from":"00:00","to":"23:59"}')
+    assert cli("policy", "put", "nights", "@quiet.json", "--json").json["id"] == "nights"
+    listed = cli("policy", "list", "--json").json["items"]
+    assert [item["id"] for item in listed] == ["daily", "nights"]
+    assert "three" not in cli("policy", "list").out
+    assert cli("policy", "show", "daily").json["limit"] == 3
+    told = cli("policy", "explain", "ann", "--labels", '{"tz":"Asia/Seoul"}', "--json").json
+    assert (told["verdict"], told["reason"]["policy"]) == ("DEFER", "nights")
+    assert cli("policy", "explain", "ann").out.startswith("DEFER until ")
+    (counter,) = cli("policy", "counters", "ann", "--json").json["items"]
+    assert (counter["policy"], counter["used"], counter["limit"]) == ("daily", 0, 3)
+    assert "key ann" in cli("policy", "counters", "ann").out
+    assert cli("policy", "delete", "daily").code == 0
+    assert cli("policy", "delete", "daily").code == 1
+    assert cli("policy", "show", "daily").code == 1
+
+
+def test_a_policy_that_makes_no_sense_is_bad_usage(cli: Cli) -> None:
+    wrong = cli("policy", "put", "p", '{"kind":"pace","rate":"0/s"}', "--json")
+    assert (wrong.code, wrong.error["field"]) == (2, "rate")
+    assert cli("policy", "put", "p", "@nowhere.json").code == 2

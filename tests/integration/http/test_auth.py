@@ -26,6 +26,10 @@ def bearer(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
+IN_PATH = {"id": "x", "name": "default", "policy": "p", "suppression": "s", "key": "k"}
+IN_PATH |= {"room": "x", "user": "y"}
+
+
 async def test_health_and_pages_are_open_and_nothing_else_is(serve: Serve) -> None:
     async with serve(api={"tokens": TOKENS}) as running, running.client() as client:
         for path in OPEN:
@@ -33,7 +37,7 @@ async def test_health_and_pages_are_open_and_nothing_else_is(serve: Serve) -> No
         for operation in OPERATIONS:
             if operation.scope == "visitor":
                 continue  # a ticket opens those: see test_rooms
-            path = operation.path.format(id="x", name="default", room="x", user="y")
+            path = operation.path.format_map(IN_PATH)
             answer = await client.request(operation.method, path)
             if operation.scope == "open":
                 assert answer.status_code == 200
@@ -48,7 +52,7 @@ async def test_each_scope_opens_what_it_should_and_no_more(serve: Serve) -> None
         for operation in OPERATIONS:
             if operation.path == "/v1/events" or operation.scope == "visitor":
                 continue  # it would not end; a ticket opens the others
-            path = operation.path.format(id="x", name="default", room="x", user="y")
+            path = operation.path.format_map(IN_PATH)
             for secret, rank in RANK.items():
                 answer = await client.request(operation.method, path, headers=bearer(secret))
                 refused = rank < NEEDED[operation.scope]

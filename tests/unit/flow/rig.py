@@ -13,11 +13,13 @@ from penstock.flow.observe import Observer
 from penstock.flow.worker import Worker
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Receipt, SendOutcome
+from penstock.model.policy import policy_from
 from penstock.model.route import Backoff, Route
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.sdk.asked import draft
 from penstock.testing.clock import ManualClock
+from penstock.wiring import policies_of
 
 Behaviour: TypeAlias = Callable[[Message], SendOutcome]
 
@@ -66,6 +68,7 @@ class Engine:
         self.routes: dict[str, tuple[Route, FakeSink]] = {
             "default": (Route(name="default", backoff=Backoff(1_000, 60_000)), self.sink)
         }
+        self.policies = policies_of(store)
         self.lease = 30_000
         self.batch_size = 100
 
@@ -76,6 +79,18 @@ class Engine:
         (outcome,) = await self.intake.schedule([draft(**fields)])  # type: ignore[arg-type] # a test's shorthand
         assert isinstance(outcome, Receipt), outcome
         return outcome
+
+    async def put_policies(self, **written: dict[str, object]) -> None:
+        """Names with _ for -; values as a TOML table would have them."""
+        assert self.policies is not None
+        await self.policies.put(
+            {name.replace("_", "-"): policy_from(policy) for name, policy in written.items()}
+        )
+
+    async def find(self, message_id: str) -> Message:
+        (message,) = await self.store.find([message_id])
+        assert message is not None
+        return message
 
     async def state(self, message_id: str) -> State:
         (message,) = await self.store.find([message_id])
@@ -90,6 +105,7 @@ class Engine:
             batch_size=self.batch_size,
             lease=self.lease,
             shutdown=5_000,
+            policies=self.policies,
         )
 
     @asynccontextmanager

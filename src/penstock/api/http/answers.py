@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -10,6 +11,8 @@ from litestar.datastructures import State
 from litestar.response.base import ASGIResponse
 
 JSON = "application/json"
+
+JsonValue: TypeAlias = msgspec.Struct | Mapping[str, object] | Sequence[msgspec.Struct]
 
 HttpRequest: TypeAlias = Request[object, object, State]
 
@@ -26,9 +29,7 @@ class Answer(msgspec.Struct, frozen=True):
 _encoder = msgspec.json.Encoder()
 
 
-def json_answer(
-    value: msgspec.Struct, status: int = 200, *headers: tuple[str, str]
-) -> ASGIResponse:
+def json_answer(value: JsonValue, status: int = 200, *headers: tuple[str, str]) -> ASGIResponse:
     return respond(Answer(status, _encoder.encode(value), headers))
 
 

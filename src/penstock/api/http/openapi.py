@@ -30,6 +30,14 @@ from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, Stats
 from penstock.model.draft import Draft
 from penstock.model.patch import Patch
+from penstock.model.policy import Cap, Pace, Quiet, Suppression
+from penstock.model.policy_view import (
+    CountersOut,
+    DecisionIn,
+    DecisionOut,
+    Dropped,
+    Listed,
+)
 from penstock.model.room import RoomDraft
 from penstock.model.room_view import RoomOut
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
@@ -40,6 +48,9 @@ NAMES = {
     "Accepted": Accepted,
     "Bulk": BulkIn,
     "BulkResult": BulkResult,
+    "Cap": Cap,
+    "Counters": CountersOut,
+    "Decision": DecisionOut,
     "Error": ErrorBody,
     "Event": EventOut,
     "Filter": FilterIn,
@@ -47,9 +58,14 @@ NAMES = {
     "Healthy": Healthy,
     "Message": MessageOut,
     "MessagePage": PageOut,
+    "Named": Dropped,
     "NewMessage": Draft,
+    "Pace": Pace,
     "Patch": Patch,
     "Paused": PausedOut,
+    "PolicyList": Listed,
+    "Question": DecisionIn,
+    "Quiet": Quiet,
     "Ready": Readiness,
     "Enter": EnterIn,
     "Entered": EnteredOut,
@@ -62,10 +78,12 @@ NAMES = {
     "Refused": Refused,
     "Routes": RoutesOut,
     "Stats": Stats,
+    "Suppression": Suppression,
     "Tick": TickIn,
     "TickId": TickOut,
 }
 _ID = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"}
+_NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"}
 _KEY = {"type": "string", "minLength": 1, "maxLength": 512}
 _MOMENT = {
     "type": "string",
@@ -142,6 +160,9 @@ EXAMPLES: dict[str, Json] = {
     "Join": {"user": "u1"},
     "Heartbeat": {"user": "u1"},
     "Enter": {"token": "eyJ…"},
+    "Policy": {"kind": "cap", "scope": ["key"], "limit": 3, "window": "24h"},
+    "Suppression": {"keys": ["user1"], "legal": True},
+    "Question": {"key": "user1", "labels": {"class": "promotional", "tz": "Asia/Seoul"}},
 }
 DESCRIPTION = (
     "Schedule a message for any moment; it is held durably and released at its moment. Errors are"
@@ -237,6 +258,9 @@ PATH: dict[str, Json] = {
     "id": _ID,
     "room": {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,200}$"},
     "user": {"type": "string", "pattern": "^[A-Za-z0-9_.@:-]{1,200}$"},
+    "key": {**_KEY, "pattern": "^[!-.0-~]+$"},
+    "policy": _NAME,
+    "suppression": _NAME,
 }
 QUERY: dict[str, Json] = {
     "state": {"anyOf": [{"$ref": "#/components/schemas/State"}, _LEFT_OUT]},
@@ -266,11 +290,25 @@ def _schemas(routes: list[str]) -> Json:
         "default": "default",
         "description": "Where it goes.",
     }
+    schemas["Policy"] = {"anyOf": [_ref("Cap"), _ref("Quiet"), _ref("Pace")]}
+    schemas["HeldPolicy"] = _held("kind", "A policy in the words it was written in, and its id.")
+    schemas["HeldSuppression"] = _held("legal", "A suppression list with its id.")
     schemas["Outcomes"] = {
         "type": "array",
         "items": {"anyOf": [_ref("Accepted"), _ref("Refused")]},
     }
     return schemas
+
+
+def _held(field: str, told: str) -> Json:
+    """What was put, with its id."""
+    name = {"type": "string"}
+    return {
+        "type": "object",
+        "description": told,
+        "required": ["id", field],
+        "properties": {"id": name},
+    }
 
 
 def _renamed(value: Any, ours: Mapping[str, str]) -> Any:

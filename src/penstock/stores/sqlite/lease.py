@@ -24,11 +24,18 @@ def claim(session: Session, route: str, limit: int, lease: int, now: int) -> Cla
     next_due = None
     if len(rows) < limit:
         (next_due,) = session.execute(statements.NEXT_DUE, {"route": route}).fetchone()
+    return lease_rows(session, route, token, rows, now + lease, next_due)
+
+
+def lease_rows(
+    session: Session, route: str, token: int, rows: list[Row], until: int, next_due: int | None
+) -> Claim:
+    """Write the lease of rows that were just taken; when there are none, nothing is written."""
     if not rows:
         return Claim(0, (), next_due)
     rows.sort(key=_claim_order)
     seqs = json_array(list(map(_SEQ, rows)))
-    session.execute(statements.ADD_LEASE, (token, route, now + lease, len(rows), seqs))
+    session.execute(statements.ADD_LEASE, (token, route, until, len(rows), seqs))
     return Claim(token, tuple(map(to_message, rows)), next_due)
 
 
@@ -97,6 +104,7 @@ def end_lease(
     claimed: int | None,
     now: int,
     error: str | None = None,
+    decided: str | None = None,
 ) -> None:
     values = {
         "seq": seq,
@@ -106,5 +114,6 @@ def end_lease(
         "claimed": claimed,
         "settled": None if state is State.SCHEDULED else now,
         "error": error,
+        "decided": decided,
     }
     session.execute(statements.END_LEASE, values)

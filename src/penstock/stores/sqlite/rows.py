@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.model.message import JSON, Labels, Message, NewMessage
 from penstock.model.state import State
+from penstock.model.verdict import Decided
 
 Row: TypeAlias = Sequence[Any]
 """A row as sqlite3 gives it: only this module and `statements` know what is in which place."""
@@ -28,6 +29,7 @@ NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
 _encode = msgspec.json.Encoder().encode
 _headers: Final = msgspec.json.Decoder(dict[str, str])
 _labels: Final = msgspec.json.Decoder(Labels)
+_decided: Final = msgspec.json.Decoder(Decided)
 _seqs: Final = msgspec.json.Decoder(list[int])
 
 
@@ -56,6 +58,7 @@ def to_message(row: Row) -> Message:
         settled=row[18],
         last_error=row[19],
         cancel_pending=row[20] == 1,
+        decided=None if row[21] is None else _decided.decode(row[21]),
         ref=row[0],
     )
 
@@ -105,6 +108,10 @@ def headers_column(headers: dict[str, str] | None) -> str | None:
 
 def labels_column(labels: Labels | None) -> str | None:
     return None if labels is None else _encode(labels).decode()
+
+
+def decided_column(decided: Decided | None) -> str | None:
+    return None if decided is None else _encode(decided).decode()
 
 
 def json_array(values: Sequence[int] | Sequence[str]) -> str:

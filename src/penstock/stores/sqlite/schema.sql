@@ -28,7 +28,8 @@ CREATE TABLE messages (
     settled        INTEGER,
     lease          INTEGER,                    -- token of the lease under way
     last_error     TEXT,
-    cancel_pending INTEGER NOT NULL DEFAULT 0
+    cancel_pending INTEGER NOT NULL DEFAULT 0,
+    decided        TEXT                        -- the last refusal by policies: JSON array
 );
 
 -- What claims read. The id at the end makes pages of a million messages with one due cheap.
@@ -73,4 +74,38 @@ CREATE TABLE events (
 
 CREATE TABLE paused (
     route TEXT PRIMARY KEY
+) WITHOUT ROWID;
+
+-- What decisions are made by. `born` marks the counters of a policy: one that is dropped and put
+-- again counts anew. The version is in meta.
+CREATE TABLE policies (
+    id   TEXT PRIMARY KEY,
+    born INTEGER NOT NULL,
+    body TEXT NOT NULL                         -- JSON
+) WITHOUT ROWID;
+
+CREATE TABLE suppressions (
+    id   TEXT PRIMARY KEY,
+    body TEXT NOT NULL                         -- JSON without the keys
+) WITHOUT ROWID;
+
+CREATE TABLE suppressed (
+    key  TEXT NOT NULL,
+    list TEXT NOT NULL,
+    PRIMARY KEY (key, list)
+) WITHOUT ROWID;
+CREATE INDEX suppressed_by_list ON suppressed (list, key);
+
+-- Counters: all of one key in one row. `stale` is the day (since 1970) from which nothing in it
+-- can matter any more.
+CREATE TABLE accounts (
+    name     TEXT PRIMARY KEY,
+    stale    INTEGER NOT NULL,
+    counters BLOB NOT NULL                     -- msgpack
+) WITHOUT ROWID;
+CREATE INDEX stale_accounts ON accounts (stale);
+
+CREATE TABLE paces (
+    name  TEXT PRIMARY KEY,
+    state BLOB NOT NULL                        -- msgpack
 ) WITHOUT ROWID;

@@ -8,7 +8,7 @@ from penstock.model.outcome import Settlement
 from penstock.model.state import PURGEABLE, State, after_lease
 from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.lease import end_lease, note_released
-from penstock.stores.sqlite.rows import json_array
+from penstock.stores.sqlite.rows import decided_column, json_array
 from penstock.stores.sqlite.session import Session
 
 
@@ -70,7 +70,7 @@ def _settle_one(
     if goes_on and sent:
         note_released(session, seq, claimed, attempt, cancel_pending)
     if settlement.event != settlement.state:
-        session.note(seq, now, settlement.event, settlement.error, attempt if sent else None)
+        session.note(seq, now, settlement.event, _detail(settlement), attempt if sent else None)
     if settlement.due is not None and state is State.SCHEDULED:
         due = settlement.due
     end_lease(
@@ -82,6 +82,7 @@ def _settle_one(
         claimed=claimed if sent and not goes_on else None,
         now=now,
         error=settlement.error,
+        decided=decided_column(settlement.decided),
     )
     session.close_leases(settlement.token, 1)
     if state is State.SCHEDULED:
@@ -89,3 +90,9 @@ def _settle_one(
     elif state in PURGEABLE:
         retired.append(seq)
     return state
+
+
+def _detail(settlement: Settlement) -> str | None:
+    """What the timeline says beside the word: the policy's reason, or the error."""
+    decided = settlement.decided
+    return settlement.error if decided is None else f"{decided.policy}: {decided.detail}"

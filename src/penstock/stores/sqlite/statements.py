@@ -6,7 +6,8 @@ from typing import Final
 
 COLUMNS: Final = (
     "seq, id, route, key, payload, content_type, headers, labels, topic, due, expires, priority,"
-    " state, version, attempt, attempt_floor, created, claimed, settled, last_error, cancel_pending"
+    " state, version, attempt, attempt_floor, created, claimed, settled, last_error,"
+    " cancel_pending, decided"
 )
 """A message's columns in the order `rows.to_message` reads them."""
 
@@ -46,6 +47,11 @@ UPDATE messages SET state = 1, lease = :token, attempt = attempt + 1, claimed = 
 WHERE seq IN (SELECT seq FROM ({_DUE}) LIMIT :limit)
 RETURNING {COLUMNS}
 """  # noqa: S608 - built from constants only
+CLAIM_SEQS: Final = f"""
+UPDATE messages SET state = 1, lease = :token, attempt = attempt + 1, claimed = :now
+WHERE {_SEQS}
+RETURNING {COLUMNS}
+"""  # noqa: S608
 NEXT_DUE: Final = f"SELECT min(due) FROM ({_HEADS.format(what='due', when='', limit='1')})"  # noqa: S608
 IS_PAUSED: Final = "SELECT 1 FROM paused WHERE route = ?"
 ADD_LEASE: Final = "INSERT INTO leases (token, route, until, open, seqs) VALUES (?, ?, ?, ?, ?)"
@@ -78,6 +84,7 @@ END_LEASE: Final = """
 UPDATE messages
 SET state = :state, due = :due, attempt = :attempt, claimed = :claimed, settled = :settled,
     last_error = coalesce(:error, last_error), lease = NULL, cancel_pending = 0,
+    decided = coalesce(:decided, decided),
     payload = iif(:state = 2, NULL, payload), headers = iif(:state = 2, NULL, headers)
 WHERE seq = :seq
 """

@@ -14,16 +14,18 @@ from penstock.model.errors import StoreCorrupt
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
+from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms, StoreCalls
 from penstock.ports.store import WakeListener
 from penstock.stores.sqlite import amend as amends
 from penstock.stores.sqlite import lease as leases
+from penstock.stores.sqlite import ledger, recall, search, turns
 from penstock.stores.sqlite import put as puts
-from penstock.stores.sqlite import recall, search
 from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.group import MAX_ROWS, GroupCommit, Wakes
+from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.reader import Reader
 from penstock.stores.sqlite.rooms import SqliteRooms
 from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
@@ -54,6 +56,9 @@ class SqliteStore:
         self._group = GroupCommit(
             session, self.name, thread=address.writer == "thread", committed=self._committed
         )
+        self.policies = SqlitePolicies(self._group)
+        self._turns: dict[str, KeyLimit] = {}
+        """Routes whose turns are known to be kept."""
         self._checkpoints: Checkpoints | None = None
         if address.path is not None:
             self._checkpoints = Checkpoints(
@@ -86,6 +91,18 @@ class SqliteStore:
     async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
         return await self._group.submit(lambda s: leases.claim(s, route, limit, lease, now), rows=0)
 
+    async def claim_keyed(
+        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+    ) -> Claim:
+        def work(session: Session) -> Claim:
+            if self._turns.get(route) != per_key:
+                turns.prepare(session, route, per_key)
+            return turns.claim(session, route, limit, lease, now, per_key)
+
+        claim = await self._group.submit(work, rows=0)
+        self._turns[route] = per_key
+        return claim
+
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
         if not settlements:
             return []
@@ -117,9 +134,11 @@ class SqliteStore:
         return await self._read(lambda c: search.search(c, where, after, limit))
 
     async def purge(self, now: int, limit: int) -> int:
-        return await self._group.submit(
-            lambda s: recall.purge(s, now, limit, self._retention, self._retention_count)
-        )
+        def work(session: Session) -> int:
+            ledger.forget(session, now, limit)
+            return recall.purge(session, now, limit, self._retention, self._retention_count)
+
+        return await self._group.submit(work)
 
     async def figures(self, now: int) -> StoreFigures:
         return await self._read(lambda c: search.figures(c, now))

@@ -1,0 +1,37 @@
+"""CONCLUDE: what a settlement means for the places that its message held in caps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.model.decision import Conclusion, End
+from penstock.model.outcome import Settlement
+from penstock.model.state import State
+
+
+def sent(settlements: Sequence[Settlement]) -> list[Conclusion]:
+    """To be counted before the messages are settled: a crash between repeats it harmlessly."""
+    return [
+        Conclusion(settlement.message, End.COMMIT)
+        for settlement in settlements
+        if settlement.state is State.DELIVERED
+    ]
+
+
+def unsent(
+    settlements: Sequence[Settlement], states: Sequence[State | None], hold: int
+) -> list[Conclusion]:
+    """After the messages are settled: whoever will be tried again keeps its place until then.
+
+    Refusals by policies hold nothing, and a lost lease is for its new owner to conclude.
+    """
+    conclusions = []
+    for settlement, state in zip(settlements, states, strict=True):
+        if state is None or state is State.DELIVERED or settlement.decided is not None:
+            continue
+        if state is State.SCHEDULED and not settlement.refund:
+            until = (settlement.due or 0) + hold
+            conclusions.append(Conclusion(settlement.message, End.KEEP, until))
+        else:
+            conclusions.append(Conclusion(settlement.message, End.RELEASE))
+    return conclusions

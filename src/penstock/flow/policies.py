@@ -1,0 +1,136 @@
+"""POLICIES: what decisions are made by, changed at run time and known to every process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from penstock.model.clock import Clock
+from penstock.model.decision import Conclusion, CounterFigure, Decision, Question, Room
+from penstock.model.errors import StoreUnavailable, UnknownThing
+from penstock.model.message import Message
+from penstock.model.policy import (
+    Pace,
+    Policy,
+    RuleBook,
+    Suppression,
+    check_policy,
+    check_policy_id,
+    check_suppression,
+)
+from penstock.ports.policies import PolicyStore
+
+log = logging.getLogger("penstock.policies")
+
+REFRESH_MS = 1_000
+"""How soon the first policy of all, put by another process, is noticed.
+
+Later ones bind at once: while there are policies, every decision reads them in its transaction.
+"""
+
+
+class Policies:
+    """This process's view of the rules, and the one way to change them.
+
+    While there are none, deciding costs nothing: the store is not asked.
+    """
+
+    def __init__(self, store: PolicyStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.book = RuleBook()
+        self._known = False
+        self._paced = False
+
+    @property
+    def active(self) -> bool:
+        """Is there anything to decide by?"""
+        return bool(self.book)
+
+    async def learn(self) -> None:
+        """Know the rules before the first decision: nothing goes out past them at the start."""
+        if not self._known:
+            await self.refresh()
+
+    async def refresh(self) -> RuleBook:
+        self.book = await self._store.book()
+        self._known = True
+        self._paced = any(isinstance(policy, Pace) for policy in self.book.policies.values())
+        return self.book
+
+    async def run(self) -> None:
+        """Notice what other processes change."""
+        while True:
+            try:
+                await self.refresh()
+            except StoreUnavailable as exc:
+                log.warning("store away while reading policies: %s", exc)
+            await self._clock.sleep_until(self._clock.now() + REFRESH_MS)
+
+    # --- the rules
+
+    async def put(self, policies: Mapping[str, Policy]) -> None:
+        """Check all, then keep all; they bind what is decided from now on."""
+        for policy_id, policy in policies.items():
+            check_policy(policy)
+            check_policy_id(policy_id)
+        for policy_id, policy in policies.items():
+            await self._store.put_policy(policy_id, policy)
+        if policies:
+            await self.refresh()
+
+    async def get(self, policy_id: str) -> Policy:
+        policy = (await self.refresh()).policies.get(policy_id)
+        if policy is None:
+            raise UnknownThing(f"no policy named {policy_id[:100]!r}")
+        return policy
+
+    async def drop(self, policy_id: str) -> None:
+        if not await self._store.drop_policy(policy_id):
+            raise UnknownThing(f"no policy named {policy_id[:100]!r}")
+        await self.refresh()
+
+    async def put_suppression(self, list_id: str, suppression: Suppression) -> None:
+        check_policy_id(list_id)
+        await self._store.put_suppression(list_id, check_suppression(suppression))
+        await self.refresh()
+
+    async def suppression(self, list_id: str) -> Suppression:
+        found = await self._store.suppression(list_id)
+        if found is None:
+            raise UnknownThing(f"no suppression list named {list_id[:100]!r}")
+        return found
+
+    async def drop_suppression(self, list_id: str) -> None:
+        if not await self._store.drop_suppression(list_id):
+            raise UnknownThing(f"no suppression list named {list_id[:100]!r}")
+        await self.refresh()
+
+    async def suppress(
+        self, list_id: str, *, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> None:
+        """Add and remove single keys of a list."""
+        check_suppression(Suppression(keys=tuple(add)))
+        if not await self._store.suppress(list_id, add, remove):
+            raise UnknownThing(f"no suppression list named {list_id[:100]!r}")
+
+    # --- decisions
+
+    async def explain(self, questions: Sequence[Question]) -> list[Decision]:
+        """What would happen to each now, on its own. Writes nothing."""
+        return await self._store.explain(questions, self._clock.now())
+
+    async def counters(self, key: str) -> list[CounterFigure]:
+        return await self._store.counters(key, self._clock.now())
+
+    async def decide(self, messages: Sequence[Message], now: int, hold: int) -> list[Decision]:
+        return await self._store.decide(messages, now, hold)
+
+    async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
+        if conclusions:
+            await self._store.conclude(conclusions, now)
+
+    async def room(self, route: str, wanted: int, now: int) -> Room:
+        """How many of `wanted` the paces of the whole route let be claimed now."""
+        room = await self._store.room(route, now) if self._paced else None
+        return Room(wanted) if room is None else Room(min(room.number, wanted), room.again_at)

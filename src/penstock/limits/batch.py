@@ -1,0 +1,38 @@
+"""Whole batches over loaded books: what every store does between loading and writing back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.limits import engine
+from penstock.limits.books import Books
+from penstock.limits.rules import Rules
+from penstock.model.decision import Conclusion, Decision, Room, Subject
+
+
+def decide_batch(
+    rules: Rules, subjects: Sequence[Subject], now: int, hold: int, books: Books
+) -> list[Decision]:
+    """In order: the same as one by one."""
+    until = now + hold
+    return [engine.decide(rules, subject, now, until, books) for subject in subjects]
+
+
+def explain_batch(
+    rules: Rules, subjects: Sequence[Subject], now: int, books: Books
+) -> list[Decision]:
+    return [engine.explain(rules, subject, now, books) for subject in subjects]
+
+
+def conclude_batch(rules: Rules, conclusions: Sequence[Conclusion], now: int, books: Books) -> None:
+    for conclusion in conclusions:
+        engine.conclude(rules, conclusion, now, books)
+
+
+def room_on(rules: Rules, route: str, now: int, books: Books) -> Room | None:
+    """What the paces that cover the whole route leave; None: there is no such pace."""
+    rooms = [pace.rate.room(books.pace(pace), now) for pace in rules.whole_paces(route)]
+    if not rooms:
+        return None
+    number = min(number for number, _ in rooms)
+    return Room(number, None if number else max(again for _, again in rooms))

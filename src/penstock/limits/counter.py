@@ -1,0 +1,179 @@
+"""What a cap remembers of one recipient (or channel, campaign …), and the arithmetic on it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import msgspec
+
+from penstock.limits.window import EXACT, Window
+from penstock.model.times import format_duration
+
+REMEMBER_MS = 600_000
+"""How long a counted id is known, so that counting it again changes nothing."""
+
+
+class Counter(msgspec.Struct, array_like=True, gc=False):
+    """Sends that may still count, oldest first, and places held by messages on their way."""
+
+    times: list[int] = []
+    counts: list[int] = []
+    """How many sends each time stands for; empty: one each."""
+    held: dict[str, int] = {}
+    """Message id → held until; negative: already counted, and remembered until then."""
+    last: int = 0
+    """The latest send, to the millisecond."""
+
+
+class Limit:
+    """The numbers of one cap in one zone. `limit` 0: only the interval matters."""
+
+    __slots__ = ("exact", "interval", "limit", "window")
+
+    def __init__(self, limit: int, window: Window | None, interval: int) -> None:
+        self.limit = limit
+        self.window = window
+        self.interval = interval
+        self.exact = limit <= EXACT
+
+    def used(self, counter: Counter, now: int, me: str = "") -> int:
+        """Sends that count now, and places held by others."""
+        return self._sent(counter, now) + _waiting(counter, now, me)
+
+    def free_at(self, counter: Counter, now: int, me: str) -> int:
+        """When there is a place for `me`, should nobody else come; 0: there is one now.
+
+        Whoever holds a place, or is counted already, keeps it. Places held count as sent now.
+        """
+        held = counter.held
+        waiting = 0
+        if held:
+            if me in held and not 0 < held[me] <= now:
+                return 0
+            waiting = _waiting(counter, now, me)
+        free = 0
+        window = self.window
+        if (
+            window is not None
+            and (waiting or counter.counts or len(counter.times) >= self.limit)
+            and self._sent(counter, now) + waiting >= self.limit
+        ):
+            free = self._leaves(counter, window, now, self.limit - waiting)
+        if self.interval:
+            latest = now if waiting else counter.last
+            after = latest + self.interval
+            if latest and after > now and after > free:
+                free = after
+        return free
+
+    def hold(self, counter: Counter, me: str, now: int, until: int) -> None:
+        """Take a place for `me`, or keep the one it has; drop what counts no more."""
+        held = counter.held
+        if held:
+            for other in [other for other, end in held.items() if abs(end) <= now and other != me]:
+                del held[other]
+        if held.get(me, 0) >= 0:
+            held[me] = until
+        if counter.times:
+            self._prune(counter, now)
+
+    def count(self, counter: Counter, me: str, now: int) -> None:
+        """`me` was sent now; saying so again changes nothing."""
+        if counter.held.get(me, 0) < 0:
+            return
+        counter.held[me] = -(now + REMEMBER_MS)
+        counter.last = max(counter.last, now)
+        if self.window is not None:
+            self._add(counter, now if self.exact else self.window.grain(now))
+
+    def resets(self, counter: Counter, now: int) -> int | None:
+        """When the count next goes down by itself, or the interval is over; None: nothing counts.
+
+        Places held count as sent now.
+        """
+        waiting = _waiting(counter, now, "")
+        ends = []
+        if self.window is not None:
+            first = bisect_right(counter.times, self.window.floor(now))
+            if first < len(counter.times) or waiting:
+                oldest = (*counter.times[first : first + 1], now)[0]
+                ends.append(self.window.leaves(oldest, now))
+        if self.interval and (waiting or counter.last + self.interval > now):
+            ends.append((now if waiting else counter.last) + self.interval)
+        return min(ends, default=None)
+
+    def keeps(self) -> int:
+        """How long after its last send a counter still matters."""
+        return max(self.interval, 0 if self.window is None else self.window.keeps)
+
+    def text(self, used: int) -> str:
+        parts = []
+        if self.window is not None:
+            parts.append(f"{used} of {self.limit} {self.window.text}")
+        if self.interval:
+            parts.append(f"one every {format_duration(self.interval)}")
+        return ", ".join(parts)
+
+    def _sent(self, counter: Counter, now: int) -> int:
+        times = counter.times
+        if self.window is None or not times:
+            return 0
+        first = bisect_right(times, self.window.floor(now))
+        if counter.counts:
+            return sum(counter.counts[first:])
+        return len(times) - first
+
+    def _leaves(self, counter: Counter, window: Window, now: int, room: int) -> int:
+        """When fewer than `room` of the sends count."""
+        if room <= 0:
+            return window.leaves(now, now)
+        counts = counter.counts or [1] * len(counter.times)
+        seen = 0
+        for sent, number in zip(reversed(counter.times), reversed(counts), strict=True):
+            seen += number
+            if seen >= room:
+                return window.leaves(sent, now)
+        return 0
+
+    def _add(self, counter: Counter, sent: int) -> None:
+        times, counts = counter.times, counter.counts
+        if not self.exact and not counts:
+            counts.extend([1] * len(times))
+        place = bisect_right(times, sent)
+        if counts and place and times[place - 1] == sent:
+            counts[place - 1] += 1
+            return
+        times.insert(place, sent)
+        if counts or not self.exact:
+            counts.insert(place, 1)
+
+    def _prune(self, counter: Counter, now: int) -> None:
+        times = counter.times
+        if self.window is not None and times and times[0] <= now - self.window.keeps:
+            gone = bisect_right(times, now - self.window.keeps)
+            del times[:gone]
+            del counter.counts[:gone]
+
+
+def release(counter: Counter, me: str) -> bool:
+    """Give the place back; what was counted stays counted."""
+    if counter.held.get(me, 0) > 0:
+        del counter.held[me]
+        return True
+    return False
+
+
+def keep(counter: Counter, me: str, until: int) -> bool:
+    """Hold the place for longer."""
+    if counter.held.get(me, 0) > 0:
+        counter.held[me] = until
+        return True
+    return False
+
+
+def _waiting(counter: Counter, now: int, me: str) -> int:
+    number = 0
+    for other, end in counter.held.items():
+        if end > now and other != me:
+            number += 1
+    return number

@@ -1,0 +1,318 @@
+"""Decide: one message against every rule; evaluated first, then written all or nothing."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
+from zlib import crc32
+
+from penstock.limits.books import Books
+from penstock.limits.counter import Counter, keep, release
+from penstock.limits.rules import AnyRule, CapRule, PaceRule, Plan, QuietRule, Rules
+from penstock.limits.wall import wall_text
+from penstock.model.decision import ALLOWED, Conclusion, Decision, End, Reason, RuleResult, Subject
+from penstock.model.times import format_duration, format_moment
+from penstock.model.verdict import Verdict
+
+EXPIRES = "expires"
+"""Stands where a policy's id would when the message's own deadline decides."""
+MAX_STEPS = 60
+"""Quiet windows passed over in search of a legal moment before it counts as none."""
+
+
+class Finding(NamedTuple):
+    """A rule that does not let the message go before `until`."""
+
+    rule: AnyRule
+    until: int
+
+
+Findings: TypeAlias = list[Finding]
+_until = attrgetter("until")
+
+
+def decide(rules: Rules, subject: Subject, now: int, hold: int, books: Books) -> Decision:
+    """ALLOW holds a place in every cap until `hold`; anything else leaves the counters as if
+    the message had never come, but for the slot that a pace gave it."""
+    plan = rules.plan(subject.route, subject.labels)
+    refused = _refused_outright(plan, subject, now, books)
+    if refused is not None:
+        _let_go(plan, subject, books)
+        return refused
+    findings = _findings(plan, subject, now, books)
+    if not findings:
+        _reserve(plan, subject, now, hold, books, findings)
+        return ALLOWED
+    if all(finding.rule.shadow for finding in findings):
+        _reserve(plan, subject, now, hold, books, findings)
+        return Decision(verdict=Verdict.ALLOW, rules=_results(findings, subject, now, books))
+    decision = _refusal(plan, subject, now, books, findings)
+    _let_go(plan, subject, books)
+    _give_slots(findings, decision, books)
+    return decision
+
+
+def explain(rules: Rules, subject: Subject, now: int, books: Books) -> Decision:
+    """The decision that would be made now, with what every rule says; changes nothing."""
+    plan = rules.plan(subject.route, subject.labels)
+    refused = _refused_outright(plan, subject, now, books)
+    findings = _findings(plan, subject, now, books)
+    if refused is not None:
+        decision = refused
+    elif all(finding.rule.shadow for finding in findings):
+        decision = ALLOWED
+    else:
+        decision = _refusal(plan, subject, now, books, findings)
+    said = {result.policy for result in decision.rules}
+    return Decision(
+        verdict=decision.verdict,
+        until=decision.until,
+        reason=decision.reason,
+        rules=(*decision.rules, *_others(plan, subject, now, books, findings, said)),
+    )
+
+
+def conclude(rules: Rules, conclusion: Conclusion, now: int, books: Books) -> None:
+    """End the reservations of one message."""
+    subject = conclusion.subject
+    plan = rules.plan(subject.route, subject.labels)
+    match conclusion.end:
+        case End.COMMIT:
+            _count(plan, subject, now, books)
+        case End.RELEASE:
+            _let_go(plan, subject, books)
+        case End.KEEP:
+            for cap in plan.all_caps():
+                counter = books.counter(cap, subject.key)
+                if counter is not None and keep(counter, subject.id, conclusion.until):
+                    books.open_counter(cap, subject.key)
+
+
+def _count(plan: Plan, subject: Subject, now: int, books: Books) -> None:
+    for cap in plan.all_caps():
+        if cap.shadow:
+            counter = books.counter(cap, subject.key)
+            if counter is None or subject.id not in counter.held:
+                continue  # it would have held it back
+        cap.limit.count(books.open_counter(cap, subject.key), subject.id, now)
+
+
+def _refused_outright(plan: Plan, subject: Subject, now: int, books: Books) -> Decision | None:
+    if subject.expires is not None and subject.expires <= now:
+        return _blocked(EXPIRES, f"expired at {format_moment(subject.expires)}")
+    if plan.suppressions:
+        for list_id in books.suppressed.get(subject.key, ()):
+            if list_id in plan.suppressions:
+                legal = " by law" if plan.suppressions[list_id] else ""
+                return _blocked(list_id, f"suppressed{legal}")
+    return None
+
+
+def _blocked(policy: str, detail: str) -> Decision:
+    result = RuleResult(policy=policy, verdict=Verdict.BLOCK, detail=detail)
+    return Decision(verdict=Verdict.BLOCK, reason=Reason(policy, detail), rules=(result,))
+
+
+def _findings(plan: Plan, subject: Subject, now: int, books: Books) -> Findings:
+    """The rules that do not let it go now, in the order in which they give the reason."""
+    found: Findings = []
+    for quiet in plan.quiets:
+        if until := quiet.hours.ends(now):
+            found.append(Finding(quiet, until))
+    if plan.caps:
+        me = subject.id
+        own = books.own(subject.key) if plan.keyed else None
+        for cap in plan.caps:
+            account = own if cap.account is None else books.accounts.get(cap.account)
+            counter = None if account is None else account.get(cap.counter)
+            if counter is not None and (until := cap.limit.free_at(counter, now, me)):
+                found.append(Finding(cap, until))
+    for pace in plan.paces:
+        has_slot = pace.whole or _has_slot(pace, subject)
+        if until := pace.rate.free_at(books.pace(pace), now, has_slot=has_slot):
+            found.append(Finding(pace, until))
+    return found
+
+
+def _has_slot(pace: PaceRule, subject: Subject) -> bool:
+    """Did it wait for a slot of this pace, and was left alone since?"""
+    decided = subject.decided
+    return decided is not None and decided.policy == pace.id and decided.until == subject.due
+
+
+def _reserve(
+    plan: Plan, subject: Subject, now: int, hold: int, books: Books, shadowed: Findings
+) -> None:
+    """A shadow rule counts what it would have let go, so that it shows what it would do."""
+    refusing = {id(finding.rule) for finding in shadowed} if shadowed else ()
+    caps = plan.all_caps()
+    if caps:
+        me = subject.id
+        own = books.open_own(subject.key) if plan.keyed else {}
+        for cap in caps:
+            if not refusing or id(cap) not in refusing:
+                account = own if cap.account is None else books.open_shared(cap.account)
+                counter = account.get(cap.counter)
+                if counter is None:
+                    counter = account[cap.counter] = Counter()
+                cap.limit.hold(counter, me, now, hold)
+    for pace in plan.all_paces():
+        if not refusing or id(pace) not in refusing:
+            pace.rate.go(books.open_pace(pace), now)
+
+
+def _let_go(plan: Plan, subject: Subject, books: Books) -> None:
+    """Give back the places that an earlier decision about this message held."""
+    own = books.own(subject.key) if plan.keyed else None
+    for cap in plan.all_caps():
+        account = own if cap.account is None else books.accounts.get(cap.account)
+        counter = None if account is None else account.get(cap.counter)
+        if counter is not None and counter.held and release(counter, subject.id):
+            books.open_counter(cap, subject.key)
+
+
+def _refusal(plan: Plan, subject: Subject, now: int, books: Books, findings: Findings) -> Decision:
+    results = _results(findings, subject, now, books)
+    for finding, result in zip(findings, results, strict=True):
+        if finding.rule.blocks and not finding.rule.shadow:
+            reason = Reason(result.policy, result.detail)
+            return Decision(verdict=Verdict.BLOCK, reason=reason, rules=results)
+    acting = [finding for finding in findings if not finding.rule.shadow]
+    binding, passed = _first_legal(plan, max(acting, key=_until))
+    if binding in findings:
+        detail = results[findings.index(binding)].detail
+    else:  # a quiet window that lies between now and the moment the others give
+        results = (*results, _result(binding, subject, now, books))
+        detail = results[-1].detail
+    deadline = _deadline(subject, [*acting, binding])
+    if not passed:
+        return _too_late(binding, f"{detail}; there is no legal moment ahead", results)
+    if deadline is not None and binding.until >= deadline[0]:
+        late = f"{detail}; would go out at {format_moment(binding.until)}, {deadline[1]}"
+        return _too_late(binding, late, results)
+    until = _spread(plan, binding, subject, None if deadline is None else deadline[0])
+    reason = Reason(binding.rule.id, detail)
+    return Decision(verdict=Verdict.DEFER, until=until, reason=reason, rules=results)
+
+
+def _too_late(binding: Finding, detail: str, results: tuple[RuleResult, ...]) -> Decision:
+    reason = Reason(binding.rule.id, f"deadline: {detail}")
+    return Decision(verdict=Verdict.BLOCK, reason=reason, rules=results)
+
+
+def _first_legal(plan: Plan, latest: Finding) -> tuple[Finding, bool]:
+    """The first moment from there on that no quiet window forbids, and what it waits for.
+
+    Caps and paces only wait for a moment, which every later one is past: it is quiet windows
+    that may come in between. False: none was found.
+    """
+    quiets = [quiet for quiet in plan.quiets if not quiet.shadow]
+    for _ in range(MAX_STEPS):
+        for quiet in quiets:
+            if end := quiet.hours.ends(latest.until):
+                latest = Finding(quiet, end)
+                break
+        else:
+            return latest, True
+    return latest, False
+
+
+def _deadline(subject: Subject, findings: Findings) -> tuple[int, str] | None:
+    """The first moment that is too late, and why."""
+    first: tuple[int, str] | None = None
+    if subject.expires is not None:
+        first = subject.expires, f"but expires at {format_moment(subject.expires)}"
+    decided = subject.decided
+    since = subject.due
+    if decided is not None and decided.until == subject.due and decided.since is not None:
+        since = decided.since
+    for finding in findings:
+        wait = finding.rule.max_defer
+        if wait is not None and (first is None or since + wait + 1 < first[0]):
+            first = since + wait + 1, f"past max_defer {format_duration(wait)}"
+    return first
+
+
+def _spread(plan: Plan, binding: Finding, subject: Subject, deadline: int | None) -> int:
+    """What a quiet window held does not go out all at once: each at a moment of its own."""
+    rule, until = binding
+    if not isinstance(rule, QuietRule) or not subject.id:
+        return until
+    begins = [quiet.hours.begins(until) for quiet in plan.quiets if not quiet.shadow]
+    width = min(rule.spread, min(begins) - until)
+    if deadline is not None:
+        width = min(width, deadline - until)
+    return until + crc32(subject.id.encode()) % width if width > 1 else until
+
+
+def _give_slots(findings: Findings, decision: Decision, books: Books) -> None:
+    if decision.verdict is Verdict.DEFER:
+        for rule, until in findings:
+            if isinstance(rule, PaceRule) and not rule.shadow and until == decision.until:
+                rule.rate.give_slot(books.open_pace(rule))
+
+
+def _results(
+    findings: Findings, subject: Subject, now: int, books: Books
+) -> tuple[RuleResult, ...]:
+    return tuple(_result(finding, subject, now, books) for finding in findings)
+
+
+def _result(finding: Finding, subject: Subject, now: int, books: Books) -> RuleResult:
+    rule, until = finding
+    return RuleResult(
+        policy=rule.id,
+        verdict=Verdict.BLOCK if rule.blocks else Verdict.DEFER,
+        until=None if rule.blocks else until,
+        detail=_detail(finding, subject, now, books),
+        shadow=rule.shadow,
+    )
+
+
+def _detail(finding: Finding, subject: Subject, now: int, books: Books) -> str:
+    rule, until = finding
+    if isinstance(rule, QuietRule):
+        return f"quiet until {wall_text(until, rule.hours.zone)} {rule.zone}"
+    if isinstance(rule, CapRule):
+        return _cap_text(rule, subject, now, books)
+    return f"paced at {rule.text}"
+
+
+def _cap_text(cap: CapRule, subject: Subject, now: int, books: Books) -> str:
+    counter = books.counter(cap, subject.key)
+    used = 0 if counter is None else cap.limit.used(counter, now, subject.id)
+    per = ", ".join(f"{word} {value or '(none)'}" for word, value in cap.values.items())
+    return cap.limit.text(used) + (f" for {per}" if per else "")
+
+
+def _others(
+    plan: Plan, subject: Subject, now: int, books: Books, findings: Findings, said: set[str]
+) -> list[RuleResult]:
+    """What the rules say that are not part of the decision: mostly that it may go."""
+    found = {id(finding.rule): finding for finding in findings}
+    rules: list[AnyRule] = [*plan.quiets, *plan.caps, *plan.paces]
+    results = []
+    for rule in rules:
+        finding = found.get(id(rule))
+        if rule.id in said:
+            continue
+        if finding is not None:
+            results.append(_result(finding, subject, now, books))
+        else:
+            detail = _allowing(rule, subject, now, books)
+            results.append(_allows(rule.id, detail, shadow=rule.shadow))
+    results += [_allows(policy_id, "bypassed") for policy_id in plan.bypassed]
+    return results
+
+
+def _allowing(rule: AnyRule, subject: Subject, now: int, books: Books) -> str:
+    if isinstance(rule, QuietRule):
+        begins = rule.hours.begins(now)
+        return f"not quiet before {wall_text(begins, rule.hours.zone)} {rule.zone}"
+    if isinstance(rule, CapRule):
+        return _cap_text(rule, subject, now, books)
+    return f"room at {rule.text}"
+
+
+def _allows(policy_id: str, detail: str, *, shadow: bool = False) -> RuleResult:
+    return RuleResult(policy=policy_id, verdict=Verdict.ALLOW, detail=detail, shadow=shadow)

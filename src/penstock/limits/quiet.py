@@ -1,0 +1,75 @@
+"""Quiet hours: when a recipient's wall clock says that nothing may go out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from penstock.limits.wall import instant, wall_time
+from penstock.model.policy import DAY_MINUTES, Day, Quiet, parse_wall
+
+_DAYS = {day: number for number, day in enumerate(Day)}
+_ONE_DAY = timedelta(days=1)
+_BACK = 9
+_AHEAD = 17
+"""Days looked at around a moment: two weeks, because a zone may skip a whole day."""
+
+
+class QuietHours:
+    """One quiet policy in one zone: half-open spans of instants, merged where they touch."""
+
+    def __init__(self, policy: Quiet, zone: ZoneInfo) -> None:
+        self.zone = zone
+        self._start = parse_wall(policy.from_, "from")
+        end = parse_wall(policy.to, "to")
+        self._end = end if end > self._start else end + DAY_MINUTES
+        self._days = frozenset(_DAYS[day] for day in policy.days)
+        self._from = self._until = 0
+        self._quiet = False
+
+    def ends(self, at: int) -> int:
+        """The end of the quiet span that `at` lies in; 0 when it is not quiet."""
+        if not self._from <= at < self._until:
+            self._look(at)
+        return self._until if self._quiet else 0
+
+    def begins(self, at: int) -> int:
+        """The start of the next quiet span; `at` itself is not quiet."""
+        if not self._from <= at < self._until:
+            self._look(at)
+        return at if self._quiet else self._until
+
+    def _look(self, at: int) -> None:
+        """Find the span, quiet or not, that holds `at`; most questions that follow are in it."""
+        last_end = 0
+        for start, end in self._spans(at):
+            if at < start:
+                self._from, self._until, self._quiet = last_end, start, False
+                return
+            if at < end:
+                self._from, self._until, self._quiet = start, end, True
+                return
+            last_end = end
+        raise AssertionError("a week without quiet hours")
+
+    def _spans(self, at: int) -> list[tuple[int, int]]:
+        today = wall_time(at, self.zone).date()
+        spans: list[tuple[int, int]] = []
+        for ahead in range(-_BACK, _AHEAD):
+            day = today + ahead * _ONE_DAY
+            if day.weekday() not in self._days:
+                continue
+            start = instant(day, self._start, self.zone, last=False)
+            end = instant(day, self._end, self.zone, last=True)
+            if spans and start <= spans[-1][1]:
+                spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+            elif start < end:
+                spans.append((start, end))
+        return spans
+
+
+@lru_cache(maxsize=4096)
+def quiet_hours(policy: Quiet, zone: str) -> QuietHours:
+    """Shared, because it remembers the span it looked at last."""
+    return QuietHours(policy, ZoneInfo(zone))

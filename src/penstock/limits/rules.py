@@ -1,0 +1,291 @@
+"""Policies compiled: which rules concern a message, with everything about them known before."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import ceil
+from typing import TypeAlias
+
+from penstock.limits.counter import REMEMBER_MS, Counter, Limit
+from penstock.limits.pace import Rate
+from penstock.limits.quiet import QuietHours, quiet_hours
+from penstock.limits.window import Rolling, Window, period
+from penstock.model.message import Labels
+from penstock.model.policy import (
+    AppliesTo,
+    CalendarWindow,
+    Cap,
+    OnExceed,
+    Pace,
+    Policy,
+    Quiet,
+    RuleBook,
+    Scope,
+    Suppression,
+    parse_rate,
+)
+from penstock.model.times import parse_duration
+from penstock.model.zone import is_zone
+
+DEFAULT_ZONE = "UTC"
+SEPARATOR = "\x1f"
+"""Between the parts of a counter's name; no label contains it."""
+BURST_MS = 10
+"""A pace without a burst of its own is smooth to within this."""
+MAX_PLANS = 20_000
+"""Combinations of route and labels whose rules are remembered."""
+
+_NO_LABELS = Labels()
+
+
+class Rule:
+    """What all rules of a policy share."""
+
+    __slots__ = ("blocks", "id", "max_defer", "shadow")
+
+    def __init__(self, policy_id: str, policy: Policy) -> None:
+        self.id = policy_id
+        self.blocks = policy.on_exceed is OnExceed.BLOCK
+        self.shadow = policy.shadow
+        self.max_defer = (
+            None if policy.max_defer is None else parse_duration(policy.max_defer, "max_defer")
+        )
+
+
+class QuietRule(Rule):
+    __slots__ = ("hours", "spread", "zone")
+
+    def __init__(self, policy_id: str, policy: Quiet, zone: str) -> None:
+        super().__init__(policy_id, policy)
+        self.zone = zone
+        self.hours: QuietHours = quiet_hours(policy, zone)
+        self.spread = parse_duration(policy.spread, "spread")
+
+
+class CapRule(Rule):
+    """A cap for one combination of its scope. `account` None: it is kept with the key."""
+
+    __slots__ = ("account", "counter", "limit", "values")
+
+    def __init__(
+        self,
+        policy_id: str,
+        policy: Cap,
+        values: dict[str, str],
+        born: int,
+        zone: str,
+    ) -> None:
+        super().__init__(policy_id, policy)
+        self.values = values
+        parts = [str(born), *(f"{word}={value}" for word, value in values.items())]
+        self.counter = SEPARATOR.join(parts)
+        self.account = None if Scope.KEY in policy.scope else self.counter
+        self.limit = _limit(policy, zone)
+
+
+class PaceRule(Rule):
+    __slots__ = ("rate", "state", "text", "whole")
+
+    def __init__(self, policy_id: str, policy: Pace, born: int) -> None:
+        super().__init__(policy_id, policy)
+        rate = parse_rate(policy.rate)
+        burst = policy.burst if policy.burst is not None else max(1, ceil(rate * BURST_MS))
+        self.rate = Rate(rate, burst)
+        self.state = str(born)
+        self.text = f"{policy.rate}, burst {burst}"
+        self.whole = covers_whole_routes(policy)
+
+
+AnyRule: TypeAlias = QuietRule | CapRule | PaceRule
+
+
+class Plan:
+    """Every rule for messages of one route and one set of labels."""
+
+    __slots__ = (
+        "bypassed",
+        "caps",
+        "counted",
+        "keyed",
+        "paces",
+        "passed",
+        "quiets",
+        "suppressions",
+    )
+
+    def __init__(self) -> None:
+        self.suppressions: dict[str, bool] = {}
+        """Lists that concern these messages → whether it is a legal one."""
+        self.quiets: list[QuietRule] = []
+        self.caps: list[CapRule] = []
+        self.paces: list[PaceRule] = []
+        self.bypassed: list[str] = []
+        """Policies that these messages bypass."""
+        self.counted: list[CapRule] = []
+        """Caps that are bypassed and count all the same."""
+        self.passed: list[PaceRule] = []
+        """Paces that are bypassed and count all the same."""
+        self.keyed = False
+        """Some cap is kept with the key."""
+
+    def all_caps(self) -> list[CapRule]:
+        return self.caps + self.counted if self.counted else self.caps
+
+    def all_paces(self) -> list[PaceRule]:
+        return self.paces + self.passed if self.passed else self.paces
+
+
+class Rules:
+    """One version of the rule book, compiled."""
+
+    def __init__(
+        self, book: RuleBook, born: dict[str, int], default_zone: str = DEFAULT_ZONE
+    ) -> None:
+        self.book = book
+        self.version = book.version
+        self.names = {str(number): policy_id for policy_id, number in born.items()}
+        """The mark of a policy's counters → its id; counters of other marks are dead."""
+        self._born = born
+        self._default_zone = default_zone
+        self._plans: dict[tuple[str, Labels], Plan] = {}
+        self._whole: dict[str, list[PaceRule]] = {}
+        self.keeps = max(map(_keeps, book.policies.values()), default=0)
+        """How long after the last send a counter can still matter."""
+
+    def __bool__(self) -> bool:
+        return bool(self.book)
+
+    def plan(self, route: str, labels: Labels | None) -> Plan:
+        asked = (route, labels or _NO_LABELS)
+        plan = self._plans.get(asked)
+        if plan is None:
+            if len(self._plans) >= MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[asked] = self._make(*asked)
+        return plan
+
+    def whole_paces(self, route: str) -> list[PaceRule]:
+        """Paces that hold back everything on the route alike."""
+        paces = self._whole.get(route)
+        if paces is None:
+            paces = self._whole[route] = [
+                PaceRule(policy_id, policy, self._born[policy_id])
+                for policy_id, policy in self.book.policies.items()
+                if isinstance(policy, Pace)
+                and covers_whole_routes(policy)
+                and _matches(policy.applies_to, route, _NO_LABELS)
+            ]
+        return paces
+
+    def living(self, account: dict[str, Counter]) -> dict[str, Counter]:
+        """Without the counters of policies that were dropped."""
+        for name in [name for name in account if name.partition(SEPARATOR)[0] not in self.names]:
+            del account[name]
+        return account
+
+    def cap(self, policy_id: str, policy: Cap, values: dict[str, str]) -> CapRule:
+        """One counter of a cap, as it is without a zone of the message's own."""
+        zone = self._cap_zone(policy, _NO_LABELS)
+        return CapRule(policy_id, policy, values, self._born[policy_id], zone)
+
+    def _make(self, route: str, labels: Labels) -> Plan:
+        plan = Plan()
+        for list_id, suppression in self.book.suppressions.items():
+            if _matches(suppression.applies_to, route, labels) and not _bypasses(
+                suppression, labels
+            ):
+                plan.suppressions[list_id] = suppression.legal
+        for policy_id, policy in self.book.policies.items():
+            if _matches(policy.applies_to, route, labels):
+                self._add(plan, policy_id, policy, route, labels)
+        plan.keyed = any(cap.account is None for cap in plan.all_caps())
+        return plan
+
+    def _add(self, plan: Plan, policy_id: str, policy: Policy, route: str, labels: Labels) -> None:
+        bypassed = labels.class_ is not None and labels.class_ in policy.bypass
+        if bypassed:
+            plan.bypassed.append(policy_id)
+        if bypassed and not (isinstance(policy, Cap | Pace) and policy.bypass_counts):
+            return
+        born = self._born[policy_id]
+        match policy:
+            case Quiet():
+                zone = self._zone(labels.tz, policy.zone)
+                plan.quiets.append(QuietRule(policy_id, policy, zone))
+            case Cap():
+                caps = plan.counted if bypassed else plan.caps
+                zone = self._cap_zone(policy, labels)
+                caps += [
+                    CapRule(policy_id, policy, values, born, zone)
+                    for values in _values(policy, route, labels)
+                ]
+            case Pace():
+                paces = plan.passed if bypassed else plan.paces
+                paces.append(PaceRule(policy_id, policy, born))
+
+    def _cap_zone(self, cap: Cap, labels: Labels) -> str:
+        """A cap on people turns by their own calendar; one on everybody by its own."""
+        written = cap.window.zone if isinstance(cap.window, CalendarWindow) else None
+        return self._zone(labels.tz if Scope.KEY in cap.scope else None, written)
+
+    def _zone(self, *chain: str | None) -> str:
+        """The first that is given and known here; a label may come from a newer calendar."""
+        return next((zone for zone in chain if zone and is_zone(zone)), self._default_zone)
+
+
+def covers_whole_routes(pace: Pace) -> bool:
+    """Does it hold back all messages of its routes alike, whatever their labels?"""
+    to = pace.applies_to
+    by_label = to is not None and any((to.channel, to.campaign, to.class_, to.tag))
+    return not (by_label or pace.bypass or pace.shadow or pace.on_exceed is OnExceed.BLOCK)
+
+
+def _matches(to: AppliesTo | None, route: str, labels: Labels) -> bool:
+    if to is None:
+        return True
+    return (
+        (to.route is None or route in to.route)
+        and (to.channel is None or labels.channel in to.channel)
+        and (to.campaign is None or labels.campaign in to.campaign)
+        and (to.class_ is None or labels.class_ in to.class_)
+        and (to.tag is None or any(tag in to.tag for tag in labels.tags))
+    )
+
+
+def _bypasses(suppression: Suppression, labels: Labels) -> bool:
+    return not suppression.legal and labels.class_ in suppression.bypass
+
+
+def _values(cap: Cap, route: str, labels: Labels) -> list[dict[str, str]]:
+    """The combinations that the message counts in, without the key.
+
+    A label it does not have: with the key in the scope it counts as one without, so that a
+    person's cap never fails open; otherwise there is nothing that the cap could count.
+    """
+    given: dict[Scope, tuple[str, ...]] = {
+        Scope.CHANNEL: () if labels.channel is None else (labels.channel,),
+        Scope.CAMPAIGN: () if labels.campaign is None else (labels.campaign,),
+        Scope.TAG: tuple(dict.fromkeys(labels.tags)),
+        Scope.ROUTE: (route,),
+    }
+    words = [word for word in cap.scope if word is not Scope.KEY]
+    nothing = ("",) if Scope.KEY in cap.scope else ()
+    return [
+        dict(zip(map(str, words), values, strict=True))
+        for values in product(*(given[word] or nothing for word in words))
+    ]
+
+
+def _limit(cap: Cap, zone: str) -> Limit:
+    window: Window | None = None
+    if isinstance(cap.window, CalendarWindow):
+        window = period(cap.window.calendar, zone)
+    elif cap.window is not None:
+        written = cap.window if isinstance(cap.window, str) else ""
+        window = Rolling(parse_duration(cap.window, "window"), written)
+    interval = 0 if cap.min_interval is None else parse_duration(cap.min_interval, "min_interval")
+    return Limit(cap.limit or 0, window, interval)
+
+
+def _keeps(policy: Policy) -> int:
+    return _limit(policy, DEFAULT_ZONE).keeps() + REMEMBER_MS if isinstance(policy, Cap) else 0

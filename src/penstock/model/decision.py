@@ -1,0 +1,133 @@
+"""What the policies say of one message: ALLOW, DEFER until a moment, or BLOCK, and why."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from penstock.model.message import DEFAULT_ROUTE, Labels, Message
+from penstock.model.state import State
+from penstock.model.verdict import Decided, Verdict
+
+
+class Subject(Protocol):
+    """What a decision looks at: a message, or a question about one."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def route(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def due(self) -> int: ...
+    @property
+    def expires(self) -> int | None: ...
+    @property
+    def labels(self) -> Labels | None: ...
+    @property
+    def decided(self) -> Decided | None: ...
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that is only asked about; without an id it is like a new one."""
+
+    id: str = ""
+    route: str = DEFAULT_ROUTE
+    key: str
+    due: int
+    expires: int | None = None
+    labels: Labels | None = None
+    decided: Decided | None = None
+
+
+class Reason(msgspec.Struct, frozen=True):
+    policy: str
+    detail: str
+
+
+class RuleResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rule said."""
+
+    policy: str
+    verdict: Verdict
+    until: int | None = None
+    detail: str
+    shadow: bool = False
+    """Said, but not acted on."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict, the rule that binds, and what the rules said.
+
+    A decision that is acted on lists the rules that did not allow; an explanation lists all.
+    """
+
+    verdict: Verdict
+    until: int | None = None
+    reason: Reason | None = None
+    rules: tuple[RuleResult, ...] = ()
+
+
+ALLOWED = Decision(verdict=Verdict.ALLOW)
+
+
+class End(StrEnum):
+    """How a reservation ends."""
+
+    COMMIT = "commit"  # it was sent: counted at the moment given
+    RELEASE = "release"  # it was not sent and will not be: counted no more
+    KEEP = "keep"  # it will be tried again: its place is held until then
+
+
+class Conclusion(msgspec.Struct, frozen=True, gc=False):
+    """The end of one message's reservations. Saying it twice is the same as saying it once."""
+
+    subject: Subject
+    end: End
+    until: int = 0
+    """KEEP: how long to hold the place."""
+
+
+class CounterFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """One cap's count for a recipient."""
+
+    policy: str
+    scope: dict[str, str]
+    """What is counted: scope word → value."""
+    used: int
+    """Sent in the window, with those on their way."""
+    limit: int | None
+    resets: int | None
+    """When the count next goes down by itself; None: nothing counts."""
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How many messages of a route the paces that cover all of it let through now."""
+
+    number: int
+    again_at: int | None = None
+    """With no room: when there is some."""
+
+
+def verdict_of(message: Message) -> Verdict | None:
+    """What was decided last of a message; None: nothing yet.
+
+    Only refusals are kept with it: that it was let go shows in what happened to it since.
+    """
+    decided = message.decided
+    if message.state is State.BLOCKED:
+        return Verdict.BLOCK
+    if decided is not None and message.due == decided.until and message.claimed is None:
+        return decided.verdict
+    return Verdict.ALLOW if message.attempt > 0 else None
+
+
+def reason_of(message: Message) -> Reason | None:
+    """Why it did not go out, while that is what was decided last."""
+    decided = message.decided
+    if decided is None or verdict_of(message) is not decided.verdict:
+        return None
+    return Reason(decided.policy, decided.detail)

@@ -1,0 +1,25 @@
+"""ALLOW, DEFER, BLOCK, and what is kept of a refusal."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Verdict(StrEnum):
+    ALLOW = "ALLOW"
+    DEFER = "DEFER"
+    BLOCK = "BLOCK"
+
+
+class Decided(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The last refusal of a message, kept with it."""
+
+    verdict: Verdict
+    policy: str
+    """The binding one."""
+    detail: str
+    until: int | None = None
+    since: int | None = None
+    """The due it had before it was first deferred: `max_defer` counts from here."""

@@ -1,0 +1,94 @@
+"""The store of policies as the flow sees it: a whole batch is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.limits.batch import conclude_batch, decide_batch, explain_batch, room_on
+from penstock.limits.books import Needs, account_of
+from penstock.limits.figures import figures
+from penstock.limits.rules import DEFAULT_ZONE
+from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
+from penstock.model.policy import Policy, RuleBook, Suppression
+from penstock.stores.sqlite import ledger, rulebook
+from penstock.stores.sqlite.group import GroupCommit
+from penstock.stores.sqlite.session import Session
+
+
+class SqlitePolicies:
+    """Policies, suppressions and counters beside the messages, in the same transactions."""
+
+    def __init__(self, group: GroupCommit, default_zone: str = DEFAULT_ZONE) -> None:
+        self._group = group
+        self._current = rulebook.CurrentRules(default_zone)
+
+    async def book(self) -> RuleBook:
+        return await self._group.submit(lambda s: self._current.get(s).book, writes=False)
+
+    async def put_policy(self, policy_id: str, policy: Policy) -> int:
+        return await self._group.submit(lambda s: rulebook.put_policy(s, policy_id, policy))
+
+    async def drop_policy(self, policy_id: str) -> bool:
+        return await self._group.submit(lambda s: rulebook.drop_policy(s, policy_id))
+
+    async def put_suppression(self, list_id: str, suppression: Suppression) -> int:
+        return await self._group.submit(lambda s: rulebook.put_suppression(s, list_id, suppression))
+
+    async def drop_suppression(self, list_id: str) -> bool:
+        return await self._group.submit(lambda s: rulebook.drop_suppression(s, list_id))
+
+    async def suppression(self, list_id: str) -> Suppression | None:
+        return await self._group.submit(
+            lambda s: rulebook.get_suppression(s, list_id), writes=False
+        )
+
+    async def suppress(
+        self, list_id: str, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> bool:
+        return await self._group.submit(lambda s: rulebook.suppress(s, list_id, add, remove))
+
+    async def decide(self, subjects: Sequence[Subject], now: int, hold: int) -> list[Decision]:
+        def work(session: Session) -> list[Decision]:
+            rules = self._current.get(session)
+            books = ledger.load(session, Needs(rules, subjects))
+            decisions = decide_batch(rules, subjects, now, hold, books)
+            ledger.write(session, books, rules, now)
+            return decisions
+
+        return await self._group.submit(work, rows=len(subjects))
+
+    async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
+        def work(session: Session) -> None:
+            rules = self._current.get(session)
+            needs = Needs(rules, [conclusion.subject for conclusion in conclusions])
+            books = ledger.load(session, needs)
+            conclude_batch(rules, conclusions, now, books)
+            ledger.write(session, books, rules, now)
+
+        await self._group.submit(work, rows=len(conclusions))
+
+    async def explain(self, subjects: Sequence[Subject], now: int) -> list[Decision]:
+        def work(session: Session) -> list[Decision]:
+            rules = self._current.get(session)
+            books = ledger.load(session, Needs(rules, subjects))
+            return explain_batch(rules, subjects, now, books)
+
+        return await self._group.submit(work, writes=False)
+
+    async def counters(self, key: str, now: int) -> list[CounterFigure]:
+        def work(session: Session) -> list[CounterFigure]:
+            account = ledger.load_account(session, account_of(key))
+            return figures(self._current.get(session), account, key, now)
+
+        return await self._group.submit(work, writes=False)
+
+    async def room(self, route: str, now: int) -> Room | None:
+        def work(session: Session) -> Room | None:
+            rules = self._current.get(session)
+            paces = rules.whole_paces(route)
+            if not paces:
+                return None
+            books = ledger.load_paces(session, [pace.state for pace in paces])
+            return room_on(rules, route, now, books)
+
+        return await self._group.submit(work, writes=False)

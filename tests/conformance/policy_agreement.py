@@ -1,0 +1,149 @@
+"""Any store of policies beside the reference: the same answers to the same random traffic."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+from hypothesis import strategies as st
+
+from penstock.limits.memory import MemoryPolicies
+from penstock.model.decision import Conclusion, End, Question
+from penstock.model.policy import Policy, Suppression
+from penstock.model.verdict import Verdict
+from penstock.ports.policies import PolicyStore
+from tests.unit.limits import worlds
+
+IDS = st.sampled_from(["p1", "p2", "p3", "p4", "p5"])
+
+
+class Put(msgspec.Struct, frozen=True):
+    id: str
+    policy: Policy
+
+
+class Drop(msgspec.Struct, frozen=True):
+    id: str
+
+
+class Suppress(msgspec.Struct, frozen=True):
+    id: str
+    suppression: Suppression | None
+    add: tuple[str, ...]
+
+
+class Decide(msgspec.Struct, frozen=True):
+    batch: list[Question]
+
+
+class Conclude(msgspec.Struct, frozen=True):
+    number: int
+    end: End
+
+
+class Wait(msgspec.Struct, frozen=True):
+    millis: int
+
+
+Step: TypeAlias = Put | Drop | Suppress | Decide | Conclude | Wait
+
+decides = st.builds(Decide, st.lists(worlds.questions(), min_size=1, max_size=12))
+steps: st.SearchStrategy[Step] = st.one_of(
+    st.builds(Put, IDS, worlds.policies),
+    st.builds(Drop, IDS),
+    st.builds(
+        Suppress,
+        st.sampled_from(["s1", "s2"]),
+        st.one_of(st.none(), worlds.suppressions),
+        st.sampled_from([(), ("cid",)]),
+    ),
+    decides,
+    decides,
+    decides,
+    st.builds(Conclude, st.integers(1, 12), st.sampled_from(End)),
+    st.builds(Wait, worlds.waits),
+)
+sequences = st.tuples(worlds.books, st.lists(steps, min_size=1, max_size=30))
+
+
+class Beside:
+    """Two stores that are told the same and must say the same."""
+
+    def __init__(self, store: PolicyStore) -> None:
+        self.store = store
+        self.reference = MemoryPolicies()
+        self.now = worlds.START
+        self.flying: dict[str, Question] = {}
+        self.waiting: dict[str, Question] = {}
+
+    async def walk(self, policies: dict[str, Policy], steps: list[Step]) -> None:
+        for policy_id, policy in policies.items():
+            await self.step(Put(policy_id, policy))
+        for step in steps:
+            await self.step(step)
+            await self.compare()
+
+    async def step(self, step: Step) -> None:
+        match step:
+            case Put(policy_id, policy):
+                version = await self.store.put_policy(policy_id, policy)
+                assert version == await self.reference.put_policy(policy_id, policy)
+            case Drop(policy_id):
+                dropped = await self.store.drop_policy(policy_id)
+                assert dropped == await self.reference.drop_policy(policy_id)
+            case Suppress(list_id, suppression, add):
+                await self.suppress(list_id, suppression, add)
+            case Decide(batch):
+                await self.decide(batch)
+            case Conclude(number, end):
+                await self.conclude(number, end)
+            case Wait(millis):
+                self.now += millis
+
+    async def suppress(
+        self, list_id: str, suppression: Suppression | None, add: tuple[str, ...]
+    ) -> None:
+        if suppression is None:
+            dropped = await self.store.drop_suppression(list_id)
+            assert dropped == await self.reference.drop_suppression(list_id)
+            return
+        version = await self.store.put_suppression(list_id, suppression)
+        assert version == await self.reference.put_suppression(list_id, suppression)
+        for store in (self.store, self.reference):
+            assert await store.suppress(list_id, add, ("ann",))
+            assert not await store.suppress("nobody", add)
+        assert await self.store.suppression(list_id) == await self.reference.suppression(list_id)
+
+    async def decide(self, batch: list[Question]) -> None:
+        """New messages, and those whose deferral has ended."""
+        woken = [question for question in self.waiting.values() if question.due <= self.now]
+        asked = {question.id: question for question in [*woken, *batch]}
+        questions = [q for q in asked.values() if q.id not in self.flying]
+        told = await self.store.explain(questions, self.now)
+        assert told == await self.reference.explain(questions, self.now)
+        decisions = await self.store.decide(questions, self.now, worlds.HOLD)
+        assert decisions == await self.reference.decide(questions, self.now, worlds.HOLD)
+        for question, decision in zip(questions, decisions, strict=True):
+            self.waiting.pop(question.id, None)
+            if decision.verdict is Verdict.ALLOW:
+                self.flying[question.id] = question
+            elif decision.verdict is Verdict.DEFER:
+                self.waiting[question.id] = worlds.woken(question, decision)
+
+    async def conclude(self, number: int, end: End) -> None:
+        ids = list(self.flying)[:number]
+        conclusions = [
+            Conclusion(self.flying.pop(message_id), end, self.now + worlds.HOUR)
+            for message_id in ids
+        ]
+        await self.store.conclude(conclusions, self.now)
+        await self.reference.conclude(conclusions, self.now)
+
+    async def compare(self) -> None:
+        assert await self.store.book() == await self.reference.book()
+        for key in ("ann", "bob", "cid"):
+            counters = await self.store.counters(key, self.now)
+            assert counters == await self.reference.counters(key, self.now)
+        for route in ("push", "mail"):
+            room = await self.store.room(route, self.now)
+            assert room == await self.reference.room(route, self.now)

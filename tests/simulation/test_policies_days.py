@@ -1,0 +1,158 @@
+"""Days of a campaign in virtual time: every cap, the nights, the provider's pace, nobody lost."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections import defaultdict
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from penstock.flow.conclude import sent, unsent
+from penstock.flow.decide import HOLD_MARGIN_MS, Decide
+from penstock.flow.intake import Intake
+from penstock.flow.observe import Observer
+from penstock.flow.policies import Policies
+from penstock.limits.quiet import QuietHours
+from penstock.model.message import Message
+from penstock.model.outcome import Receipt, Settlement
+from penstock.model.policy import Quiet, policy_from
+from penstock.model.route import Route
+from penstock.model.state import State
+from penstock.sdk.asked import draft
+from penstock.stores.sqlite import SqliteStore, open_store
+from penstock.testing.clock import ManualClock
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+ZONES = ["Asia/Seoul", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]
+POLICIES: dict[str, dict[str, object]] = {
+    "three-a-day": {"kind": "cap", "scope": ["key"], "limit": 3, "window": "24h"},
+    "one-an-hour": {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1h"},
+    "nights": {"kind": "quiet", "from": "22:00", "to": "08:00"},
+    "provider": {"kind": "pace", "rate": "50/s", "burst": 10},
+}
+
+
+class Campaign:
+    """The stages between claim and settle; the clock jumps to whatever comes next."""
+
+    def __init__(self, store: SqliteStore, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.policies = Policies(store.policies, clock)
+        route = Route(name="default")
+        self.decide = Decide(route, self.policies, Observer(), clock, lease=30_000)
+        self.sends: list[tuple[int, Message]] = []
+
+    async def step(self) -> bool:
+        """Release what may go now, or move on; False: nothing is left."""
+        room = await self.decide.room(500)
+        if room.number == 0:
+            assert room.again_at is not None
+            self.clock.jump(room.again_at - self.clock.now())
+            return True
+        now = self.clock.now()
+        claim = await self.store.claim("default", room.number, 30_000, now)
+        if claim.messages:
+            ready, refused = await self.decide.decide(claim)
+            self.sends += [(now, message) for message in ready]
+            delivered = [
+                Settlement(
+                    message=message, token=claim.token, state=State.DELIVERED, event="delivered"
+                )
+                for message in ready
+            ]
+            await self.settle([*delivered, *refused])
+        elif claim.next_due is None:
+            return False
+        else:
+            self.clock.jump(claim.next_due - now)
+        return True
+
+    async def settle(self, batch: list[Settlement]) -> None:
+        now = self.clock.now()
+        await self.policies.conclude(sent(batch), now)
+        states = await self.store.settle(batch, now)
+        assert None not in states
+        await self.policies.conclude(unsent(batch, states, HOLD_MARGIN_MS), now)
+
+
+@pytest.mark.slow
+async def test_ten_thousand_messages_to_a_thousand_people_obey_every_policy() -> None:
+    clock = ManualClock(1_793_000_000_000 - 2 * DAY)  # two days before Europe's clocks go back
+    store = await open_store(
+        "sqlite://", total_partitions=8, retention=60 * DAY, retention_count=100_000, clock=clock
+    )
+    assert isinstance(store, SqliteStore)
+    campaign = Campaign(store, clock)
+    await campaign.policies.put({name: policy_from(p) for name, p in POLICIES.items()})
+    chance = random.Random(7)
+    intake = Intake(store, Observer())
+    drafts = [
+        draft(
+            id=f"m{n}",
+            key=f"user{n % 1000}",
+            delay=chance.uniform(0, 6 * 3600),
+            labels={"tz": ZONES[n % 1000 % 4]},
+        )
+        for n in range(10_000)
+    ]
+    receipts = await intake.schedule(drafts)
+    dues = {r.id: r.due for r in receipts if isinstance(r, Receipt)}
+    steps = 0
+    while await campaign.step():
+        steps += 1
+        assert steps < 500_000
+    await store.close()
+    check_nothing_lost(campaign)
+    check_people(campaign, dues)
+    check_provider([at for at, _ in campaign.sends])
+
+
+def check_nothing_lost(campaign: Campaign) -> None:
+    ids = [message.id for _, message in campaign.sends]
+    assert len(ids) == len(set(ids)) == 10_000
+
+
+def check_people(campaign: Campaign, dues: dict[str, int]) -> None:
+    hours = {zone: QuietHours(Quiet(from_="22:00", to="08:00"), ZoneInfo(zone)) for zone in ZONES}
+    by_key: dict[str, list[tuple[int, Message]]] = defaultdict(list)
+    for at, message in campaign.sends:
+        by_key[message.key].append((at, message))
+        assert at >= dues[message.id]
+    for sends in by_key.values():
+        labels = sends[0][1].labels
+        assert labels is not None
+        assert labels.tz is not None
+        quiet = hours[labels.tz]
+        times = [at for at, _ in sends]
+        assert not any(quiet.ends(at) for at in times)
+        assert all(later - earlier >= HOUR for earlier, later in pairwise(times))
+        assert all(later - earlier >= DAY for earlier, later in zip(times, times[3:], strict=False))
+        first_legal = earliest([dues[m.id] for _, m in sends], quiet)
+        # Each wait is for the first legal slot, but for the spread of the morning and the pace.
+        for number, (at, legal) in enumerate(zip(times, first_legal, strict=True), start=1):
+            assert legal <= at <= legal + number * 5 * 60_000
+
+
+def earliest(dues: list[int], quiet: QuietHours) -> list[int]:
+    """The first moments at which that many could have gone out, with nobody else around."""
+    times: list[int] = []
+    for number, due in enumerate(sorted(dues)):
+        at = due
+        if times:
+            at = max(at, times[-1] + HOUR)
+        if number >= 3:
+            at = max(at, times[-3] + DAY)
+        times.append(quiet.ends(at) or at)
+    return times
+
+
+def check_provider(times: list[int]) -> None:
+    """No second ever sees more than the burst and the rate."""
+    for number, at in enumerate(times):
+        in_second = bisect_left(times, at + 1000) - number
+        assert in_second <= 10 + 50

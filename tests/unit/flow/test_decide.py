@@ -1,0 +1,334 @@
+"""Decide: caps, quiet hours and paces between release and deliver, on a clock that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+
+from penstock.flow.policies import REFRESH_MS, Policies
+from penstock.model.errors import StoreUnavailable
+from penstock.model.outcome import DELIVERED, Action, Amendment, Dead, Retry, SendOutcome
+from penstock.model.policy import Suppression, policy_from
+from penstock.model.route import Route
+from penstock.model.state import State
+from penstock.model.verdict import Verdict
+from tests.unit.flow.rig import Engine, FakeSink
+
+MINUTE = 60_000
+DAY = 24 * 60 * MINUTE
+DAILY: dict[str, object] = {"kind": "cap", "scope": ["key"], "limit": 2, "window": "24h"}
+BRIEF: dict[str, object] = {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1m"}
+NIGHTS: dict[str, object] = {"kind": "quiet", "from": "22:00", "to": "08:00", "spread": "0s"}
+
+
+def set_before(engine: Engine, hour: int) -> None:
+    """Two minutes before that hour of the day (UTC)."""
+    wanted = hour * 60 * MINUTE - 2 * MINUTE
+    engine.clock.jump((wanted - engine.clock.now()) % DAY)
+
+
+async def used(engine: Engine, key: str) -> int:
+    assert engine.policies is not None
+    return sum(figure.used for figure in await engine.policies.counters(key))
+
+
+async def test_what_a_cap_holds_back_goes_out_when_there_is_a_place_again(engine: Engine) -> None:
+    await engine.put_policies(brief=BRIEF)
+    for number in range(3):
+        await engine.schedule(id=f"m{number}", key="ann", delay=number)
+    async with engine.working():
+        await engine.clock.advance(5_000)
+        assert engine.sink.ids == ["m0"]
+        held = await engine.find("m1")
+        assert held.state is State.SCHEDULED
+        assert held.attempt == 0
+        assert held.decided is not None
+        assert held.decided.verdict is Verdict.DEFER
+        assert held.decided.policy == "brief"
+        assert held.due == held.decided.until
+        for _ in range(30):
+            await engine.clock.advance(MINUTE // 10)
+    sent = {name: at for name, _, at in engine.sink.sent}
+    assert set(sent) == {"m0", "m1", "m2"}
+    moments = sorted(sent.values())
+    assert moments[1] - moments[0] >= MINUTE
+    assert moments[2] - moments[1] >= MINUTE
+    assert moments[2] - moments[0] < 2 * MINUTE + 5_000  # and not much later than it may
+
+
+async def test_the_timeline_tells_each_decision_with_its_reason(engine: Engine) -> None:
+    await engine.put_policies(brief=BRIEF)
+    await engine.schedule(id="first", key="ann")
+    await engine.schedule(id="second", key="ann")
+    async with engine.working():
+        await engine.clock.advance(MINUTE + 1_000)
+    events = await engine.store.timeline("second")
+    assert [event.event for event in events] == ["accepted", "deferred", "released", "delivered"]
+    assert events[1].detail == "brief: 1 of 1 in 1m"
+    assert engine.observer.counts["deferred", "default"] == 1
+    assert engine.sink.sent[1][1] == 1  # a deferral is not an attempt
+
+
+async def test_a_block_is_the_end_with_its_reason(engine: Engine) -> None:
+    await engine.put_policies(daily={**DAILY, "on_exceed": "BLOCK"})
+    for number in range(3):
+        await engine.schedule(id=f"m{number}", key="ann")
+    async with engine.working():
+        await engine.clock.advance(1_000)
+    blocked = await engine.find("m2")
+    assert blocked.state is State.BLOCKED
+    assert blocked.last_error == "daily: 2 of 2 in 24h"
+    events = await engine.store.timeline("m2")
+    assert (events[-1].event, events[-1].detail) == ("blocked", "daily: 2 of 2 in 24h")
+    assert engine.observer.counts["blocked", "default"] == 1
+
+
+async def test_quiet_hours_hold_until_the_morning_of_the_recipient(engine: Engine) -> None:
+    await engine.put_policies(nights=NIGHTS)
+    set_before(engine, 8)
+    await engine.schedule(id="here", key="ann")
+    await engine.schedule(id="there", key="bob", labels={"tz": "Asia/Seoul"})
+    async with engine.working():
+        await engine.clock.advance(2 * MINUTE - 1)
+        assert engine.sink.ids == ["there"]
+        await engine.clock.advance(1)
+        assert engine.sink.ids == ["there", "here"]
+    woke = datetime.fromtimestamp(engine.sink.sent[1][2] / 1000, UTC)
+    assert (woke.hour, woke.minute) == (8, 0)
+
+
+async def test_what_cannot_wait_that_long_is_blocked_by_its_deadline(engine: Engine) -> None:
+    await engine.put_policies(nights=NIGHTS)
+    set_before(engine, 8)
+    await engine.schedule(
+        id="m", expires=datetime.fromtimestamp(engine.clock.now() / 1000 + 60, UTC)
+    )
+    async with engine.working():
+        await engine.clock.advance(10)
+        message = await engine.find("m")
+    assert message.state is State.BLOCKED
+    assert message.last_error is not None
+    assert message.last_error.startswith("nights: deadline: quiet until 08:00 UTC")
+
+
+async def test_max_defer_counts_from_the_due_before_the_first_deferral(engine: Engine) -> None:
+    await engine.put_policies(brief={**BRIEF, "max_defer": "90s"})
+    for number in range(3):
+        await engine.schedule(id=f"m{number}", key="ann")
+    async with engine.working():
+        for _ in range(40):
+            await engine.clock.advance(MINUTE // 10)
+    states = [await engine.state(f"m{number}") for number in range(3)]
+    assert sorted(states) == [State.BLOCKED, State.DELIVERED, State.DELIVERED]
+
+
+async def test_a_suppressed_recipient_gets_nothing(engine: Engine) -> None:
+    assert engine.policies is not None
+    await engine.policies.put_suppression("optout", Suppression(keys=("ann",), legal=True))
+    await engine.schedule(id="no", key="ann", labels={"class": "transactional"})
+    await engine.schedule(id="yes", key="bob")
+    async with engine.working():
+        await engine.clock.advance(100)
+    assert engine.sink.ids == ["yes"]
+    assert await engine.state("no") is State.BLOCKED
+
+
+async def test_a_definite_failure_gives_the_place_back(engine: Engine) -> None:
+    await engine.put_policies(brief=BRIEF)
+    engine.sink.behave = lambda message: Dead("no such user") if message.id == "bad" else DELIVERED
+    await engine.schedule(id="bad", key="ann")
+    async with engine.working():
+        await engine.clock.advance(100)
+        assert await used(engine, "ann") == 0
+        await engine.schedule(id="good", key="ann")
+        await engine.clock.advance(100)
+    assert engine.sink.ids == ["bad", "good"]
+
+
+async def test_a_message_that_is_tried_again_keeps_its_place(engine: Engine) -> None:
+    await engine.put_policies(brief=BRIEF)
+    outcomes: list[SendOutcome] = [Retry("503", after=30.0), DELIVERED]
+    engine.sink.behave = lambda message: outcomes.pop(0) if message.id == "first" else DELIVERED
+    await engine.schedule(id="first", key="ann")
+    async with engine.working():
+        await engine.clock.advance(100)
+        await engine.schedule(id="second", key="ann")
+        await engine.clock.advance(30_000)
+        assert engine.sink.ids == ["first", "first"]
+        assert (await engine.find("first")).state is State.DELIVERED
+        await engine.clock.advance(2 * MINUTE)
+    assert engine.sink.ids == ["first", "first", "second"]
+    assert engine.sink.sent[2][2] - engine.sink.sent[1][2] >= MINUTE
+
+
+async def test_a_cancelled_retry_gives_its_place_back(engine: Engine) -> None:
+    await engine.put_policies(brief=BRIEF)
+    engine.sink.behave = lambda _: Retry("503", after=20.0)
+    engine.sink.gate = asyncio.Event()
+    await engine.schedule(id="m", key="ann")
+    async with engine.working():
+        await engine.clock.advance(100)
+        await engine.store.amend([_cancel("m")], engine.clock.now())
+        engine.sink.gate.set()
+        await engine.clock.advance(100)
+        assert await engine.state("m") is State.CANCELLED
+        assert await used(engine, "ann") == 0
+
+
+async def test_sends_under_way_count_before_they_are_done(engine: Engine) -> None:
+    await engine.put_policies(brief=BRIEF)
+    engine.sink.gate = asyncio.Event()
+    await engine.schedule(id="slow", key="ann")
+    async with engine.working():
+        await engine.clock.advance(10_000)
+        await engine.schedule(id="next", key="ann")
+        await engine.clock.advance(10_000)
+        assert engine.sink.ids == ["slow"]
+        engine.sink.gate.set()
+        await engine.clock.advance(100)
+        assert await used(engine, "ann") == 1
+
+
+async def test_a_crash_between_allow_and_settle_counts_the_message_once(engine: Engine) -> None:
+    await engine.put_policies(daily=DAILY)
+    await engine.schedule(id="m", key="ann")
+    claim = await engine.store.claim("default", 10, 1_000, engine.clock.now())
+    assert engine.policies is not None
+    await engine.policies.decide(claim.messages, engine.clock.now(), 600_000)
+    assert await used(engine, "ann") == 1  # and here the worker dies
+    async with engine.working():
+        await engine.clock.advance(5_000)
+    assert engine.sink.sent[0][:2] == ("m", 2)
+    assert await used(engine, "ann") == 1
+
+
+async def test_a_pace_of_a_whole_route_leaves_the_backlog_in_the_store_in_its_order(
+    engine: Engine,
+) -> None:
+    await engine.put_policies(ppg={"kind": "pace", "rate": "10/s", "burst": 2})
+    for number in range(10):
+        await engine.schedule(id=f"m{number}", delay=number / 1000)
+    await engine.schedule(id="urgent", delay=0.02, priority=9)
+    async with engine.working():
+        await engine.clock.advance(300)
+        assert engine.observer.counts["deferred", "default"] == 0
+        await engine.clock.advance(2_000)
+    assert engine.sink.ids == ["m0", "m1", "urgent", *(f"m{n}" for n in range(2, 10))]
+    moments = [at for _, _, at in engine.sink.sent]
+    for first in range(11):
+        for last in range(first, 11):
+            assert last - first + 1 <= 2 + (moments[last] - moments[first]) / 100
+    assert moments[-1] - moments[0] <= 950
+
+
+async def test_a_pace_across_routes_gives_everyone_a_slot(engine: Engine) -> None:
+    other = FakeSink(engine.clock)
+    engine.add_route(Route(name="other"), other)
+    await engine.put_policies(
+        provider={
+            "kind": "pace",
+            "rate": "10/s",
+            "applies_to": {"channel": ["sms"]},
+        }
+    )
+    for number in range(6):
+        for route in ("default", "other"):
+            await engine.schedule(id=f"{route}{number}", route=route, labels={"channel": "sms"})
+    await engine.schedule(id="mail", labels={"channel": "mail"})
+    async with engine.working():
+        await engine.clock.advance(1_500)
+    moments = sorted(at for _, _, at in engine.sink.sent + other.sent)
+    assert len(moments) == 13
+    assert ("mail", 1, moments[0]) in engine.sink.sent
+    paced = sorted(at for name, _, at in engine.sink.sent + other.sent if name != "mail")
+    assert all(later - earlier >= 100 for earlier, later in pairwise(paced))
+    assert paced[-1] - paced[0] <= 1_200
+
+
+async def test_an_unpaced_route_does_not_wait_for_a_paced_one(engine: Engine) -> None:
+    fast = FakeSink(engine.clock)
+    engine.add_route(Route(name="fast"), fast)
+    await engine.put_policies(
+        slow={"kind": "pace", "rate": "1/h", "applies_to": {"route": ["default"]}}
+    )
+    for number in range(20):
+        await engine.schedule(id=f"a{number}")
+        await engine.schedule(id=f"b{number}", route="fast")
+    async with engine.working():
+        await engine.clock.advance(100)
+        assert len(engine.sink.sent) == 1
+        assert len(fast.sent) == 20
+
+
+async def test_a_shadow_policy_is_counted_and_does_not_act(engine: Engine) -> None:
+    await engine.put_policies(brief={**BRIEF, "shadow": True})
+    for number in range(3):
+        await engine.schedule(id=f"m{number}", key="ann")
+    async with engine.working():
+        await engine.clock.advance(100)
+    assert len(engine.sink.sent) == 3
+    assert engine.observer.counts["shadowed", "default"] == 2
+    assert await used(engine, "ann") == 1
+
+
+async def test_without_policies_the_store_is_not_asked(engine: Engine) -> None:
+    calls = []
+
+    class Watched:
+        async def book(self) -> object:
+            calls.append("book")
+            return await engine.store.policies.book()  # type: ignore[attr-defined] # SQLite has them
+
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError(f"{name} was called")
+
+    engine.policies = Policies(Watched(), engine.clock)  # type: ignore[arg-type] # only book() may be used
+    for number in range(50):
+        await engine.schedule(id=f"m{number}", delay=number / 100)
+    async with engine.working():
+        await engine.clock.advance(3 * REFRESH_MS)
+    assert len(engine.sink.sent) == 50
+    assert len(calls) <= 6
+
+
+async def test_a_policy_put_by_another_process_binds_within_a_second(engine: Engine) -> None:
+    async with engine.working():
+        await engine.clock.advance(50)
+        await engine.store.policies.put_policy(  # type: ignore[attr-defined] # SQLite has them
+            "brief", policy_from(BRIEF)
+        )
+        await engine.clock.advance(REFRESH_MS)
+        await engine.schedule(id="a", key="ann")
+        await engine.schedule(id="b", key="ann")
+        await engine.clock.advance(100)
+        assert len(engine.sink.sent) == 1
+
+
+async def test_what_cannot_be_decided_goes_back_unsent(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.put_policies(daily=DAILY)
+    await engine.schedule(id="m", key="ann")
+    assert engine.policies is not None
+    decide = engine.policies.decide
+    away = True
+
+    async def fails(*args: object) -> object:
+        if away:
+            raise StoreUnavailable("gone")
+        return await decide(*args)  # type: ignore[arg-type] # passed through
+
+    monkeypatch.setattr(engine.policies, "decide", fails)
+    async with engine.working():
+        await engine.clock.advance(100)
+        assert engine.sink.sent == []
+        away = False
+        await engine.clock.advance(2_000)
+    assert [sent[:2] for sent in engine.sink.sent] == [("m", 1)]
+
+
+def _cancel(message_id: str) -> Amendment:
+    return Amendment(action=Action.CANCEL, id=message_id)
