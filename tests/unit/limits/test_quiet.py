@@ -48,27 +48,30 @@ def utc_ms(day: date) -> int:
 def quiet_minutes(policy: Quiet, zone: ZoneInfo, first: int, last: int) -> set[int]:
     """Every minute of [first, last) that is quiet, by nothing but the wall clock.
 
-    The nights are marked minute by minute; between its first and last mark a night has no holes,
-    which is what "a repeated wall time: the longer quiet" means.
+    The nights are marked minute by minute, up to the last time the clock shows their end; in
+    between a night has no holes, which is what "a repeated wall time: the longer quiet" means.
     """
     start = int(policy.from_[:2]) * 60 + int(policy.from_[3:])
     end = int(policy.to[:2]) * 60 + int(policy.to[3:])
     nights: dict[date, list[int]] = {}
+    over: dict[date, int] = {}
     names = list(Day)
     for at in range(first, last, MINUTE):
         local = datetime.fromtimestamp(at // 1000, zone)
         now = local.hour * 60 + local.minute
         today = local.date()
-        began: date | None = None
-        if start < end:
-            began = today if start <= now < end else None
-        elif now >= start:
-            began = today
-        elif now < end:
-            began = today - timedelta(days=1)
-        if began is not None and names[began.weekday()] in policy.days:
-            nights.setdefault(began, []).append(at)
-    return {at for night in nights.values() for at in range(night[0], night[-1] + 1, MINUTE)}
+        evening = today if start < end or now >= start else today - timedelta(days=1)
+        if names[evening.weekday()] not in policy.days:
+            continue
+        if start <= now < end or (start > end and (now >= start or now < end)):
+            nights.setdefault(evening, []).append(at)
+        elif now == end:
+            over[evening] = at
+    return {
+        at
+        for evening, night in nights.items()
+        for at in range(night[0], max(night[-1] + 1, over.get(evening, 0)), MINUTE)
+    }
 
 
 @pytest.mark.parametrize(("name", "day"), CHANGES)
@@ -118,6 +121,12 @@ def test_a_repeated_wall_time_makes_the_quiet_longer() -> None:
     assert QuietHours(Quiet(from_="02:30", to="08:00"), zone).begins(second - 4_000_000) == (
         second - 3_600_000
     )
+
+
+def test_an_end_that_comes_twice_counts_the_second_time() -> None:
+    second = int(datetime(2026, 10, 25, 1, tzinfo=UTC).timestamp()) * 1000  # 02:00 again
+    hours = QuietHours(Quiet(from_="22:00", to="02:00"), ZoneInfo("Europe/Berlin"))
+    assert hours.ends(second - 1) == second
 
 
 def test_days_name_the_evening_on_which_a_night_begins() -> None:
