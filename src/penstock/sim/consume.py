@@ -63,12 +63,17 @@ class TickConsumer:
         self._observer = observer
         self._totals = Consumed()
         self._lateness = Lateness()
+        self._answered = False
         self._consumer = Consumer(
             {
                 "bootstrap.servers": subscription.brokers,
                 "group.id": subscription.group,
                 "auto.offset.reset": "earliest",
                 "topic.metadata.refresh.interval.ms": 2_000,  # a topic made later is found soon
+                "reconnect.backoff.ms": 100,
+                "reconnect.backoff.max.ms": 1_000,
+                "log_level": 2,  # it would write a line for every try to connect
+                "error_cb": self._hear,
             },
             logger=log,
         )
@@ -81,6 +86,7 @@ class TickConsumer:
         except KafkaException as exc:
             self._consumer.close()
             raise Unreachable(f"Kafka does not answer: {exc.args[0].str()}") from exc
+        self._answered = True
 
     def look(self) -> int:
         """Take what is there, waiting a moment for it; how many that were."""
@@ -96,6 +102,10 @@ class TickConsumer:
     def close(self) -> None:
         """Commit how far it came, and leave the group."""
         self._consumer.close()
+
+    def _hear(self, error: KafkaError) -> None:
+        if self._answered and error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            log.warning("Kafka does not answer")
 
     def _is_message(self, message: Message) -> bool:
         error = message.error()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from aio_pika import DeliveryMode, Message, connect_robust
 from aio_pika.abc import AbstractChannel, AbstractQueue, AbstractRobustConnection, HeadersType
 from aio_pika.exceptions import AMQPError, ChannelPreconditionFailed
@@ -11,6 +13,10 @@ from penstock.sim.errors import Unreachable
 from penstock.sim.sms.settings import SmsSettings
 
 JSON = "application/json"
+
+# They write a line, or a traceback, for every lost connection; what it means we say ourselves.
+for _library in ("aio_pika", "aiormq"):
+    logging.getLogger(_library).setLevel(logging.CRITICAL)
 
 
 async def connect(settings: SmsSettings, name: str) -> AbstractRobustConnection:
