@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,3 +89,10 @@ async def test_without_routes_any_name_is_taken_for_another_process_to_serve() -
         assert (await engine.schedule(1, route="elsewhere")).state is penstock.State.SCHEDULED
         with pytest.raises(penstock.InvalidMessage):
             await engine.schedule(1, route="not a name")
+
+
+async def test_what_cannot_be_a_route_is_told_what_can() -> None:
+    wrong: Any = {"default": 5}
+    with pytest.raises(penstock.ConfigError, match=r"routes.default: 5 .*URL.*function.*mapping"):
+        async with penstock.open("sqlite://", routes=wrong):
+            pass

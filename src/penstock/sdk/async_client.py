@@ -15,7 +15,7 @@ from penstock.flow.status import Readiness, RouteStatus, Stats
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
 from penstock.sdk import calls
-from penstock.sdk.asked import MessageLike, change_of, draft, filter_of, page_size
+from penstock.sdk.asked import MessageLike, change_of, draft_for, filter_of, page_size
 from penstock.sdk.calls import Call, Outcome
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
 from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, DEFAULT_URL, Wiring
@@ -58,7 +58,7 @@ class AsyncClient:
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        wanted = calls.with_id(draft(payload, **fields), self._wiring.make_id)
+        wanted = calls.with_id(draft_for("schedule", payload, fields), self._wiring.make_id)
         return await self._send(calls.schedule(wanted))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Outcome]:

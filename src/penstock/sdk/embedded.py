@@ -14,14 +14,14 @@ from penstock.flow.status import Readiness, RouteStatus, Stats
 from penstock.flow.worker import Worker
 from penstock.model.clock import Clock
 from penstock.model.draft import Draft
-from penstock.model.errors import InvalidMessage, PenstockError
+from penstock.model.errors import ConfigError, InvalidMessage, PenstockError
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.rate import parse_rate
 from penstock.model.route import is_route_name
 from penstock.ports.sink import Sink
-from penstock.sdk.asked import MessageLike, change_of, draft, drafted, filter_of, page_size
+from penstock.sdk.asked import MessageLike, change_of, draft_for, drafted, filter_of, page_size
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
 from penstock.settings import RouteSettings, given
 from penstock.wiring import Parts, handler_sink, open_parts, open_worker
@@ -52,7 +52,7 @@ async def open_engine(
     sections = {"worker" if name == "worker_settings" else name: v for name, v in settings.items()}
     configured = given(
         store=url,
-        routes={name: _route_settings(value) for name, value in named.items()},
+        routes={name: _route_settings(name, value) for name, value in named.items()},
         **sections,
     )
     handlers: dict[str, Sink] = {
@@ -120,7 +120,7 @@ class Engine:
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        return await self._parts.intake.schedule_one(draft(payload, **fields))
+        return await self._parts.intake.schedule_one(draft_for("schedule", payload, fields))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
@@ -217,9 +217,15 @@ class Engine:
             await worker.run()
 
 
-def _route_settings(value: RouteLike) -> RouteSettings | Mapping[str, Any]:
+def _route_settings(name: str, value: RouteLike) -> RouteSettings | Mapping[str, Any]:
     if isinstance(value, str):
         return RouteSettings(sink=value)
     if isinstance(value, RouteSettings | Mapping):
         return value
+    if not callable(value):
+        raise ConfigError(
+            f"routes.{name}: {value!r} is no route: give a sink's URL, a function to call, or what"
+            " a [routes.*] entry can say (penstock.RouteSettings or a mapping)",
+            field=f"routes.{name}",
+        )
     return RouteSettings(sink="python:")  # the function itself is passed beside
