@@ -59,6 +59,8 @@ class UnknownRoute(InvalidMessage):
 
     def __init__(self, route: str, known: tuple[str, ...] = ()) -> None:
         listed = ", ".join(sorted(known)[:10])
+        if len(known) > 10:
+            listed += f" and {len(known) - 10} more"
         hint = f"; this server knows: {listed}" if listed else ""
         super().__init__("route", f"no route named {route[:100]!r}{hint}")
 
@@ -203,3 +205,14 @@ class ConfigError(PenstockError):
     """Settings that cannot work; the message says which and what to do."""
 
     code = "config"
+
+    def __init__(
+        self, message: str, *, field: str | None = None, problems: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, field=field)
+        self.problems = problems or (message,)
+
+    @classmethod
+    def of(cls, problems: list[str]) -> ConfigError:
+        """All that is wrong, told at once."""
+        return cls("bad settings:\n  " + "\n  ".join(problems), problems=tuple(problems))

@@ -21,7 +21,7 @@ from penstock.sdk.asked import (
     MessageLike,
     PolicyLike,
     change_of,
-    draft,
+    draft_for,
     filter_of,
     page_size,
     policy_value,
@@ -35,7 +35,10 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A connection pool to one server. Everything is safe to repeat, and is repeated.
+    """A connection pool to one server. What is safe to repeat is repeated, up to `retries` times.
+
+    `timeout` is in seconds. A bulk change (`cancel_where`, `redrive`) has none while it runs, and
+    is sent again only when it never left: its count would be that of the second time.
 
     async with penstock.AsyncClient("http://127.0.0.1:8700", token="…") as client:
         await client.schedule({"hello": "later"}, delay="15m")
@@ -69,7 +72,7 @@ class AsyncClient:
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        wanted = calls.with_id(draft(payload, **fields), self._wiring.make_id)
+        wanted = calls.with_id(draft_for("schedule", payload, fields), self._wiring.make_id)
         return await self._send(calls.schedule(wanted))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Outcome]:
