@@ -24,6 +24,8 @@ _KUBERNETES = re.compile(r"(service_|port$|port_)")
 """What Kubernetes sets by itself beside a service called penstock."""
 _IPV6 = re.compile(r"\[[0-9a-fA-F:.]+(%\w+)?\]:\d+")
 """A host and port that start like a list."""
+_NAMED = frozenset({"routes", "sources", "policies"})
+"""Sections of parts that stand for themselves."""
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -59,10 +61,10 @@ class Read:
         return frozenset(named if isinstance(named, dict) else ())
 
     def without(self, wrong: list[tuple[str, ...]]) -> Tree:
-        """The values without the sections of these; of routes and sources, without those."""
+        """The values without the sections of these; of named parts, without those."""
         sound = dict(self.values)
         for top, *below in wrong:
-            if below and top in {"routes", "sources"} and isinstance(sound.get(top), dict):
+            if below and top in _NAMED and isinstance(sound.get(top), dict):
                 sound[top] = {name: at for name, at in sound[top].items() if name != below[0]}
             else:
                 sound.pop(top, None)
