@@ -94,14 +94,19 @@ class Call(Generic[T]):
     version: int | None = None
     about_id: str | None = None
     good: frozenset[int] = frozenset({200, 201})
+    bulk: bool = False
+    """It takes as long as there are messages, so there is no answer that comes too late."""
+    counts: bool = False
+    """Its answer says how many it changed, which only the first to ask is told."""
 
     @property
     def repeatable(self) -> bool:
         """Whether it may be sent again when nobody knows if it arrived.
 
-        Ids make everything idempotent; only a version that was just used up is not.
+        Ids make everything idempotent; a version that was just used up is not, and a count of
+        what was changed would be that of the second time.
         """
-        return self.version is None
+        return self.version is None and not self.counts
 
     def headers(self) -> dict[str, str]:
         headers = {} if self.method == "GET" else {"content-type": self.content_type}
@@ -176,11 +181,11 @@ def release(message_id: str, version: int | None) -> Call[Message]:
 
 
 def cancel_where(where: Filter, *, dry_run: bool) -> Call[BulkResult]:
-    return Call("POST", "/v1/messages/cancel", _bulk, body=_bulk_body(where, None, dry_run))
+    return _bulk_call("/v1/messages/cancel", _bulk_body(where, None, dry_run), dry_run)
 
 
 def redrive(where: Filter, *, rate: str | None, dry_run: bool) -> Call[BulkResult]:
-    return Call("POST", "/v1/dead/redrive", _bulk, body=_bulk_body(where, rate, dry_run))
+    return _bulk_call("/v1/dead/redrive", _bulk_body(where, rate, dry_run), dry_run)
 
 
 def routes() -> Call[list[RouteStatus]]:
@@ -302,6 +307,10 @@ def _bulk_body(where: Filter, rate: str | None, dry_run: bool) -> bytes:
     if rate is not None:
         body["rate"] = rate
     return _encode(body)
+
+
+def _bulk_call(path: str, body: bytes, dry_run: bool) -> Call[BulkResult]:
+    return Call("POST", path, _bulk, body=body, bulk=True, counts=not dry_run)
 
 
 def _receipt(body: bytes) -> Receipt:

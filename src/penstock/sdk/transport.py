@@ -52,13 +52,16 @@ class Wiring:
         return {"headers": headers, "timeout": self.timeout, "follow_redirects": False}
 
     def request(self, call: Call[Any]) -> dict[str, Any]:
-        return {
+        asked: dict[str, Any] = {
             "method": call.method,
             "url": f"{self.url}{call.path}",
             "params": call.query or None,
             "content": call.body,
             "headers": call.headers(),
         }
+        if call.bulk:
+            asked["timeout"] = httpx.Timeout(self.timeout, read=None)
+        return asked
 
     def make_id(self) -> str:
         return self._ids.make(time.time_ns() // 1_000_000)
@@ -82,6 +85,8 @@ class Tries:
         asked = retry_after(answer.headers.get("retry-after"), time.time())
         fault = fault_of(answer.status_code, answer.content, call.about_id, asked)
         if answer.status_code not in {429, 503} or (asked or 0.0) > MAX_RETRY_AFTER:
+            raise fault
+        if call.counts and answer.status_code == 503:  # the store went away part of the way
             raise fault
         self._again(fault, asked)
         return True

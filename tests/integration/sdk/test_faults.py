@@ -11,6 +11,7 @@ import pytest
 import penstock
 from penstock.model.errors import PenstockError
 from penstock.sdk import calls
+from penstock.sdk.asked import filter_of
 from penstock.sdk.async_client import AsyncClient
 from penstock.sdk.client import Client
 from penstock.sdk.transport import Wiring
@@ -62,6 +63,42 @@ async def test_a_change_with_a_version_is_not_repeated_blindly() -> None:
         with pytest.raises(penstock.Unreachable, match="broke"):
             await client.cancel("m1", version=3)
         assert [request.headers["if-match"] for request in receiver.received] == ['"3"']
+
+
+@pytest.mark.parametrize("how", [How.CUT, How.CUT_BODY])
+async def test_a_bulk_change_is_not_repeated_when_nobody_knows_how_far_it_came(how: How) -> None:
+    async with Receiver() as receiver, AsyncClient(receiver.url) as client:
+        receiver.always(Reply(how=how))
+        with pytest.raises(penstock.Unreachable, match="broke"):
+            await client.cancel_where(route="push")
+        with pytest.raises(penstock.Unreachable, match="broke"):
+            await client.redrive()
+        assert len(receiver.received) == 2
+
+
+async def test_a_bulk_change_is_waited_for_however_long_it_takes() -> None:
+    counted = Reply(body='{"matched":3,"done":3}', delay=0.3)
+    async with Receiver() as receiver, AsyncClient(receiver.url, timeout=0.05) as client:
+        receiver.always(counted)
+        assert (await client.cancel_where(route="push")).done == 3
+        assert (await client.redrive(dry_run=True)).matched == 3
+        assert len(receiver.received) == 2
+
+
+def test_a_bulk_change_that_failed_part_of_the_way_is_not_repeated() -> None:
+    patience = Wiring("http://h", None, 1.0, 3).tries()
+    where = filter_of(route="push")
+    assert patience.busy(calls.cancel_where(where, dry_run=True), busy())
+    assert patience.busy(calls.cancel_where(where, dry_run=False), busy(429))
+    with pytest.raises(penstock.StoreUnavailable):
+        patience.busy(calls.cancel_where(where, dry_run=False), busy())
+
+
+def test_a_bulk_change_that_never_left_is_tried_again() -> None:
+    patience = Wiring("http://h", None, 1.0, 3).tries()
+    call = calls.redrive(filter_of(), rate=None, dry_run=False)
+    patience.failed(call, httpx.ConnectError("refused"))
+    assert patience.pause() > 0
 
 
 async def test_a_missing_server_is_named_with_its_address() -> None:
