@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,3 +111,10 @@ async def test_policies_given_at_the_start_are_in_force(tmp_path: Path) -> None:
     assert got == ["a", "c"]
     async with penstock.open(url) as engine:
         assert (await engine.get("b")).last_error == "hourly: 1 of 1 in 1h"
+
+
+async def test_what_cannot_be_a_route_is_told_what_can() -> None:
+    wrong: Any = {"default": 5}
+    with pytest.raises(penstock.ConfigError, match=r"routes.default: 5 .*URL.*function.*mapping"):
+        async with penstock.open("sqlite://", routes=wrong):
+            pass

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.draft import check_draft, decode_draft
-from penstock.model.errors import InvalidMessage, Malformed, PenstockError, TooLarge
+from penstock.model.errors import InvalidMessage, Malformed, PenstockError, TooLarge, UnknownRoute
 from penstock.model.identity import IdMaker, partition_of
 from penstock.model.message import NewMessage
 
@@ -150,3 +150,9 @@ def test_made_ids_only_grow_and_look_like_uuid_7() -> None:
 
 def test_a_partition_does_not_depend_on_the_process() -> None:
     assert [partition_of(text, 8) for text in ("a", "user1234", "é")] == [3, 2, 6]
+
+
+def test_an_unknown_route_is_told_which_there_are_and_how_many_more() -> None:
+    names = tuple(f"r{number:02}" for number in range(12))
+    assert UnknownRoute("x", names[:2]).message.endswith("this server knows: r00, r01")
+    assert UnknownRoute("x", names).message.endswith("r08, r09 and 2 more")

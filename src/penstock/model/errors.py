@@ -59,6 +59,8 @@ class UnknownRoute(InvalidMessage):
 
     def __init__(self, route: str, known: tuple[str, ...] = ()) -> None:
         listed = ", ".join(sorted(known)[:10])
+        if len(known) > 10:
+            listed += f" and {len(known) - 10} more"
         hint = f"; this server knows: {listed}" if listed else ""
         super().__init__("route", f"no route named {route[:100]!r}{hint}")
 

@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 import msgspec
@@ -54,15 +55,20 @@ def draft(
     on_conflict: OnConflict | str = OnConflict.KEEP,
 ) -> Draft:
     """One message to schedule. `bytes` are sent as they are, anything else as JSON."""
-    text, base64_text, content_type = _body(payload, content_type)
+    for name, text in (("route", route), ("id", id), ("key", key), ("topic", topic)):
+        if text is not None and not isinstance(text, str):
+            raise InvalidMessage(name, f"must be text, not {_kind(text)}")
+    if not isinstance(priority, int):
+        raise InvalidMessage("priority", f"must be a number from 0 to 9, not {_kind(priority)}")
+    raw, base64_text, content_type = _body(payload, content_type)
     return Draft(
         id=id,
         route=route,
         key=key,
-        payload=text,
+        payload=raw,
         payload_base64=base64_text,
         content_type=content_type,
-        headers=None if headers is None else dict(headers),
+        headers=None if headers is None else headers_value(headers),
         at=None if at is None else moment_text(at, "at"),
         delay=None if delay is None else delay_value(delay),
         expires=None if expires is None else moment_text(expires, "expires"),
@@ -73,10 +79,24 @@ def draft(
     )
 
 
-def drafted(message: MessageLike) -> Draft | PenstockError:
+def draft_for(verb: str, payload: object, fields: Mapping[str, Any]) -> Draft:
+    """`draft` on behalf of a verb, whose own name a wrong argument is told with."""
+    for name in fields:
+        if name not in _FIELDS:
+            close = get_close_matches(name, _FIELDS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
+    return draft(payload, **fields)
+
+
+def drafted(message: object) -> Draft | PenstockError:
     """A message of a batch, or what is wrong with it: a bad one must not hold back the good."""
     if isinstance(message, Draft):
         return message
+    if not isinstance(message, Mapping):
+        return InvalidMessage(
+            "message", f"must be a draft or a mapping of its fields, not {_kind(message)}"
+        )
     unknown = set(message) - _FIELDS
     if unknown:
         return InvalidMessage(str(min(unknown, key=str)), "no such field of a message")
@@ -100,7 +120,7 @@ def change_of(
     change = Patch(
         at=None if at is None else moment_text(at, "at"),
         delay=None if delay is None else delay_value(delay),
-        headers=None if headers is None else dict(headers),
+        headers=None if headers is None else headers_value(headers),
         expires=msgspec.UNSET if expires is None else moment_text(expires, "expires"),
         priority=priority,
         labels=None if labels is None else labels_value(labels),
@@ -146,12 +166,30 @@ def _body(
 ) -> tuple[msgspec.Raw | msgspec.UnsetType, str | None, str | None]:
     """(JSON, base64, content type): the two forms of payload the wire knows, and no third."""
     if isinstance(payload, _BYTES):
-        text = base64.b64encode(payload).decode()
-        return msgspec.UNSET, text, content_type or "application/octet-stream"
+        encoded = base64.b64encode(payload).decode()
+        return msgspec.UNSET, encoded, content_type or "application/octet-stream"
     try:
-        return msgspec.Raw(_encode(payload)), None, content_type
+        text = _encode(payload)
+        no_number = b"null" in text and _holds_no_number(_plain(payload))
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage("payload", f"cannot be written as JSON ({exc})") from exc
+    if no_number:
+        raise InvalidMessage("payload", "nan and infinity cannot be written as JSON")
+    return msgspec.Raw(text), None, content_type
+
+
+def _holds_no_number(value: object) -> bool:
+    """Whether a float that JSON has no word for is in there; it would be written as null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_holds_no_number, value.values()))
+    return isinstance(value, list | tuple) and any(map(_holds_no_number, value))
+
+
+def _plain(payload: object) -> object:
+    """Without classes of the caller's; text that is JSON already (Raw) says null itself."""
+    return msgspec.to_builtins(payload, enc_hook=lambda _: None)
 
 
 def _millis(value: Moment | None, field: str) -> int | None:
@@ -163,25 +201,44 @@ def moment_text(value: Moment, field: str) -> str:
         if value.tzinfo is None:
             raise InvalidMessage(field, "needs a time zone: datetime.now(UTC), not datetime.now()")
         return value.isoformat()
+    if not isinstance(value, str):
+        raise InvalidMessage(field, f"must be a datetime or RFC 3339 text, not {_kind(value)}")
     return value
 
 
-def delay_value(value: Delay) -> float | str:
+def delay_value(value: object) -> float | str:
     if isinstance(value, timedelta):
         return value / timedelta(seconds=1)
     if isinstance(value, float) and not math.isfinite(value):  # JSON would say null: now
         raise InvalidMessage("delay", "must be a finite number of seconds, not negative")
+    if not isinstance(value, int | float | str) or isinstance(value, bool):
+        raise InvalidMessage("delay", f"must be a timedelta, seconds or text, not {_kind(value)}")
     return value
+
+
+def headers_value(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise InvalidMessage("headers", f"must be a mapping, not {_kind(value)}")
+    for name, text in value.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise InvalidMessage("headers", "must have names and values that are text")
+    return dict(value)
 
 
 def labels_value(value: LabelsLike) -> Labels:
     if isinstance(value, Labels):
         return value
+    if not isinstance(value, Mapping):
+        raise InvalidMessage("labels", f"must be Labels or a mapping, not {_kind(value)}")
     try:
         return msgspec.convert(dict(value), Labels)
     except msgspec.ValidationError as exc:
         error = wire_error(exc)
         raise InvalidMessage(f"labels.{error.field}", error.message) from exc
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _conflict(value: OnConflict | str) -> OnConflict:

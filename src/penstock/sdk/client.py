@@ -21,7 +21,7 @@ from penstock.sdk.asked import (
     MessageLike,
     PolicyLike,
     change_of,
-    draft,
+    draft_for,
     filter_of,
     page_size,
     policy_value,
@@ -69,7 +69,7 @@ class Client:
 
     def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        wanted = calls.with_id(draft(payload, **fields), self._wiring.make_id)
+        wanted = calls.with_id(draft_for("schedule", payload, fields), self._wiring.make_id)
         return self._send(calls.schedule(wanted))
 
     def schedule_many(self, messages: Iterable[MessageLike]) -> list[Outcome]:

@@ -16,7 +16,7 @@ from penstock.flow.worker import Worker
 from penstock.model.clock import Clock
 from penstock.model.decision import CounterFigure, Decision
 from penstock.model.draft import Draft
-from penstock.model.errors import InvalidMessage, PenstockError, UnknownThing
+from penstock.model.errors import ConfigError, InvalidMessage, PenstockError, UnknownThing
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.policy import Policy
@@ -29,7 +29,7 @@ from penstock.sdk.asked import (
     MessageLike,
     PolicyLike,
     change_of,
-    draft,
+    draft_for,
     drafted,
     filter_of,
     page_size,
@@ -66,7 +66,7 @@ async def open_engine(
     sections = {"worker" if name == "worker_settings" else name: v for name, v in settings.items()}
     configured = given(
         store=url,
-        routes={name: _route_settings(value) for name, value in named.items()},
+        routes={name: _route_settings(name, value) for name, value in named.items()},
         **sections,
     )
     handlers: dict[str, Sink] = {
@@ -135,7 +135,7 @@ class Engine:
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        return await self._parts.intake.schedule_one(draft(payload, **fields))
+        return await self._parts.intake.schedule_one(draft_for("schedule", payload, fields))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
@@ -260,9 +260,15 @@ class Engine:
             await worker.run()
 
 
-def _route_settings(value: RouteLike) -> RouteSettings | Mapping[str, Any]:
+def _route_settings(name: str, value: RouteLike) -> RouteSettings | Mapping[str, Any]:
     if isinstance(value, str):
         return RouteSettings(sink=value)
     if isinstance(value, RouteSettings | Mapping):
         return value
+    if not callable(value):
+        raise ConfigError(
+            f"routes.{name}: {value!r} is no route: give a sink's URL, a function to call, or what"
+            " a [routes.*] entry can say (penstock.RouteSettings or a mapping)",
+            field=f"routes.{name}",
+        )
     return RouteSettings(sink="python:")  # the function itself is passed beside

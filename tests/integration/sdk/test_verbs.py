@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -108,6 +109,50 @@ async def test_a_batch_of_many_requests_is_one_list(
     wanted = [{"payload": n, "id": f"m{n:03}", "delay": "1h"} for n in range(50)]
     outcomes = await verbs.schedule_many(iter(wanted))
     assert [o.id for o in outcomes if isinstance(o, penstock.Receipt)] == [m["id"] for m in wanted]
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (7, "message"),
+        ("text", "message"),
+        (None, "message"),
+        ({"payload": float("nan")}, "payload"),
+        ({"headers": 7}, "headers"),
+        ({"labels": 7}, "labels"),
+        ({"at": 7}, "at"),
+        ({"delay": [1]}, "delay"),
+        ({"priority": "high"}, "priority"),
+        ({"route": 7}, "route"),
+        ({"key": 7}, "key"),
+        ({"id": 7}, "id"),
+    ],
+)
+async def test_what_is_no_message_is_an_error_in_its_place(
+    verbs: AsyncClient, bad: Any, field: str
+) -> None:
+    good = {"payload": 1, "delay": "1h"}
+    first, wrong, last = await verbs.schedule_many([good, bad, good])
+    assert isinstance(wrong, penstock.PenstockError)
+    assert wrong.field == field
+    assert isinstance(first, penstock.Receipt)
+    assert isinstance(last, penstock.Receipt)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+async def test_a_number_json_has_no_word_for_is_refused(verbs: AsyncClient, number: float) -> None:
+    for payload in (number, {"x": number}, {"x": [None, (1.5, number)]}, {"x": {number}}):
+        with pytest.raises(penstock.InvalidMessage, match=r"payload: nan and infinity"):
+            await verbs.schedule(payload)
+    await verbs.schedule({"x": None, "y": msgspec.Raw(b"null")}, id="m1", delay="1h")
+    with pytest.raises(penstock.InvalidMessage, match="payload"):
+        await verbs.reschedule("m1", payload=number)
+    assert (await verbs.get("m1")).payload == b'{"x":null,"y":null}'
+
+
+async def test_an_argument_that_is_none_is_told_with_the_verb(verbs: AsyncClient) -> None:
+    with pytest.raises(TypeError, match=r"^schedule\(\).*'prio'; did you mean 'priority'"):
+        await verbs.schedule(1, prio=3)  # type: ignore[call-arg]
 
 
 async def test_an_empty_batch_has_no_outcomes(verbs: AsyncClient) -> None:
