@@ -7,7 +7,6 @@ joined by two underscores: PENSTOCK_API__HTTP=127.0.0.1:9000. Where each value c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -34,9 +33,9 @@ from penstock.ports.source import SourceOptions
 from penstock.settings_origin import Read, read_layers
 
 DEFAULT_FILE = Path("penstock.toml")
+"""Read when it is there and no other file is named."""
 MIN_ROOM_KEY = 32
 """Bytes: a shorter key is weaker than the hash it signs with."""
-"""Read when it is there and no other file is named."""
 
 
 def millis(value: Any) -> Any:
@@ -302,10 +301,13 @@ def load_with_origins(
     config: Path | None = None, overrides: Mapping[str, object] | None = None
 ) -> tuple[Settings, Read]:
     """The settings, and what was read and from where."""
-    if config is None and DEFAULT_FILE.exists():
-        config = DEFAULT_FILE
-    read = read_layers(config, frozenset(Settings.model_fields), overrides or {})
+    read = _read(config, overrides or {})
     return _build(read), read
+
+
+def examine(config: Path | None = None) -> tuple[Settings, list[str]]:
+    """Everything that is wrong, and the settings without the sections and routes that are."""
+    return _examined(_read(config, {}))
 
 
 def given(**values: Any) -> Settings:
@@ -313,23 +315,36 @@ def given(**values: Any) -> Settings:
     return _build(Read(values))
 
 
+def _read(config: Path | None, overrides: Mapping[str, object]) -> Read:
+    if config is None and DEFAULT_FILE.exists():
+        config = DEFAULT_FILE
+    return read_layers(config, frozenset(Settings.model_fields), overrides)
+
+
 def _build(read: Read) -> Settings:
+    settings, problems = _examined(read)
+    if problems:
+        raise ConfigError.of(problems)
+    return settings
+
+
+def _examined(read: Read) -> tuple[Settings, list[str]]:
     problems = list(read.problems)
-    settings = None
+    wrong: list[tuple[str, ...]] = [(section,) for section in read.unread]
     try:
-        settings = Settings(**read.values)
+        settings = Settings(**read.without(wrong))
     except PydanticError as exc:
         problems += _explain(exc, read)
-    if settings is not None:
-        for name, route in settings.routes.items():
-            problems += _route_problems(name, route, read)
-        for name, source in settings.sources.items():
-            problems += _source_problems(name, source, settings, read)
-        for name, written in settings.policies.items():
-            problems += _policy_problems(name, written)
-    if settings is None or problems:
-        raise ConfigError("bad settings:\n  " + "\n  ".join(problems))
-    return settings
+        wrong += [tuple(map(str, error["loc"])) for error in exc.errors()]
+        settings = Settings(**read.without(wrong))
+    routes = frozenset(settings.all_routes()) | read.names("routes")
+    for name, route in settings.routes.items():
+        problems += _route_problems(name, route, read)
+    for name, source in settings.sources.items():
+        problems += _source_problems(name, source, routes, read)
+    for name, written in settings.policies.items():
+        problems += _policy_problems(name, written)
+    return settings, problems
 
 
 def _policy_problems(name: str, written: Mapping[str, object]) -> list[str]:
@@ -357,13 +372,13 @@ def _route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
 
 
 def _source_problems(
-    name: str, source: SourceSettings, settings: Settings, read: Read
+    name: str, source: SourceSettings, routes: frozenset[str], read: Read
 ) -> list[str]:
     problems = []
     if not is_route_name(name):
         problems.append(f"sources.{name}: a source's name is letters, digits, _ . and -")
-    if source.route not in settings.all_routes():
-        known = ", ".join(sorted(settings.all_routes()))
+    if source.route not in routes:
+        known = ", ".join(sorted(routes))
         path = ("sources", name, "route")
         problems.append(_problem(path, f"no route {source.route!r}; known: {known}", read))
     return problems
@@ -408,26 +423,3 @@ def section(path: tuple[str, ...]) -> type[BaseModel] | None:
     field = Settings.model_fields.get(path[0])
     kind = None if field is None else field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-
-
-_CREDENTIALS = re.compile(r"(?<=://)(?:[^/?#\s]*|[^/?#\s@]*:(?!\d+(?:/|$))[^\s@]*)@")
-_SECRET_NAME = re.compile(
-    r"pass|pwd|secret|token|credential|auth|cookie|^key$|^sig$|signature|signing"
-    r"|(?:api|access|account|private|shared|subscription)[_.-]?key",
-    re.IGNORECASE,
-)
-_QUERY = re.compile(r"(?<=[?&;])([^=&;#\s]+)=[^&;#\s]*")
-
-
-def redact(url: str) -> str:
-    """A URL without its user, its password and whatever its query says in secret."""
-    return _QUERY.sub(_redact_pair, _CREDENTIALS.sub("***@", url))
-
-
-def _redact_pair(pair: re.Match[str]) -> str:
-    return f"{pair[1]}=***" if names_secret(pair[1]) else pair[0]
-
-
-def names_secret(name: str) -> bool:
-    """Whether the value of a setting, header or parameter so called is not for every eye."""
-    return _SECRET_NAME.search(name) is not None

@@ -22,6 +22,10 @@ CLIENT_NAMES = frozenset({"config", "url", "token"})
 """PENSTOCK_CONFIG, PENSTOCK_URL and PENSTOCK_TOKEN speak to the command line, not the server."""
 _KUBERNETES = re.compile(r"(service_|port$|port_)")
 """What Kubernetes sets by itself beside a service called penstock."""
+_IPV6 = re.compile(r"\[[0-9a-fA-F:.]+(%\w+)?\]:\d+")
+"""A host and port that start like a list."""
+_NAMED = frozenset({"routes", "sources", "policies"})
+"""Sections of parts that stand for themselves."""
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -34,6 +38,8 @@ class Read:
     origins: dict[tuple[str, ...], str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     """Names that cannot be settings; reported together with everything else that is wrong."""
+    unread: set[str] = field(default_factory=set)
+    """Sections a variable speaks of in JSON that is none."""
 
     def origin(self, path: tuple[str, ...]) -> str | None:
         """The layer that set `path`, or that set something at or below it."""
@@ -48,6 +54,21 @@ class Read:
         _merge(self.values, layer)
         for path in _leaves(layer):
             self.origins[path] = origin
+
+    def names(self, section: str) -> frozenset[str]:
+        """What is named in a section, right or wrong."""
+        named = self.values.get(section)
+        return frozenset(named if isinstance(named, dict) else ())
+
+    def without(self, wrong: list[tuple[str, ...]]) -> Tree:
+        """The values without the sections of these; of named parts, without those."""
+        sound = dict(self.values)
+        for top, *below in wrong:
+            if below and top in _NAMED and isinstance(sound.get(top), dict):
+                sound[top] = {name: at for name, at in sound[top].items() if name != below[0]}
+            else:
+                sound.pop(top, None)
+        return sound
 
 
 def read_layers(
@@ -97,7 +118,13 @@ def _take_variable(
     path = name[len(PREFIX) :].lower().split("__")
     top = path[0]
     if top in known:
-        read.lay(_nested(_spelled_as_before(read.values, path), _decoded(text)), f"{where}: {name}")
+        try:
+            value = _decoded(text)
+        except ValueError as exc:
+            read.problems.append(f"{name}: starts like JSON but is not ({exc}) ({where})")
+            read.unread.add(top)
+            return
+        read.lay(_nested(_spelled_as_before(read.values, path), value), f"{where}: {name}")
     elif top not in CLIENT_NAMES and not _KUBERNETES.match(top):
         close = get_close_matches(top, known | CLIENT_NAMES, n=1)
         hint = f"; did you mean {PREFIX}{close[0].upper()}?" if close else ""
@@ -117,12 +144,12 @@ def _spelled_as_before(values: Tree, path: list[str]) -> list[str]:
 
 
 def _decoded(text: str) -> object:
-    """Lists and tables are written as JSON; everything else is the text itself."""
-    if text[:1] in "[{":
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
+    """Lists and tables are written as JSON; everything else is the text itself.
+
+    ValueError for JSON with a slip in it: taken for text, it could become a token.
+    """
+    if text.lstrip()[:1] in {"[", "{"} and not _IPV6.fullmatch(text):
+        return json.loads(text)
     return text
 
 

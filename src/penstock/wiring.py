@@ -39,14 +39,16 @@ from penstock.rooms.operate import Operate
 from penstock.rooms.parts import RoomParts
 from penstock.rooms.promote import Promoter
 from penstock.rooms.wait import Wait
-from penstock.settings import RouteSettings, Settings, SourceSettings, redact
+from penstock.settings import RouteSettings, Settings, SourceSettings
+from penstock.settings_secrets import redact
 from penstock.tokens import MIN_KEY, JwtSigner, SigningKey
 from penstock.version import __version__
 
 STORES = {
     # scheme: (module, extra). A module has `async def open_store(url, **options) -> MessageStore`
     # and `def nothing_to_read(url) -> str | None`, which checks the URL and says why a look into
-    # the store would find nothing but a store made by looking.
+    # the store would find nothing but a store made by looking. One that can keep a store in
+    # memory has `def in_memory(url) -> bool` too.
     "sqlite": ("penstock.stores.sqlite", None),
     "redis": ("penstock.stores.redis", "redis"),
     "rediss": ("penstock.stores.redis", "redis"),
@@ -117,6 +119,12 @@ def nothing_to_read(settings: Settings) -> str | None:
     driver = _driver(STORES, settings.store, "store")
     reason: str | None = driver.nothing_to_read(settings.store)
     return reason
+
+
+def in_memory(settings: Settings) -> bool:
+    """Whether the store ends with the process that opens it."""
+    asked = getattr(_driver(STORES, settings.store, "store"), "in_memory", None)
+    return asked is not None and bool(asked(settings.store))
 
 
 async def driver_problems(settings: Settings) -> list[str]:

@@ -9,7 +9,8 @@ import pytest
 from penstock.cli.config_text import rows
 from penstock.model.errors import ConfigError
 from penstock.model.route import Backoff, KeyLimit
-from penstock.settings import Settings, given, load, load_with_origins, redact
+from penstock.settings import Settings, given, load, load_with_origins
+from penstock.settings_secrets import redact
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +142,21 @@ def test_lists_and_tables_can_come_from_the_environment(monkeypatch: pytest.Monk
     assert settings.routes["push"].headers == {"X-Team": "a"}
     monkeypatch.setenv("PENSTOCK_API__TOKENS", '[{"secret": "a,b", "scope": "read"}]')
     assert load().api.tokens[0].secret.get_secret_value() == "a,b"
+
+
+@pytest.mark.parametrize("text", ['[{"name":"x"', ' {"secret": hunter2}', "[hunter2"])
+def test_json_with_a_slip_in_a_variable_is_an_error_and_no_token(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("PENSTOCK_API__TOKENS", text)
+    told = refusal()
+    assert "PENSTOCK_API__TOKENS: starts like JSON but is not" in told
+    assert "hunter2" not in told
+
+
+def test_an_address_of_ipv6_is_not_taken_for_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_API__HTTP", "[::1]:8700")
+    assert load().api.http == "[::1]:8700"
 
 
 def test_a_variable_reaches_a_route_that_the_file_spells_with_capitals(

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from penstock.cli import config, dead, messages, monitor, policies, rooms, routes, serve, sim, store
 from penstock.cli.session import group, json_error
+from penstock.version import __version__
 
 HELP = """Hold it, pace it, let it through.
 
 Messages that go out later, slower or in turn. Commands act on the store of the settings, or with
 --url on a running server.
 """
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"penstock {__version__}")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option("--version", help="Show the version.", is_eager=True, callback=_version),
+]
 
 
 class Commands(TyperGroup):
@@ -44,7 +57,7 @@ def build() -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    group(app, HELP)
+    group(app, HELP, {"version": (VersionOption, False)})
     serve.register(app)
     messages.register(app)
     monitor.register(app)

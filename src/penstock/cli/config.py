@@ -27,16 +27,19 @@ def check(
 ) -> None:
     """Check every setting, that each sink and the store have a driver, and that a server may start.
 
-    Nothing is connected to and nothing is made. Exit 2 lists every problem.
+    Nothing is connected to and nothing is made. Exit 2 lists every problem (with
+    --json as `problems`).
 
     \b
     Examples:
       penstock config check --config penstock.toml
     """
-    settings = session.settings()
-    problems = _problems(settings, insecure=insecure)
+    from penstock.settings import examine
+
+    settings, problems = examine(session.config)
+    problems += _problems(settings, insecure=insecure)
     if problems:
-        raise ConfigError("bad settings:\n  " + "\n  ".join(problems))
+        raise ConfigError.of(problems)
     routes = sorted(settings.all_routes())
     if session.json:
         show.as_json({"status": "ok", "routes": routes})

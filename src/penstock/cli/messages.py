@@ -25,9 +25,15 @@ from penstock.cli.options import (
     Version,
     Where,
 )
-from penstock.cli.session import Session, command
-from penstock.model.errors import InvalidMessage
+from penstock.cli.session import FAILED, Session, command
+from penstock.model.errors import (
+    AlreadyReleased,
+    InvalidMessage,
+    UnknownMessage,
+    VersionConflict,
+)
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Message
+from penstock.model.state import State
 from penstock.model.times import format_moment
 from penstock.model.view import PageOut, accepted, message_out
 
@@ -134,6 +140,12 @@ async def schedule(
     if session.json:
         show.as_json(accepted(receipt))
         return
+    if receipt.duplicate and receipt.state is not State.SCHEDULED:
+        show.as_text(
+            f"nothing was scheduled: the id {receipt.id} is already {receipt.state}"
+            f" (it was due {format_moment(receipt.due)})"
+        )
+        return
     known = " (known before)" if receipt.duplicate else ""
     show.as_text(f"{receipt.id}  {receipt.state}, due {format_moment(receipt.due)}{known}")
 
@@ -198,6 +210,8 @@ async def cancel(
 ) -> None:
     """Cancel messages by id, or all scheduled ones that match a filter.
 
+    Every id is tried; exit 1 when any could not be cancelled.
+
     \b
     Examples:
       penstock cancel order-17
@@ -213,9 +227,16 @@ async def cancel(
                 result = await verbs.cancel_where(dry_run=dry_run, **where)
         show.bulk(result, "cancelled", json=session.json, dry_run=dry_run)
         return
+    failed = False
     async with session.verbs() as verbs:
         for id_ in ids:
-            changed(session, await verbs.cancel(id_, version=version))
+            try:
+                changed(session, await verbs.cancel(id_, version=version))
+            except (AlreadyReleased, UnknownMessage, VersionConflict) as exc:
+                print(session.told(exc), file=sys.stderr)
+                failed = True
+    if failed:
+        raise typer.Exit(FAILED)
 
 
 async def reschedule(

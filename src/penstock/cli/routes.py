@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import show
 from penstock.cli.session import Session, command, group
+
+if TYPE_CHECKING:
+    from penstock.flow.status import RouteStatus
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "Where messages go: list, pause, resume.")
@@ -34,7 +37,7 @@ async def list_(session: Session) -> None:
             (
                 route.name,
                 route.sink or "(not served here)",
-                "paused" if route.paused else "open",
+                state_of(route),
                 f"{route.scheduled:,}",
                 f"{route.overdue:,}",
                 f"{route.leased:,}",
@@ -72,8 +75,15 @@ async def resume(session: Session, route: RouteArgument) -> None:
     _told(session, route, paused=False)
 
 
+def state_of(route: RouteStatus) -> str:
+    """In words of their own: a circuit breaker that is open lets nothing through."""
+    if route.paused:
+        return "paused"
+    return "sink away" if route.waiting_for_sink else "active"
+
+
 def _told(session: Session, route: str, *, paused: bool) -> None:
     if session.json:
         show.as_json({"name": route, "paused": paused})
     else:
-        show.as_text(f"{route} is {'paused' if paused else 'open'}")
+        show.as_text(f"{route} is {'paused' if paused else 'active'}")

@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from penstock.model.errors import (
+    AlreadyReleased,
     ConfigError,
     InvalidMessage,
     Malformed,
     PenstockError,
     TooLarge,
+    Unauthorized,
+    UnknownMessage,
     UnknownThing,
+    VersionConflict,
 )
 
 if TYPE_CHECKING:
@@ -80,9 +84,16 @@ class Session:
     @asynccontextmanager
     async def parts(self, *, creates: bool = False) -> AsyncIterator[Parts]:
         """The store of the config, opened here."""
-        from penstock.wiring import nothing_to_read, open_parts
+        from penstock.wiring import in_memory, nothing_to_read, open_parts
 
         settings = self.settings()
+        if creates and in_memory(settings):
+            raise ConfigError(
+                "store: one in memory ends with this command, and what it was given with it."
+                " Name another store with --config or PENSTOCK_STORE, or a running server"
+                " with --url",
+                field="store",
+            )
         missing = None if creates else nothing_to_read(settings)
         if missing is not None:
             raise UnknownThing(
@@ -103,14 +114,22 @@ class Session:
             raise typer.Exit(BAD_USAGE if isinstance(exc, _USAGE) else FAILED) from None
 
     def told(self, exc: PenstockError) -> str:
+        message = exc.message
+        if type(exc) is Unauthorized:
+            message += " (on the command line: --token or PENSTOCK_TOKEN)"
         if not self.json:
-            return f"penstock: {exc.message}"
-        return json_error(exc.code, exc.message, exc.field)
+            return f"penstock: {message}"
+        more: dict[str, object] = {}
+        if isinstance(exc, ConfigError):
+            more["problems"] = exc.problems
+        if isinstance(exc, AlreadyReleased | UnknownMessage | VersionConflict):
+            more["id"] = exc.message_id  # which of several
+        return json_error(exc.code, message, exc.field, **more)
 
 
-def json_error(code: str, message: str, field: str | None = None) -> str:
+def json_error(code: str, message: str, field: str | None = None, **more: object) -> str:
     """An error for machines, in the shape it has over HTTP."""
-    error = {"code": code, "message": message, "field": field}
+    error = {"code": code, "message": message, "field": field, **more}
     return jsonlib.dumps({"error": error}, ensure_ascii=False)
 
 
@@ -183,13 +202,15 @@ def command(
     return register
 
 
-def group(app: typer.Typer, help_text: str) -> None:
-    """Let the common options stand before the command too."""
+def group(
+    app: typer.Typer, help_text: str, own: dict[str, tuple[Any, object]] | None = None
+) -> None:
+    """Let the common options stand before the command too, beside the group's own."""
 
     def before(ctx: typer.Context, **values: Any) -> None:
         ctx.obj = {**(ctx.obj or {}), **{name: v for name, v in values.items() if v}}
 
-    _sign(before, [], _LOCAL | _REMOTE, before)
+    _sign(before, [], (own or {}) | _LOCAL | _REMOTE, before)
     before.__doc__ = help_text
     app.callback()(before)
 

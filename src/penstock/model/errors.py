@@ -205,3 +205,14 @@ class ConfigError(PenstockError):
     """Settings that cannot work; the message says which and what to do."""
 
     code = "config"
+
+    def __init__(
+        self, message: str, *, field: str | None = None, problems: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, field=field)
+        self.problems = problems or (message,)
+
+    @classmethod
+    def of(cls, problems: list[str]) -> ConfigError:
+        """All that is wrong, told at once."""
+        return cls("bad settings:\n  " + "\n  ".join(problems), problems=tuple(problems))

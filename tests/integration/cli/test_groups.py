@@ -8,16 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.routes import state_of
+from penstock.cli.session import Session
+from penstock.flow.status import RouteStatus
+from penstock.model.errors import Unauthorized
+from penstock.version import __version__
 from tests.integration.cli.conftest import Cli
 
 
 def test_routes_are_listed_paused_and_resumed(cli: Cli) -> None:
     cli("schedule", "--delay", "1h")
+    assert "active" in cli("route", "list").out
     assert cli("route", "pause", "default").out == "default is paused\n"
     (route,) = cli("route", "list", "--json").json["items"]
     assert (route["name"], route["paused"], route["scheduled"]) == ("default", True, 1)
     assert "paused" in cli("route", "list").out
     assert cli("route", "resume", "default", "--json").json == {"name": "default", "paused": False}
+    assert cli("route", "resume", "default").out == "default is active\n"
     unknown = cli("route", "pause", "nosuch")
     assert (unknown.code, unknown.err) == (1, "penstock: no route named 'nosuch'\n")
 
@@ -72,6 +79,41 @@ def test_every_problem_of_the_settings_is_listed(cli: Cli, folder: Path) -> None
     for named in ("store", "routes.a.sink", "routes.b.sink", "routes.c.colour", "api.http"):
         assert named in refused.err
     assert "Traceback" not in refused.err
+
+
+def test_what_could_be_read_is_checked_although_something_could_not(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "penstock.toml").write_text(
+        """
+        [worker]
+        lease = "soon"
+        [api]
+        http = "0.0.0.0:8700"
+        [routes.a]
+        sink = "carrier-pigeon://coop"
+        [routes.b]
+        max_attempts = 0
+        [sources.s]
+        from = "nats://127.0.0.1:1/x"
+        route = "b"
+        """
+    )
+    refused = cli("config", "check", "--json")
+    assert refused.code == 2
+    problems = refused.error["problems"]
+    named = [problem.partition(" ")[0].rstrip(":") for problem in problems]
+    assert named == ["worker.lease", "routes.b.max_attempts", "routes.a.sink", "api.http"]
+    monkeypatch.setenv("PENSTOCK_API__TOKENS", '[{"name":"x"')
+    refused = cli("config", "check")
+    assert refused.code == 2
+    assert "PENSTOCK_API__TOKENS" in refused.err
+    assert "api.http" not in refused.err  # whether it has tokens is not known
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    assert cli("--version").out == f"penstock {__version__}\n"
+    assert cli("--version").code == 0
 
 
 def test_a_syntax_error_in_the_settings_exits_2(cli: Cli, folder: Path) -> None:
@@ -180,3 +222,26 @@ def test_a_policy_that_makes_no_sense_is_bad_usage(cli: Cli) -> None:
     wrong = cli("policy", "put", "p", '{"kind":"pace","rate":"0/s"}', "--json")
     assert (wrong.code, wrong.error["field"]) == (2, "rate")
     assert cli("policy", "put", "p", "@nowhere.json").code == 2
+
+
+def test_a_sink_that_is_away_is_told_from_a_route_that_goes() -> None:
+    def state(*, paused: bool = False, away: bool | None = None) -> str:
+        figures = {"scheduled": 0, "overdue": 0, "leased": 0, "dead": 0}
+        return state_of(
+            RouteStatus(
+                name="r",
+                sink="log://",
+                paused=paused,
+                next_due=None,
+                waiting_for_sink=away,
+                **figures,
+            )
+        )
+
+    assert [state(), state(away=False), state(away=True)] == ["active", "active", "sink away"]
+    assert state(paused=True, away=True) == "paused"
+
+
+def test_a_token_that_is_missing_is_told_with_the_option_for_it() -> None:
+    told = Session(url="http://h").told(Unauthorized("a Bearer token is required"))
+    assert "--token or PENSTOCK_TOKEN" in told

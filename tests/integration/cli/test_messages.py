@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,26 @@ def test_the_same_id_twice_is_told(cli: Cli) -> None:
     cli("schedule", "--id", "m1", "--delay", "1h")
     assert "(known before)" in cli("schedule", "--id", "m1", "--delay", "1h").out
     assert cli("schedule", "--id", "m1", "--json").json["duplicate"] is True
+
+
+def test_an_id_that_is_settled_is_not_told_as_scheduled(cli: Cli) -> None:
+    cli("schedule", "--id", "m1", "--delay", "1h")
+    cli("cancel", "m1")
+    again = cli("schedule", "--id", "m1", "--delay", "1h")
+    assert again.code == 0
+    assert again.out.startswith("nothing was scheduled: the id m1 is already cancelled (")
+    assert cli("schedule", "--id", "m1", "--json").json["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("store", ["sqlite://", "sqlite:///:memory:"])
+def test_a_store_in_memory_is_refused_what_it_would_lose(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORE", store)
+    refused = cli("schedule", "--delay", "1h")
+    assert (refused.code, refused.out) == (2, "")
+    assert "memory" in refused.err
+    assert "PENSTOCK_STORE" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -156,6 +177,23 @@ def test_many_are_cancelled_by_id_or_by_filter(cli: Cli) -> None:
     assert cli("cancel", "--all", "--json").json == {"matched": 2, "done": 2}
     assert cli("cancel").code == 2
     assert cli("cancel", "m1", "--all").code == 2
+
+
+def test_every_id_is_tried_although_some_cannot_be_cancelled(cli: Cli) -> None:
+    for name in ("m1", "m2", "m3"):
+        cli("schedule", "--id", name, "--delay", "1h")
+    done = cli("cancel", "m1", "nope", "m2")
+    assert done.code == 1
+    assert [line.split()[0] for line in done.out.splitlines()] == ["m1", "m2"]
+    assert done.err == "penstock: no message with id 'nope'\n"
+    done = cli("cancel", "nope", "m3", "gone", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)["id"] == "m3"
+    errors = [json.loads(line)["error"] for line in done.err.splitlines()]
+    assert [(error["code"], error["id"]) for error in errors] == [
+        ("not_found", "nope"),
+        ("not_found", "gone"),
+    ]
 
 
 def test_what_others_sent_cannot_steer_the_terminal(cli: Cli) -> None:

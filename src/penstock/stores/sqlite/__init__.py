@@ -9,7 +9,7 @@ from penstock.stores.sqlite.schema import connect, prepare
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore", "nothing_to_read", "open_store"]
+__all__ = ["SqliteStore", "in_memory", "nothing_to_read", "open_store"]
 
 
 async def open_store(
@@ -40,6 +40,11 @@ async def open_store(
         retention=retention,
         retention_count=retention_count,
     )
+
+
+def in_memory(url: str) -> bool:
+    """Whether the store ends with the process that opens it."""
+    return parse_address(url).path is None
 
 
 def nothing_to_read(url: str) -> str | None:

@@ -1,0 +1,27 @@
+"""What of a setting is not for every eye."""
+
+from __future__ import annotations
+
+import re
+
+_CREDENTIALS = re.compile(r"(?<=://)(?:[^/?#\s]*|[^/?#\s@]*:(?!\d+(?:/|$))[^\s@]*)@")
+_SECRET_NAME = re.compile(
+    r"pass|pwd|secret|token|credential|auth|cookie|^key$|^sig$|signature|signing"
+    r"|(?:api|access|account|private|shared|subscription)[_.-]?key",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(r"(?<=[?&;])([^=&;#\s]+)=[^&;#\s]*")
+
+
+def redact(url: str) -> str:
+    """A URL without its user, its password and whatever its query says in secret."""
+    return _QUERY.sub(_redact_pair, _CREDENTIALS.sub("***@", url))
+
+
+def _redact_pair(pair: re.Match[str]) -> str:
+    return f"{pair[1]}=***" if names_secret(pair[1]) else pair[0]
+
+
+def names_secret(name: str) -> bool:
+    """Whether the value of a setting, header or parameter so called is not for every eye."""
+    return _SECRET_NAME.search(name) is not None
