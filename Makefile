@@ -39,11 +39,13 @@ clean: ## remove what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.core: pyproject.toml constraints.txt
+	@echo "installing Penstock into $(VENV) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install -U 'pip>=25.1'
 	@$(PIP) install -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
+	@echo "installing everything the tests need into $(VENV) …"
 	@$(PIP) install -c constraints.txt -e '.[all]' --group dev
 	@touch $@

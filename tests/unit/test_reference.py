@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -49,3 +50,11 @@ def test_every_public_name_can_be_had() -> None:
     for name in penstock.__all__:
         assert getattr(penstock, name) is not None
         assert name in dir(penstock)
+
+
+def test_the_python_page_has_every_public_name_and_verb() -> None:
+    page = (ROOT / "docs/reference/python.md").read_text()
+    verbs = {name for kind in (penstock.Engine, penstock.AsyncClient) for name in vars(kind)}
+    public = {name for name in verbs if not name.startswith("_")} - {"close"}
+    for name in sorted(public | (set(penstock.__all__) - {"__version__"})):
+        assert re.search(rf"\b{name}\b", page), f"{name} is not in docs/reference/python.md"

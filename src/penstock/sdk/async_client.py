@@ -35,7 +35,10 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A connection pool to one server. Everything is safe to repeat, and is repeated.
+    """A connection pool to one server. What is safe to repeat is repeated, up to `retries` times.
+
+    `timeout` is in seconds. A bulk change (`cancel_where`, `redrive`) has none while it runs, and
+    is sent again only when it never left: its count would be that of the second time.
 
     async with penstock.AsyncClient("http://127.0.0.1:8700", token="…") as client:
         await client.schedule({"hello": "later"}, delay="15m")
