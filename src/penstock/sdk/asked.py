@@ -35,6 +35,7 @@ MAX_PAGE = 1_000
 
 _encode = msgspec.json.Encoder().encode
 _BYTES = (bytes, bytearray, memoryview)
+_DELAYS = (str, float, int)
 _FIELDS = frozenset(Draft.__struct_fields__) - {"payload_base64"}
 
 
@@ -55,11 +56,7 @@ def draft(
     on_conflict: OnConflict | str = OnConflict.KEEP,
 ) -> Draft:
     """One message to schedule. `bytes` are sent as they are, anything else as JSON."""
-    for name, text in (("route", route), ("id", id), ("key", key), ("topic", topic)):
-        if text is not None and not isinstance(text, str):
-            raise InvalidMessage(name, f"must be text, not {_kind(text)}")
-    if not isinstance(priority, int):
-        raise InvalidMessage("priority", f"must be a number from 0 to 9, not {_kind(priority)}")
+    _check_kinds(route, id, key, topic, content_type, priority)
     raw, base64_text, content_type = _body(payload, content_type)
     return Draft(
         id=id,
@@ -77,6 +74,26 @@ def draft(
         topic=topic,
         on_conflict=_conflict(on_conflict),
     )
+
+
+def _check_kinds(
+    route: object, id_: object, key: object, topic: object, content_type: object, priority: object
+) -> None:
+    """Text is text and a number a number; quick when they are, since every message is asked."""
+    if (
+        isinstance(route, str)
+        and (id_ is None or isinstance(id_, str))
+        and (key is None or isinstance(key, str))
+        and (topic is None or isinstance(topic, str))
+        and (content_type is None or isinstance(content_type, str))
+        and isinstance(priority, int)
+    ):
+        return
+    texts = {"route": route, "id": id_, "key": key, "topic": topic, "content_type": content_type}
+    for name, value in texts.items():
+        if not isinstance(value, str) and (value is not None or name == "route"):
+            raise InvalidMessage(name, f"must be text, not {_kind(value)}")
+    raise InvalidMessage("priority", f"must be a number from 0 to 9, not {_kind(priority)}")
 
 
 def draft_for(verb: str, payload: object, fields: Mapping[str, Any]) -> Draft:
@@ -211,7 +228,7 @@ def delay_value(value: object) -> float | str:
         return value / timedelta(seconds=1)
     if isinstance(value, float) and not math.isfinite(value):  # JSON would say null: now
         raise InvalidMessage("delay", "must be a finite number of seconds, not negative")
-    if not isinstance(value, int | float | str) or isinstance(value, bool):
+    if not isinstance(value, _DELAYS) or isinstance(value, bool):
         raise InvalidMessage("delay", f"must be a timedelta, seconds or text, not {_kind(value)}")
     return value
 

@@ -124,6 +124,8 @@ async def test_a_batch_of_many_requests_is_one_list(
         ({"delay": [1]}, "delay"),
         ({"priority": "high"}, "priority"),
         ({"route": 7}, "route"),
+        ({"route": None}, "route"),
+        ({"content_type": 7}, "content_type"),
         ({"key": 7}, "key"),
         ({"id": 7}, "id"),
     ],
