@@ -47,8 +47,9 @@ def test_fixed_headers_that_cannot_be_sent_are_refused(bad: dict[str, str]) -> N
 
 def test_a_receiver_in_the_program_sees_the_routes_headers_among_the_messages() -> None:
     message = held(headers={"X-A": "mine", "b": "2"})
-    assert Envelope({"x-a": "ours"}).with_fixed(message).headers == {"x-a": "ours", "b": "2"}
-    assert Envelope({}).with_fixed(message) is message
+    (changed,) = Envelope({"x-a": "ours"}).all_with_fixed([message])
+    assert changed.headers == {"x-a": "ours", "b": "2"}
+    assert Envelope({}).all_with_fixed([message]) == [message]
 
 
 def test_lateness_is_by_the_stores_clock() -> None:

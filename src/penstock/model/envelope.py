@@ -8,7 +8,7 @@ spelling they were given in, because brokers tell cases apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -45,10 +45,11 @@ class Envelope:
         carried[DUE] = format_moment(message.due)
         return carried
 
-    def with_fixed(self, message: Message) -> Message:
-        """For receivers in this program: the message itself, the route's headers among its own."""
-        if not self._fixed:
-            return message
+    def all_with_fixed(self, messages: Sequence[Message]) -> list[Message]:
+        """For receivers in this program: the messages, the route's headers among their own."""
+        return [self._with_fixed(m) for m in messages] if self._fixed else list(messages)
+
+    def _with_fixed(self, message: Message) -> Message:
         own = message.headers or {}
         kept = {name: value for name, value in own.items() if name.lower() not in self._taken}
         return msgspec.structs.replace(message, headers={**kept, **self._fixed})

@@ -84,7 +84,7 @@ class PythonSink:
         self.concurrency = at_once if batch is None else batch * min(at_once, 4)
 
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
-        given = [self._envelope.with_fixed(message) for message in batch]
+        given = self._envelope.all_with_fixed(batch)
         if self._batched:
             return _outcomes(await self._call(given), len(given)) if given else []
         return [_outcome(await self._call(message)) for message in given]

@@ -21,8 +21,14 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[Session], T]
 Wakes: TypeAlias = dict[str, int]
 
-MAX_ROWS = 500
-"""Rows one transaction changes, about: longer ones would hold up the loop."""
+PUT_ROWS = 500
+"""Messages of one put at most."""
+MAX_ROWS = 2 * PUT_ROWS
+"""Rows one transaction changes, about: a claim and a settle, or two puts. Longer ones would hold
+up the loop; shorter ones would pay for an fsync more often."""
+LINGER_TURNS = 4
+"""Turns of the loop (microseconds each) a transaction waits for company: a claim, the settling of
+what was claimed before and whatever else comes meanwhile then share one fsync."""
 
 
 class _Operation:
@@ -88,7 +94,14 @@ class GroupCommit:
     def _flush_soon(self) -> None:
         if not self._flush_due:
             self._flush_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._linger(LINGER_TURNS)
+
+    def _linger(self, turns: int) -> None:
+        loop = asyncio.get_running_loop()
+        if turns:
+            loop.call_soon(self._linger, turns - 1)
+        else:
+            self._flush()
 
     def _flush(self) -> None:
         # Whoever has gone meanwhile needs no answer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from penstock.model.outcome import Settlement
@@ -11,20 +12,22 @@ from penstock.stores.sqlite.lease import end_lease, note_released
 from penstock.stores.sqlite.rows import decided_column, json_array
 from penstock.stores.sqlite.session import Session
 
+_DELIVERED = State.DELIVERED
+
 
 def settle(session: Session, settlements: Sequence[Settlement], now: int) -> list[State | None]:
     """The delivered of a lease go in one statement, the rest one by one."""
     states: list[State | None] = [None] * len(settlements)
-    delivered: dict[int, list[int]] = {}
+    delivered: defaultdict[int, list[int]] = defaultdict(list)
     retired: list[int] = []
     for place, settlement in enumerate(settlements):
-        if settlement.state is State.DELIVERED:
-            delivered.setdefault(settlement.token, []).append(place)
+        if settlement.state is _DELIVERED:
+            delivered[settlement.token].append(place)
         else:
             states[place] = _settle_one(session, settlement, now, retired)
     for token, places in delivered.items():
         for place in _deliver(session, settlements, places, token, now, retired):
-            states[place] = State.DELIVERED
+            states[place] = _DELIVERED
     session.retire(retired, now)
     return states
 

@@ -24,7 +24,7 @@ from penstock.stores.sqlite import ledger, recall, search, turns
 from penstock.stores.sqlite import put as puts
 from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
-from penstock.stores.sqlite.group import MAX_ROWS, GroupCommit, Wakes
+from penstock.stores.sqlite.group import PUT_ROWS, GroupCommit, Wakes
 from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.reader import Reader
 from penstock.stores.sqlite.rooms import SqliteRooms
@@ -78,10 +78,10 @@ class SqliteStore:
         return self._clock
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-        if len(messages) <= MAX_ROWS:
+        if len(messages) <= PUT_ROWS:
             return await self._put(messages, now) if messages else []
         # A batch of any length, in transactions of a bounded one: puts are safe to repeat.
-        parts = [messages[i : i + MAX_ROWS] for i in range(0, len(messages), MAX_ROWS)]
+        parts = [messages[i : i + PUT_ROWS] for i in range(0, len(messages), PUT_ROWS)]
         done = await asyncio.gather(*(self._put(part, now) for part in parts))
         return [receipt for receipts in done for receipt in receipts]
 
