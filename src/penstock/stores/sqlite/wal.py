@@ -16,9 +16,9 @@ from pathlib import Path
 
 log = logging.getLogger("penstock.sqlite")
 
-CHANGES = 16_000
+CHANGES = 50_000
 """Changed rows after which the thread copies what there is."""
-GROWTH = 8 * 1024 * 1024
+GROWTH = 32 * 1024 * 1024
 """Or bytes by which the log's file has grown (large payloads)."""
 START_OVER = 2_048
 """Frames in the log from which on the tail is copied inline, so that it starts over."""
