@@ -12,6 +12,8 @@ from penstock.stores.sqlite.rows import NUMBERS, Row, from_json_array, json_arra
 from penstock.stores.sqlite.session import Session
 
 _SEQ = itemgetter(0)
+_DUE_AND_ID = itemgetter(9, 1)
+_PRIORITY = itemgetter(11)
 
 
 def claim(session: Session, route: str, limit: int, lease: int, now: int) -> Claim:
@@ -33,14 +35,11 @@ def lease_rows(
     """Write the lease of rows that were just taken; when there are none, nothing is written."""
     if not rows:
         return Claim(0, (), next_due)
-    rows.sort(key=_claim_order)
+    rows.sort(key=_DUE_AND_ID)
+    rows.sort(key=_PRIORITY, reverse=True)  # stable: equal ones stay in their order
     seqs = json_array(list(map(_SEQ, rows)))
     session.execute(statements.ADD_LEASE, (token, route, until, len(rows), seqs))
     return Claim(token, tuple(map(to_message, rows)), next_due)
-
-
-def _claim_order(row: Row) -> tuple[int, int, str]:
-    return -row[11], row[9], row[1]
 
 
 def extend(session: Session, tokens: Sequence[int], until: int) -> None:

@@ -35,31 +35,36 @@ _seqs: Final = msgspec.json.Decoder(list[int])
 
 def to_message(row: Row) -> Message:
     """A row of `statements.COLUMNS` → the message."""
-    message_id, key, payload, content_type = row[1], row[3], row[4], row[5]
-    headers, labels = row[6], row[7]
+    # fmt: off
+    (
+        seq, message_id, route, key, payload, content_type, headers, labels, topic, due, expires,
+        priority, state, version, attempt, attempt_floor, created, claimed, settled, last_error,
+        cancel_pending, decided,
+    ) = row
+    # fmt: on
     return Message(
         id=message_id,
-        route=row[2],
+        route=route,
         key=message_id if key is None else key,
         payload=b"" if payload is None else payload,
-        due=row[9],
+        due=due,
         content_type=JSON if content_type is None else content_type,
         headers=None if headers is None else _headers.decode(headers),
-        expires=row[10],
-        priority=row[11],
+        expires=expires,
+        priority=priority,
         labels=None if labels is None else _labels.decode(labels),
-        topic=row[8],
-        state=STATES[row[12]],
-        version=row[13],
-        attempt=row[14],
-        attempt_floor=row[15],
-        created=row[16],
-        claimed=row[17],
-        settled=row[18],
-        last_error=row[19],
-        cancel_pending=row[20] == 1,
-        decided=None if row[21] is None else _decided.decode(row[21]),
-        ref=row[0],
+        topic=topic,
+        state=STATES[state],
+        version=version,
+        attempt=attempt,
+        attempt_floor=attempt_floor,
+        created=created,
+        claimed=claimed,
+        settled=settled,
+        last_error=last_error,
+        cancel_pending=cancel_pending == 1,
+        decided=None if decided is None else _decided.decode(decided),
+        ref=seq,
     )
 
 
