@@ -101,3 +101,15 @@ async def test_a_primary_that_dies_is_replaced_by_its_replica(tmp_path: Path) ->
     assert verdict.early == ()
     assert len(verdict.lost) <= 5
     assert len(verdict.duplicates) <= 4 * IN_FLIGHT
+
+
+async def test_every_process_stops_in_order_when_asked(redis: RedisServer, tmp_path: Path) -> None:
+    async with run_fleet(tmp_path, redis.url, workers=1, seed=16) as fleet:
+        clients = fleet.clients()
+        async with clients.running():
+            await clients.more(ENOUGH)
+        await arrivals(fleet.receiver, clients.acknowledged)
+        codes = [await process.stop() for process in fleet.processes]
+        logs = "".join(process.log.read_text() for process in fleet.processes)
+    assert codes == [0, 0]
+    assert "Traceback" not in logs

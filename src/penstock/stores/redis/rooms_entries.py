@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 
-from penstock.model.errors import StoreCorrupt
+from penstock.model.errors import StoreCorrupt, StoreUnavailable
 from penstock.model.ticket import Dispatch, Entry
 from penstock.stores.redis.connect import Argument, Reply
 from penstock.stores.redis.rooms_keys import DISPATCH, ENTRY, GROUP, ROOMS, decode, encode, stream
@@ -79,12 +80,13 @@ class RedisEntries:
 
     async def close(self) -> None:
         """Leave the group, unless something is still to be finished here: another claims that."""
-        for name in list(self._grouped):
-            own: Sequence[Argument] = ("XPENDING", name, GROUP, "-", "+", 1, self._consumer)
-            if not await self._link.call(*own, retry=False):
-                await self._link.call(
-                    "XGROUP", "DELCONSUMER", name, GROUP, self._consumer, retry=False
-                )
+        with contextlib.suppress(StoreUnavailable):  # then the group forgets it in time
+            for name in list(self._grouped):
+                summary = await self._link.call("XPENDING", name, GROUP, retry=False)
+                if self._consumer.encode() not in _consumers(summary):
+                    await self._link.call(
+                        "XGROUP", "DELCONSUMER", name, GROUP, self._consumer, retry=False
+                    )
 
     async def _read(self, name: bytes, limit: int, wait: int) -> list[Entry]:
         await self._ensure_group(name)
@@ -162,3 +164,10 @@ def _entries(replies: Reply) -> list[Entry]:
             )
         )
     return entries
+
+
+def _consumers(summary: Reply) -> set[bytes]:
+    """Who has entries pending, by XPENDING's summary: as redis-py tells it, or as it came."""
+    if isinstance(summary, dict):
+        return {bytes(one["name"]) for one in summary["consumers"]}
+    return {bytes(name) for name, _ in summary[3] or ()}
