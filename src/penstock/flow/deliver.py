@@ -21,6 +21,7 @@ MAX_ERROR = 1_000
 MAX_RETRY_AFTER = 86_400.0
 """Seconds: a longer Retry-After is taken as this."""
 
+_DELIVERED = State.DELIVERED
 _INTERRUPTED = Retry("interrupted by shutdown", after=0.0, interrupted=True)
 
 
@@ -67,7 +68,7 @@ class Deliver:
     ) -> list[Settlement]:
         now = self._clock.now()
         return [
-            Settlement(message=message, token=token, state=State.DELIVERED, event="delivered")
+            Settlement(message, token, _DELIVERED, "delivered")
             if type(outcome) is Delivered
             else self._failed(message, token, outcome, now)
             for message, outcome in zip(batch, outcomes, strict=True)

@@ -141,20 +141,20 @@ def check_draft(
         check_labels(draft.labels)
     if draft.topic is not None and not is_key(draft.topic):
         raise InvalidMessage("topic", "must be 1-512 printable characters")
-    return NewMessage(
-        id=message_id,
-        route=draft.route,
-        key=key,
-        payload=payload,
-        due=due,
-        content_type=content_type,
-        headers=draft.headers or None,
-        expires=expires,
-        priority=draft.priority,
-        labels=draft.labels,
-        topic=draft.topic,
-        on_conflict=draft.on_conflict,
-        blocked=draft.blocked if type(draft) is BlockedDraft else None,
+    return NewMessage(  # in the order of its fields: this runs once for every message accepted
+        message_id,
+        draft.route,
+        key,
+        payload,
+        due,
+        content_type,
+        draft.headers or None,
+        expires,
+        draft.priority,
+        draft.labels,
+        draft.topic,
+        draft.on_conflict,
+        draft.blocked if type(draft) is BlockedDraft else None,
     )
 
 

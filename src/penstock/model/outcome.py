@@ -31,17 +31,17 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """When fewer than asked were due: the earliest due of what is left on the route."""
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Settlement(msgspec.Struct, frozen=True, gc=False):
     """How one lease ends. Applied only while `token` is still the message's."""
 
     message: Message
     token: int
     state: State
     """A state LEASED may become; SCHEDULED puts it back until `due`."""
-    due: int | None = None
-    error: str | None = None
     event: str
     """The word in the timeline: delivered, retry, deferred, returned, dead, blocked, expired …"""
+    due: int | None = None
+    error: str | None = None
     refund: bool = False
     """No send was begun: the attempt that the claim counted is taken back."""
     decided: Decided | None = None

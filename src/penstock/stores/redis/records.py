@@ -224,18 +224,24 @@ def unpack_claimed(partition: int, lease: bytes, taken: list[bytes]) -> list[Mes
         end = 22 + record[21]
         message_id = unpack_id(member)
         messages.append(
-            Message(
-                id=message_id,
-                route=_decode_route(record[22:end]),
-                key=message_id,
-                payload=record[end:],
-                due=due | due_high << 32,
-                priority=priority,
-                state=leased,
-                version=version | more << 16,
-                attempt=1,
-                created=made | made_high << 32,
-                claimed=claimed,
+            Message(  # in the order of its fields: this runs once for every message released
+                message_id,
+                _decode_route(record[22:end]),
+                message_id,
+                record[end:],
+                due | due_high << 32,
+                JSON,
+                None,
+                None,
+                priority,
+                None,
+                None,
+                leased,
+                version | more << 16,
+                1,
+                0,
+                made | made_high << 32,
+                claimed,
                 ref=ref,
             )
         )

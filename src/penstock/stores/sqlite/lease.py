@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 
+from penstock.model.message import Message
 from penstock.model.outcome import Claim, Reaped
 from penstock.model.state import State, after_lease
 from penstock.stores.sqlite import statements
@@ -20,26 +21,27 @@ def claim(session: Session, route: str, limit: int, lease: int, now: int) -> Cla
     """Lease what is due, in order; when nothing is, nothing is written."""
     if limit <= 0 or session.execute(statements.IS_PAUSED, (route,)).fetchone():
         return Claim(0)
-    token = session.new_token()
-    values = {"route": route, "limit": limit, "now": now, "token": token}
-    rows = session.execute(statements.CLAIM, values).fetchall()
+    rows = session.execute(statements.DUE, {"route": route, "limit": limit, "now": now}).fetchall()
+    token, messages = lease_rows(session, route, rows, lease, now)
     next_due = None
     if len(rows) < limit:
         (next_due,) = session.execute(statements.NEXT_DUE, {"route": route}).fetchone()
-    return lease_rows(session, route, token, rows, now + lease, next_due)
+    return Claim(token, messages, next_due)
 
 
 def lease_rows(
-    session: Session, route: str, token: int, rows: list[Row], until: int, next_due: int | None
-) -> Claim:
-    """Write the lease of rows that were just taken; when there are none, nothing is written."""
+    session: Session, route: str, rows: list[Row], lease: int, now: int
+) -> tuple[int, tuple[Message, ...]]:
+    """Lease the rows that were just read; when there are none, nothing is written."""
     if not rows:
-        return Claim(0, (), next_due)
+        return 0, ()
     rows.sort(key=_DUE_AND_ID)
     rows.sort(key=_PRIORITY, reverse=True)  # stable: equal ones stay in their order
+    token = session.new_token()
     seqs = json_array(list(map(_SEQ, rows)))
-    session.execute(statements.ADD_LEASE, (token, route, until, len(rows), seqs))
-    return Claim(token, tuple(map(to_message, rows)), next_due)
+    session.execute(statements.LEASE, {"seqs": seqs, "token": token, "now": now})
+    session.execute(statements.ADD_LEASE, (token, route, now + lease, len(rows), seqs))
+    return token, tuple(map(to_message, rows))
 
 
 def extend(session: Session, tokens: Sequence[int], until: int) -> None:

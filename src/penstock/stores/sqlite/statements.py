@@ -10,6 +10,12 @@ COLUMNS: Final = (
     " cancel_pending, decided"
 )
 """A message's columns in the order `rows.to_message` reads them."""
+_LEASED_COLUMNS = (
+    "seq, id, route, key, payload, content_type, headers, labels, topic, due, expires, priority,"
+    " 1, version, attempt + 1, attempt_floor, created, :now, settled, last_error,"
+    " cancel_pending, decided"
+)
+"""The same as they will be under a lease taken now."""
 
 _SEQS = "seq IN (SELECT value FROM json_each(:seqs))"
 
@@ -41,16 +47,12 @@ _HEADS = " UNION ALL ".join(
     for priority in _PRIORITIES
 )
 # Ten bounded looks at the index: what is pending, here or on other routes, costs nothing.
-_DUE = _HEADS.format(what="seq", when="AND due <= :now", limit=":limit")
-CLAIM: Final = f"""
-UPDATE messages SET state = 1, lease = :token, attempt = attempt + 1, claimed = :now
-WHERE seq IN (SELECT seq FROM ({_DUE}) LIMIT :limit)
-RETURNING {COLUMNS}
-"""  # noqa: S608 - built from constants only
-CLAIM_SEQS: Final = f"""
-UPDATE messages SET state = 1, lease = :token, attempt = attempt + 1, claimed = :now
-WHERE {_SEQS}
-RETURNING {COLUMNS}
+_DUE = _HEADS.format(what=_LEASED_COLUMNS, when="AND due <= :now", limit=":limit")
+DUE: Final = f"SELECT * FROM ({_DUE}) LIMIT :limit"  # noqa: S608 - built from constants only
+CHOSEN: Final = f"SELECT {_LEASED_COLUMNS} FROM messages WHERE {_SEQS}"  # noqa: S608
+# Read first, then written without RETURNING, which would gather every row a second time.
+LEASE: Final = f"""
+UPDATE messages SET state = 1, lease = :token, attempt = attempt + 1, claimed = :now WHERE {_SEQS}
 """  # noqa: S608
 NEXT_DUE: Final = f"SELECT min(due) FROM ({_HEADS.format(what='due', when='', limit='1')})"  # noqa: S608
 IS_PAUSED: Final = "SELECT 1 FROM paused WHERE route = ?"

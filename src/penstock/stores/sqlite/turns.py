@@ -127,13 +127,13 @@ def claim(
         seqs += _heads(session, route, key, now, per_key)[: limit - len(seqs)]
         if len(seqs) == limit:
             break
-    token = session.new_token()
-    values = {"seqs": json_array(seqs), "token": token, "now": now}
-    rows = session.execute(statements.CLAIM_SEQS, values).fetchall() if seqs else []
+    values = {"seqs": json_array(seqs), "now": now}
+    rows = session.execute(statements.CHOSEN, values).fetchall() if seqs else []
+    token, messages = lease_rows(session, route, rows, lease, now)
     next_due = None
     if len(rows) < limit:
         (next_due,) = session.execute(NEXT_TURN, (route,)).fetchone()
-    return lease_rows(session, route, token, rows, now + lease, next_due)
+    return Claim(token, messages, next_due)
 
 
 def _heads(session: Session, route: str, key: str, now: int, per_key: KeyLimit) -> list[int]:
