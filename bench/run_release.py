@@ -10,7 +10,7 @@ import uvloop
 
 import penstock
 from bench.report import Report
-from bench.sqlite_limits import bare, claim_and_delete, executemany, folder
+from bench.sqlite_limits import bare, claim_and_delete, executemany, folder, reopen
 from bench.workload import drafts, messages
 
 NUMBER = 100_000
@@ -46,6 +46,8 @@ def main() -> None:
         for turn in range(ROUNDS):
             connection = bare(at / f"bare{turn}.db")
             executemany(connection, messages(NUMBER, ahead=0))
+            connection.close()
+            connection = reopen(at / f"bare{turn}.db")  # ours too begins with a store just opened
             bares.append(claim_and_delete(connection, "default"))
             connection.close()
             ours.append(uvloop.run(_ours(at / f"ours{turn}.db")))

@@ -14,6 +14,7 @@ import uvloop
 from penstock.model.message import NewMessage
 from penstock.stores.sqlite import open_store, statements
 from penstock.stores.sqlite.rows import put_rows
+from penstock.stores.sqlite.schema import CACHE_KIB
 
 BATCH = 500
 DAY = 86_400_000
@@ -35,10 +36,15 @@ def bare(path: Path) -> sqlite3.Connection:
         await store.close()
 
     uvloop.run(make())
+    return reopen(path)
+
+
+def reopen(path: Path) -> sqlite3.Connection:
+    """A plain connection with the settings ours has, and nothing in its cache yet."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     return connection
 
 
