@@ -16,7 +16,7 @@ from pathlib import Path
 
 log = logging.getLogger("penstock.sqlite")
 
-CHANGES = 50_000
+CHANGES = 100_000
 """Changed rows after which the thread copies what there is."""
 GROWTH = 32 * 1024 * 1024
 """Or bytes by which the log's file has grown (large payloads)."""
