@@ -68,6 +68,7 @@ SINKS = {
     "amqp": ("penstock.sinks.rabbitmq", "rabbitmq"),
     "amqps": ("penstock.sinks.rabbitmq", "rabbitmq"),
     "nats": ("penstock.sinks.nats", "nats"),
+    "tls": ("penstock.sinks.nats", "nats"),
     "redis": ("penstock.sinks.redis_streams", "redis"),
     "rediss": ("penstock.sinks.redis_streams", "redis"),
 }
@@ -78,7 +79,21 @@ SOURCES = {
     "amqp": ("penstock.sources.rabbitmq", "rabbitmq"),
     "amqps": ("penstock.sources.rabbitmq", "rabbitmq"),
     "nats": ("penstock.sources.nats", "nats"),
+    "tls": ("penstock.sources.nats", "nats"),
 }
+
+LOGIN = (
+    "username",
+    "password",
+    "sasl",
+    "creds",
+    "tls",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "tls_verify",
+)
+"""Settings of a source that say who we are and whom we trust."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,18 +287,28 @@ async def _source_parts(
         stack.push_async_callback(source.close)
         dead_letter: Sink | None = None
         if options.dead_letter is not None:
-            dead_letter = await _dead_letter(options.dead_letter, f"sources.{name}.dead_letter")
+            dead_letter = await _dead_letter(options, options.dead_letter, name)
             stack.push_async_callback(dead_letter.close)
         yield source, dead_letter
 
 
-async def _dead_letter(url: str, where: str) -> Sink:
+async def _dead_letter(source: SourceSettings, url: str, name: str) -> Sink:
+    """At the source's own broker it logs in by the source's settings."""
+    where = f"sources.{name}.dead_letter"
     driver = _driver(SINKS, url, where)
     _, extra = SINKS[urlsplit(url).scheme]
     # A broker's is made when it is not there: a record without any place to go would be lost.
-    more = {"create_topic": True} if extra is not None else {}
+    more: dict[str, object] = {"create_topic": True} if extra is not None else {}
+    if _broker(url) == _broker(source.from_):
+        given = source.model_extra or {}
+        more |= {login: given[login] for login in LOGIN if login in given}
     sink: Sink = await driver.open_sink(url, SinkOptions(at=where, more=more))
     return sink
+
+
+def _broker(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.rpartition("@")[2]
 
 
 @asynccontextmanager

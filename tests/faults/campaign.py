@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import httpx
 
@@ -19,6 +20,24 @@ PATIENCE = 60.0
 
 ENOUGH = 100
 """Messages without which a campaign proves nothing."""
+
+
+class Witness(Protocol):
+    """Whoever sees what arrives: not Penstock, so that nobody agrees with themselves."""
+
+    async def arrivals(self) -> Sequence[Arrival]:
+        """Everything so far, in the order it came."""
+        ...
+
+
+class WebhookWitness:
+    """A receiver of webhooks in a process of its own."""
+
+    def __init__(self, receiver: ReceiverProcess) -> None:
+        self._receiver = receiver
+
+    async def arrivals(self) -> Sequence[Arrival]:
+        return [Arrival(one.id, one.attempt, one.at) for one in self._receiver.received()]
 
 
 class Schedulers:
@@ -82,12 +101,19 @@ class Schedulers:
         raise AssertionError(f"{message_id} was never acknowledged")
 
 
-async def arrivals(receiver: ReceiverProcess, acknowledged: dict[str, int]) -> Verdict:
+async def until_more(witness: Witness, than: int) -> None:
+    """Return when more have arrived than that: somebody is at work."""
+    end = time.monotonic() + PATIENCE
+    while len(await witness.arrivals()) <= than:
+        assert time.monotonic() < end, "nothing arrives any more"
+        await asyncio.sleep(0.02)
+
+
+async def arrivals(witness: Witness, acknowledged: dict[str, int]) -> Verdict:
     """The verdict once everything has arrived, or when there is no more patience."""
     end = time.monotonic() + PATIENCE
     while True:
-        found = [Arrival(one.id, one.attempt, one.at) for one in receiver.received()]
-        verdict = compare(acknowledged, found)
+        verdict = compare(acknowledged, await witness.arrivals())
         if not verdict.lost or time.monotonic() > end:
             return verdict
         await asyncio.sleep(0.2)

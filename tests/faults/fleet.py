@@ -7,9 +7,10 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-from penstock.sim.receiver_process import ReceiverProcess, run_receiver
-from tests.faults.campaign import Schedulers
+from penstock.sim.receiver_process import run_receiver
+from tests.faults.campaign import Schedulers, WebhookWitness, Witness
 from tests.servers.penstock import PenstockProcess
 
 IN_FLIGHT = 20
@@ -25,14 +26,15 @@ sink = "{sink}"
 semaphore_limit = {in_flight}
 backoff = "100ms..500ms"
 max_attempts = 1000
+{more}
 """
 
 
 class Fleet:
     """Processes of one store; any of them may die and come back."""
 
-    def __init__(self, receiver: ReceiverProcess, chance: random.Random) -> None:
-        self.receiver = receiver
+    def __init__(self, witness: Witness, chance: random.Random) -> None:
+        self.witness = witness
         self.chance = chance
         self.apis: list[PenstockProcess] = []
         self.workers: list[PenstockProcess] = []
@@ -56,22 +58,36 @@ class Fleet:
         await victim.start()
 
 
+class Destination(NamedTuple):
+    """Where the route `hook` leads, and who looks what comes there."""
+
+    sink: str
+    witness: Witness
+    more: str = ""
+    """Further lines of the route's settings."""
+
+
 @asynccontextmanager
 async def run_fleet(
     folder: Path,
     store: str,
     *,
+    to: Destination | None = None,
     apis: int = 1,
     workers: int = 2,
     lease: str = "1s",
     seed: int = 1,
     worker_env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Fleet]:
-    """`worker_env` is the first worker's: the odd one out."""
+    """Without a destination: to webhooks. `worker_env` is the first worker's: the odd one out."""
     async with AsyncExitStack() as stack:
-        receiver = await stack.enter_async_context(run_receiver(folder / "received.ndjson"))
-        fleet = Fleet(receiver, random.Random(seed))
-        config = CONFIG.format(store=store, lease=lease, sink=receiver.url, in_flight=IN_FLIGHT)
+        if to is None:
+            receiver = await stack.enter_async_context(run_receiver(folder / "received.ndjson"))
+            to = Destination(receiver.url, WebhookWitness(receiver))
+        fleet = Fleet(to.witness, random.Random(seed))
+        config = CONFIG.format(
+            store=store, lease=lease, sink=to.sink, more=to.more, in_flight=IN_FLIGHT
+        )
         for kind, number, among in (("api", apis, fleet.apis), ("worker", workers, fleet.workers)):
             for n in range(number):
                 process = PenstockProcess(folder, config, command=kind)

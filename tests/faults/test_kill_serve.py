@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.sim.receiver_process import run_receiver
-from tests.faults.campaign import Schedulers, arrivals, assert_promises
+from tests.faults.campaign import Schedulers, WebhookWitness, arrivals, assert_promises
 from tests.servers.penstock import run_penstock
 
 KILLS = 6
@@ -41,5 +41,5 @@ async def test_nothing_acknowledged_is_lost_or_early_when_the_server_is_killed(
                     await clients.more(20 + chance.randrange(40))
                     await server.kill()
                     await server.start()
-            verdict = await arrivals(receiver, clients.acknowledged)
+            verdict = await arrivals(WebhookWitness(receiver), clients.acknowledged)
     assert_promises(verdict, duplicates=KILLS * IN_FLIGHT)

@@ -32,7 +32,7 @@ async def test_killed_processes_lose_nothing(redis: RedisServer, tmp_path: Path)
             for _ in range(kills):
                 await clients.more(20 + fleet.chance.randrange(40))
                 await fleet.kill_one(fleet.processes)
-        verdict = await arrivals(fleet.receiver, clients.acknowledged)
+        verdict = await arrivals(fleet.witness, clients.acknowledged)
     assert_promises(verdict, duplicates=kills * IN_FLIGHT)
 
 
@@ -49,7 +49,7 @@ async def test_a_redis_that_is_killed_and_comes_back_loses_nothing(
                 await asyncio.sleep(1)
                 await asyncio.to_thread(redis.start)
             await clients.more(50)
-        verdict = await arrivals(fleet.receiver, clients.acknowledged)
+        verdict = await arrivals(fleet.witness, clients.acknowledged)
     assert_promises(verdict, duplicates=faults * 2 * IN_FLIGHT)
 
 
@@ -64,7 +64,7 @@ async def test_a_redis_that_hangs_longer_than_a_lease_loses_nothing(
             await asyncio.sleep(2)
             redis.resume()
             await clients.more(60)
-        verdict = await arrivals(fleet.receiver, clients.acknowledged)
+        verdict = await arrivals(fleet.witness, clients.acknowledged)
     assert_promises(verdict, duplicates=2 * 2 * IN_FLIGHT)
 
 
@@ -81,7 +81,7 @@ async def test_a_worker_whose_clock_is_minutes_wrong_is_neither_early_nor_lost(
         clients = fleet.clients()
         async with clients.running():
             await clients.more(ENOUGH)
-        verdict = await arrivals(fleet.receiver, clients.acknowledged)
+        verdict = await arrivals(fleet.witness, clients.acknowledged)
     assert_promises(verdict, duplicates=0)
 
 
@@ -94,7 +94,7 @@ async def test_a_primary_that_dies_is_replaced_by_its_replica(tmp_path: Path) ->
                 (victim, *_) = await asyncio.to_thread(cluster.primaries)
                 await asyncio.to_thread(victim.kill)
                 await clients.more(60)
-            verdict = await arrivals(fleet.receiver, clients.acknowledged)
+            verdict = await arrivals(fleet.witness, clients.acknowledged)
     # Replication is asynchronous: what the dead primary had told nobody is what Redis itself
     # was set up to lose. Everything that its replica had is there.
     print(verdict)
@@ -108,7 +108,7 @@ async def test_every_process_stops_in_order_when_asked(redis: RedisServer, tmp_p
         clients = fleet.clients()
         async with clients.running():
             await clients.more(ENOUGH)
-        await arrivals(fleet.receiver, clients.acknowledged)
+        await arrivals(fleet.witness, clients.acknowledged)
         codes = [await process.stop() for process in fleet.processes]
         logs = "".join(process.log.read_text() for process in fleet.processes)
     assert codes == [0, 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,9 @@ from penstock.model.message import NewMessage
 from penstock.ports.store import MessageStore
 from penstock.stores.redis import open_store
 from penstock.stores.redis.address import parse_address
+from tests.servers.certificates import make_certificate
 from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer
+from tests.servers.redis import RedisServer, tls_options
 
 pytestmark = pytest.mark.slow
 
@@ -63,24 +63,11 @@ async def test_nobody_there_is_told_at_start() -> None:
     assert failure.value.retry_after > 0
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A certificate of our own for 127.0.0.1; its key lies beside it."""
-    certificate = tmp_path / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-keyout", str(tmp_path / "key.pem"), "-out", str(certificate)]
-    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(command, check=True, capture_output=True)
-    return certificate
-
-
-async def test_tls(certificate: Path) -> None:
-    key = certificate.with_name("key.pem")
+async def test_tls(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
     port = free_port()
-    options = ["--tls-port", str(port), "--tls-cert-file", str(certificate)]
-    options += ["--tls-key-file", str(key), "--tls-auth-clients", "no"]
-    with RedisServer(*options):
-        await works(await open_at(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"))
+    with RedisServer(*tls_options(port, certificate)):
+        await works(await open_at(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate.cert}"))
         with pytest.raises(StoreUnavailable):
             await open_at(f"rediss://127.0.0.1:{port}/0")
 

@@ -16,11 +16,13 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.servers.certificates import make_certificate
 from tests.servers.ports import free_port
 from tests.servers.process import ServerProcess
 
 HEAP = "384m"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+USER, PASSWORD = "ali", "opensesame"
 
 
 def cache_folder() -> Path:
@@ -43,8 +45,17 @@ class KafkaServer(ServerProcess):
         self._port, self._controller = free_port(), free_port()
         self.gated_port, self.gate_port = free_port(), free_port()
         """Clients that come in by gate_port are told to stay there; a Gate leads to gated_port."""
+        self.login_address = f"127.0.0.1:{free_port()}"
+        """Where USER has to log in (SASL_PLAINTEXT)."""
+        self.secure_address = f"127.0.0.1:{free_port()}"
+        """The same over TLS (SASL_SSL)."""
         self._config = config
         self.address = f"127.0.0.1:{self._port}"
+
+    @property
+    def authority(self) -> Path:
+        """What to trust at secure_address."""
+        return self.folder / "cert.pem"
 
     def command(self) -> list[str]:
         return [*self._java(HEAP), "kafka.Kafka", str(self._properties)]
@@ -52,8 +63,11 @@ class KafkaServer(ServerProcess):
     def before_start(self) -> None:
         if self._properties.exists():
             return
+        made = make_certificate(self.folder)
+        self._keystore.write_text(made.key.read_text() + made.cert.read_text())
         self._properties.write_text("".join(f"{k}={v}\n" for k, v in self._settings().items()))
         tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._properties.name]
+        tool += ["--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
         subprocess.run(
             [*self._java("128m"), *tool], cwd=self.folder, check=True, capture_output=True
         )
@@ -72,6 +86,10 @@ class KafkaServer(ServerProcess):
     def _properties(self) -> Path:
         return self.folder / "server.properties"
 
+    @property
+    def _keystore(self) -> Path:
+        return self.folder / "keystore.pem"
+
     def _java(self, heap: str) -> list[str]:
         java = shutil.which("java")
         assert java, "no java: run scripts/install-servers"
@@ -80,20 +98,26 @@ class KafkaServer(ServerProcess):
         return [java, f"-Xmx{heap}", *quick, logs, "-cp", f"{self._jars}/*"]
 
     def _settings(self) -> dict[str, str]:
+        logins = f"LOGIN://{self.login_address},SECURE://{self.secure_address}"
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
             "listeners": (
-                f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gated_port},"
+                f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gated_port},{logins},"
                 f"CONTROLLER://127.0.0.1:{self._controller}"
             ),
             "advertised.listeners": (
-                f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gate_port}"
+                f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gate_port},{logins}"
             ),
             "listener.security.protocol.map": (
-                "PLAINTEXT:PLAINTEXT,GATED:PLAINTEXT,CONTROLLER:PLAINTEXT"
+                "PLAINTEXT:PLAINTEXT,GATED:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+                "LOGIN:SASL_PLAINTEXT,SECURE:SASL_SSL"
             ),
+            **_sasl("login"),
+            **_sasl("secure"),
+            "listener.name.secure.ssl.keystore.type": "PEM",
+            "listener.name.secure.ssl.keystore.location": str(self._keystore),
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.folder / "data"),
@@ -110,6 +134,18 @@ class KafkaServer(ServerProcess):
             "broker.heartbeat.interval.ms": "300",
             **{key.replace("_", "."): value for key, value in self._config.items()},
         }
+
+
+def _sasl(listener: str) -> dict[str, str]:
+    modules = "org.apache.kafka.common.security"
+    plain = f'{modules}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+    scram = f"{modules}.scram.ScramLoginModule required;"
+    prefix = f"listener.name.{listener}"
+    return {
+        f"{prefix}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        f"{prefix}.plain.sasl.jaas.config": plain,
+        f"{prefix}.scram-sha-256.sasl.jaas.config": scram,
+    }
 
 
 class MockKafka:

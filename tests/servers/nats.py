@@ -7,8 +7,11 @@ import socket
 import sys
 from pathlib import Path
 
+from tests.servers.certificates import make_certificate
 from tests.servers.ports import free_port
 from tests.servers.process import ServerProcess
+
+USER, PASSWORD = "ali", "opensesame"
 
 
 class NatsServer(ServerProcess):
@@ -37,5 +40,24 @@ class NatsServer(ServerProcess):
                 while b"MSG r 1" not in got and (more := line.recv(65536)):
                     got += more
                 return b"MSG r 1" in got
+        except OSError:
+            return False
+
+
+class SecureNatsServer(NatsServer):
+    """Wants TLS, and a user and password."""
+
+    def __init__(self, folder: Path) -> None:
+        made = make_certificate(folder)
+        self.authority = made.cert
+        files = ("--tlscert", str(made.cert), "--tlskey", str(made.key))
+        super().__init__(folder, "--tls", *files, "--user", USER, "--pass", PASSWORD)
+
+    def answers(self) -> bool:
+        """Its first word is said in the clear, once it is ready for more."""
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=2) as line:
+                line.settimeout(2)
+                return line.recv(4) == b"INFO"
         except OSError:
             return False

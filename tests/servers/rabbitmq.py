@@ -12,6 +12,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+from tests.servers.certificates import make_certificate
 from tests.servers.ports import free_port
 from tests.servers.process import ServerProcess
 
@@ -23,10 +24,17 @@ class RabbitServer(ServerProcess):
         super().__init__(folder)
         self._port, self._dist, self._epmd_port = free_port(), free_port(), free_port()
         self.management_port = free_port()
+        self.secure_address = f"127.0.0.1:{free_port()}"
+        """The same over TLS."""
         self._plugins = "[rabbitmq_management]." if management else "[]."
         self._epmd: subprocess.Popen[bytes] | None = None
         self.address = f"127.0.0.1:{self._port}"
         self.url = f"amqp://guest:guest@{self.address}"
+
+    @property
+    def authority(self) -> Path:
+        """What to trust at secure_address."""
+        return self.folder / "cert.pem"
 
     def command(self) -> list[str]:
         launcher = HERE / "rabbitmq-server"
@@ -57,9 +65,16 @@ class RabbitServer(ServerProcess):
         }
 
     def before_start(self) -> None:
+        if not self.authority.exists():
+            make_certificate(self.folder)
         (self.folder / "rabbitmq.conf").write_text(
             f"log.console.level = warning\n"
             f"management.tcp.ip = 127.0.0.1\nmanagement.tcp.port = {self.management_port}\n"
+            f"listeners.ssl.1 = {self.secure_address}\n"
+            f"ssl_options.cacertfile = {self.authority}\n"
+            f"ssl_options.certfile = {self.authority}\n"
+            f"ssl_options.keyfile = {self.folder / 'key.pem'}\n"
+            f"ssl_options.verify = verify_none\nssl_options.fail_if_no_peer_cert = false\n"
             # Alarms of memory and disk belong to the machine, not to what is tested.
             f"vm_memory_high_watermark.absolute = 2GB\ndisk_free_limit.absolute = 50MB\n"
         )

@@ -13,7 +13,10 @@ from typing import Self
 
 from redis import Redis
 from redis import exceptions as vendor
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
+from tests.servers.certificates import Certificate
 from tests.servers.ports import free_port
 
 START_SECONDS = 20.0
@@ -37,6 +40,13 @@ def free_cluster_port() -> int:
         return port
 
 
+def tls_options(port: int, certificate: Certificate) -> list[str]:
+    """For a server that speaks TLS too, on a port of its own."""
+    cert, key = str(certificate.cert), str(certificate.key)
+    files = ["--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no"]
+    return ["--tls-port", str(port), *files]
+
+
 class RedisServer:
     """One redis-server of our own; stopped by its process, its folder removed."""
 
@@ -55,8 +65,8 @@ class RedisServer:
 
     @property
     def client(self) -> Redis:
-        """A plain client; whoever asks closes it."""
-        return Redis(port=self.port, socket_timeout=5)
+        """A plain client, which tries everything once; whoever asks closes it."""
+        return Redis(port=self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0))
 
     @property
     def is_up(self) -> bool:

@@ -15,6 +15,9 @@ from penstock.model.errors import ConfigError
 Wrong = Callable[..., ConfigError]
 """Makes the error that names the setting: wrong(reason, setting)."""
 
+_TLS = frozenset({"amqps", "rediss", "tls"})
+"""Schemes that say it."""
+
 
 class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Who we are and whom we trust; a URL's own user and password win."""
@@ -22,7 +25,7 @@ class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
     username: str | None = None
     password: str | None = None
     tls: bool = False
-    """Speak TLS (a scheme that says so needs no more)."""
+    """Speak TLS; a scheme that says so, or a file named below, needs no more."""
     tls_ca: str | None = None
     """File of certificates to trust; unset: the system's."""
     tls_cert: str | None = None
@@ -34,6 +37,11 @@ class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return type(self).__name__  # never the password
+
+    @property
+    def wants_tls(self) -> bool:
+        """Whoever names certificates means TLS."""
+        return self.tls or self.tls_ca is not None or self.tls_cert is not None
 
     def context(self, wrong: Wrong) -> ssl.SSLContext:
         try:
@@ -75,6 +83,10 @@ class Address:
         if self.username is None and self.password is None:
             return options.username, options.password
         return self.username, self.password
+
+    def context(self, options: LoginOptions, wrong: Wrong) -> ssl.SSLContext | None:
+        """How TLS is spoken there; None: it is not. Files that cannot be read are an error."""
+        return options.context(wrong) if self.scheme in _TLS or options.wants_tls else None
 
     def scrubber(self, options: LoginOptions) -> Scrubber:
         given = (self.password, options.password)

@@ -47,7 +47,7 @@ def kafka_address(url: str, wrong: Wrong) -> tuple[Address, str]:
 def client_config(address: Address, options: KafkaOptions, wrong: Wrong) -> Config:
     """The part of the configuration that every client has."""
     user, password = address.login(options)
-    tls = options.tls or options.tls_ca is not None or options.tls_cert is not None
+    tls = address.context(options, wrong) is not None  # wrong files are named now
     config: Config = {
         "bootstrap.servers": ",".join(address.servers),
         "client.id": "penstock",
@@ -58,7 +58,6 @@ def client_config(address: Address, options: KafkaOptions, wrong: Wrong) -> Conf
         "log.connection.close": False,
     }
     if tls:
-        options.context(wrong)  # files that cannot be read are an error now, and named
         files = {
             "ssl.ca.location": options.tls_ca,
             "ssl.certificate.location": options.tls_cert,

@@ -1,4 +1,4 @@
-"""nats://user:password@host:port,host:port/subject → a connection, by nats-py.
+"""nats://user:password@host:port,host:port/subject (tls://) → a connection, by nats-py.
 
 A connection that broke is not mended but replaced: nats-py would otherwise keep what was
 published meanwhile and send it later, when its message has long been given up and tried again.
@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable
+from typing import Any
 
 import nats.errors
 from nats.aio.client import Client
@@ -50,13 +51,24 @@ def nats_address(url: str, wrong: Wrong) -> tuple[Address, str]:
     """The address and the subject."""
     address = parse_address(url, PORT, wrong)
     if len(address.path) != 1 or not is_subject(address.path[0]):
-        raise wrong("must be nats://host:port[,host:port]/subject")
+        raise wrong(f"must be {address.scheme}://host:port[,host:port]/subject")
     return address, address.path[0]
 
 
 def name_of(text: str) -> str:
     """A stream's or consumer's name for it: those have no dots."""
     return _NOT_A_NAME.sub("_", text)
+
+
+class SecureClient(Client):
+    """Says nothing in the clear, as nats-py would to a server that does not insist on TLS."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                raise nats.errors.Error("TLS is asked for, and the server does not offer it")
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
 
 
 async def connect(address: Address, options: NatsOptions, wrong: Wrong) -> Client:
@@ -69,8 +81,9 @@ async def connect(address: Address, options: NatsOptions, wrong: Wrong) -> Clien
         heard.append(exc)
 
     heard: deque[Exception] = deque(maxlen=1)
+    context = address.context(options, wrong)
     for server in address.servers:
-        client = Client()
+        client = Client() if context is None else SecureClient()
         try:
             await client.connect(
                 f"nats://{server}",
@@ -82,7 +95,7 @@ async def connect(address: Address, options: NatsOptions, wrong: Wrong) -> Clien
                 ping_interval=PING,
                 flush_timeout=1.0,  # or closing a broken connection may wait for itself
                 error_cb=trouble,
-                tls=options.context(wrong) if options.tls or options.tls_ca else None,
+                tls=context,
                 user=user if password is not None else None,
                 password=password,
                 token=user if password is None else None,
@@ -92,10 +105,18 @@ async def connect(address: Address, options: NatsOptions, wrong: Wrong) -> Clien
             await hang_up(client)  # what was half open must not stay so
             if not isinstance(exc, TROUBLE):  # a TimeoutError is an OSError, and one of these
                 raise
-            last = heard[-1] if heard else exc  # the cause, not just "no servers"
+            last = _cause(client, heard[-1] if heard else exc)  # not just "no servers"
         else:
             return client
     raise last if last is not None else OSError("no host to connect to")
+
+
+def _cause(client: Client, exc: Exception) -> Exception:
+    """A refused login may look like a broken line: nats-py writes on before it reads the answer."""
+    greeted = bool(client._server_info)  # noqa: SLF001 - nothing public says so
+    if isinstance(exc, ConnectionError) and greeted:
+        return ConnectionError(f"{exc}, after the greeting: as for a wrong authorization")
+    return exc
 
 
 async def make_stream(js: JetStreamContext, subject: str, options: NatsOptions) -> None:

@@ -52,13 +52,12 @@ async def connect(
     address: Address, vhost: str, options: RabbitOptions, wrong: Wrong
 ) -> AbstractConnection:
     """To the first host that answers; the last one's error when none does."""
-    tls = address.scheme == "amqps" or options.tls
     user, password = address.login(options)
-    context = options.context(wrong) if tls else None
+    context = address.context(options, wrong)
     last: Exception | None = None
     for host, port in address.hosts:
         url = URL.build(
-            scheme="amqps" if tls else "amqp",
+            scheme="amqp" if context is None else "amqps",
             user=quote(user or "guest", safe=""),
             password=quote(password or "guest", safe=""),
             host=host,

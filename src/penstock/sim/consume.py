@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 
+from penstock.brokers.kafka import Config, KafkaOptions, client_config, kafka_address
 from penstock.flow.observe import Lateness, Observer
 from penstock.model.envelope import ATTEMPT
 from penstock.model.errors import InvalidMessage
 from penstock.model.times import parse_moment
+from penstock.ports.sink import SinkOptions
 from penstock.sim.errors import Unreachable
 
 log = logging.getLogger("penstock.sim")
@@ -31,9 +33,22 @@ _STILL_COMING = frozenset(
 class Subscription:
     """Where to consume from, and as whom."""
 
-    brokers: str = "127.0.0.1:9092"
-    topic: str = "ticks"
-    group: str = "penstock-sim"
+    topic: str
+    group: str
+    config: Config = field(repr=False)
+    """How the brokers are reached."""
+
+
+def subscription(url: str, group: str, options: SinkOptions) -> Subscription:
+    """To where a route with this address and these options leads; ConfigError names what is wrong.
+
+    Of a route's options only those count that say how its broker is reached.
+    """
+    address, topic = kafka_address(url, options.wrong)
+    known = KafkaOptions.__struct_fields__
+    more = {name: value for name, value in options.more.items() if name in known}
+    own = replace(options, more=more).read(KafkaOptions, address.query)
+    return Subscription(topic=topic, group=group, config=client_config(address, own, options.wrong))
 
 
 class _Tick(msgspec.Struct, frozen=True):
@@ -66,13 +81,10 @@ class TickConsumer:
         self._answered = False
         self._consumer = Consumer(
             {
-                "bootstrap.servers": subscription.brokers,
+                **subscription.config,
                 "group.id": subscription.group,
                 "auto.offset.reset": "earliest",
                 "topic.metadata.refresh.interval.ms": 2_000,  # a topic made later is found soon
-                "reconnect.backoff.ms": 100,
-                "reconnect.backoff.max.ms": 1_000,
-                "log_level": 2,  # it would write a line for every try to connect
                 "error_cb": self._hear,
             },
             logger=log,

@@ -1,4 +1,4 @@
-"""nats://user:password@host:port/subject — JetStream, many in flight, each acknowledged.
+"""nats://user:password@host:port/subject (tls://) — JetStream, many in flight, each acknowledged.
 
 | what happens                                          | outcome                              |
 |-------------------------------------------------------|--------------------------------------|
@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from nats.aio.client import Client
@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 from nats.js.api import Header
 
 from penstock.brokers.address import Address, Wrong
+from penstock.brokers.kept import Kept
 from penstock.brokers.nats import (
     TROUBLE,
     NatsOptions,
@@ -139,6 +140,33 @@ def meaning(msg: Msg) -> SendOutcome:
     return Dead(text) if ack.error.err_code in _TOO_LARGE else Retry(text)
 
 
+class Lines(Kept[Line]):
+    """The connection of a sink, with a stream for its own subject where that was asked for."""
+
+    def __init__(self, address: Address, subject: str, options: NatsOptions, wrong: Wrong) -> None:
+        super().__init__()
+        self._address = address
+        self._subject = subject
+        self._options = options
+        self._wrong = wrong
+
+    async def connect(self) -> Line:
+        client = await connect(self._address, self._options, self._wrong)
+        try:
+            if self._options.create_topic:
+                await make_stream(client.jetstream(), self._subject, self._options)
+            return await Line.open_on(client)
+        except BaseException:
+            self.later(hang_up(client))
+            raise
+
+    def is_alive(self, line: Line) -> bool:
+        return line.client.is_connected
+
+    async def hang_up(self, line: Line) -> None:
+        await hang_up(line.client)
+
+
 class NatsSink:
     max_batch = MAX_BATCH
     concurrency = CONCURRENCY
@@ -154,17 +182,12 @@ class NatsSink:
         wrong: Wrong,
     ) -> None:
         self.name = address.shown
-        self._address = address
         self._hosts = ",".join(address.servers)
         self._topics = topics
         self._envelope = envelope
-        self._options = options
         self._timeout = timeout
-        self._wrong = wrong
         self._scrub = address.scrubber(options)
-        self._line: Line | None = None
-        self._connecting = asyncio.Lock()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._lines = Lines(address, topics.own, options, wrong)
 
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         if not batch:
@@ -173,7 +196,7 @@ class NatsSink:
         line = None
         try:
             async with asyncio.timeout(self._timeout):
-                line = await self._open()
+                line = await self._lines.line()
                 sendable: list[int] = []
                 wires: list[tuple[str, bytes, dict[str, str]]] = []
                 for index, message in enumerate(batch):
@@ -199,7 +222,7 @@ class NatsSink:
     def _silence(
         self, line: Line | None, said: str, batch: Sequence[Message]
     ) -> Sequence[SendOutcome]:
-        self._forget(line)
+        self._lines.forget(line)
         return [Retry(self._scrub(f"{self._hosts}: {said}"), unreachable=True)] * len(batch)
 
     def _named(self, outcome: SendOutcome, message: Message) -> SendOutcome:
@@ -225,49 +248,20 @@ class NatsSink:
             return Dead(f"larger than the {limit:,} bytes {self._hosts} takes")
         return subject, message.payload, headers
 
-    async def _open(self) -> Line:
-        async with self._connecting:
-            line = self._line
-            if line is not None and line.client.is_connected:
-                return line
-            self._forget(line)
-            client = await connect(self._address, self._options, self._wrong)
-            try:
-                if self._options.create_topic:
-                    await make_stream(client.jetstream(), self._topics.own, self._options)
-                self._line = await Line.open_on(client)
-            except BaseException:
-                self._later(hang_up(client))
-                raise
-            return self._line
-
-    def _forget(self, line: Line | None) -> None:
-        """Whatever is still waited for on it comes to nothing."""
-        if line is not None:
-            if self._line is line:
-                self._line = None
-            self._later(hang_up(line.client))
-
-    def _later(self, goodbye: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(goodbye)
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
-
     async def check(self) -> None:
+        line = None
         try:
             async with asyncio.timeout(self._timeout):
-                client = (await self._open()).client
-                if not await while_connected(client, client.flush()):  # a round trip
+                line = await self._lines.line()
+                if not await while_connected(line.client, line.client.flush()):  # a round trip
                     raise ConnectionError("the connection was lost")
         except (*TROUBLE, TimeoutError) as exc:
-            self._forget(self._line)
+            self._lines.forget(line)
             said = self._scrub(trouble_text(exc))
             raise SinkUnavailable(f"{self._hosts} cannot be reached: {said}") from exc
 
     async def close(self) -> None:
-        self._forget(self._line)
-        if self._leaving:
-            await asyncio.wait(self._leaving)
+        await self._lines.close()
 
 
 def header_size(headers: dict[str, str]) -> int:
@@ -279,8 +273,7 @@ def header_size(headers: dict[str, str]) -> int:
 async def open_sink(url: str, options: SinkOptions) -> Sink:
     address, subject = nats_address(url, options.wrong)
     own = options.read(NatsOptions, address.query)
-    if own.tls or own.tls_ca:
-        own.context(options.wrong)  # files that cannot be read are an error now
+    address.context(own, options.wrong)  # files that cannot be read are an error now
     return NatsSink(
         address,
         Topics(subject, options.topics),

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 
 from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 
 from penstock.brokers.address import Address, Wrong
 from penstock.brokers.confirms import ConfirmChannel, Confirms, Publication
+from penstock.brokers.kept import Kept
 from penstock.brokers.rabbitmq import (
     TROUBLE,
     RabbitOptions,
@@ -48,6 +49,36 @@ class RabbitSinkOptions(RabbitOptions, frozen=True, kw_only=True):
     """Where to publish; unset: the default exchange, which knows every queue by its name."""
 
 
+class Channels(Kept[ConfirmChannel]):
+    """The connection of a sink and its channel, with its own queue where that was asked for."""
+
+    def __init__(
+        self, address: Address, vhost: str, queue: str, options: RabbitOptions, wrong: Wrong
+    ) -> None:
+        super().__init__()
+        self._address = address
+        self._vhost = vhost
+        self._queue = queue
+        self._options = options
+        self._wrong = wrong
+
+    async def connect(self) -> ConfirmChannel:
+        connection = await connect(self._address, self._vhost, self._options, self._wrong)
+        try:
+            if self._options.create_topic:
+                await declare(connection, self._queue, self._options)
+            return await ConfirmChannel.open_on(connection)
+        except BaseException:
+            self.later(hang_up(connection))
+            raise
+
+    def is_alive(self, line: ConfirmChannel) -> bool:
+        return not line.is_closed and line.connection.is_opened
+
+    async def hang_up(self, line: ConfirmChannel) -> None:
+        await hang_up(line.connection)
+
+
 class RabbitSink:
     max_batch = MAX_BATCH
     concurrency = CONCURRENCY
@@ -64,18 +95,13 @@ class RabbitSink:
         wrong: Wrong,
     ) -> None:
         self.name = address.shown
-        self._address = address
         self._hosts = ",".join(address.servers)
-        self._vhost = vhost
         self._topics = topics
         self._envelope = envelope
-        self._options = options
+        self._exchange = options.exchange
         self._timeout = timeout
-        self._wrong = wrong
         self._scrub = address.scrubber(options)
-        self._channel: ConfirmChannel | None = None
-        self._connecting = asyncio.Lock()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._channels = Channels(address, vhost, topics.own, options, wrong)
 
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         if not batch:
@@ -96,21 +122,21 @@ class RabbitSink:
         channel = None
         try:
             async with asyncio.timeout(self._timeout):
-                channel = await self._open()
+                channel = await self._channels.line()
                 publications = [self._publication(message) for message in batch]
-                confirms = await channel.publish(publications, self._options.exchange)
+                confirms = await channel.publish(publications, self._exchange)
         except TimeoutError:
-            self._forget(channel)
+            self._channels.forget(channel)
             error = f"{self._hosts}: no confirmation in {self._timeout:g} s"
             return [Retry(error, unreachable=True)] * len(batch)
         except ChannelPreconditionFailed as exc:
-            self._forget(channel)
+            self._channels.forget(channel)
             return self._too_large(batch, trouble_text(exc))
         except ChannelNotFoundEntity as exc:
-            self._forget(channel)
+            self._channels.forget(channel)
             return [Retry(self._scrub(f"{self._hosts}: {trouble_text(exc)}"))] * len(batch)
         except TROUBLE as exc:
-            self._forget(channel)
+            self._channels.forget(channel)
             error = self._scrub(f"{self._hosts}: {trouble_text(exc)}")
             return [Retry(error, unreachable=True)] * len(batch)
         if not confirms.refused and not confirms.returned:
@@ -148,55 +174,25 @@ class RabbitSink:
             body=message.payload,
         )
 
-    async def _open(self) -> ConfirmChannel:
-        async with self._connecting:
-            channel = self._channel
-            if channel is not None and not channel.is_closed and channel.connection.is_opened:
-                return channel
-            self._forget(channel)
-            connection = await connect(self._address, self._vhost, self._options, self._wrong)
-            try:
-                if self._options.create_topic:
-                    await declare(connection, self._topics.own, self._options)
-                self._channel = await ConfirmChannel.open_on(connection)
-            except BaseException:
-                self._later(hang_up(connection))
-                raise
-            return self._channel
-
-    def _forget(self, channel: ConfirmChannel | None) -> None:
-        """Whatever is still waited for on it comes to nothing now."""
-        if channel is not None:
-            if self._channel is channel:
-                self._channel = None
-            self._later(hang_up(channel.connection))
-
-    def _later(self, goodbye: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(goodbye)
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
-
     async def check(self) -> None:
+        channel = None
         try:
             async with asyncio.timeout(self._timeout):
-                connection = (await self._open()).connection
-                await (await connection.channel(publisher_confirms=False)).close()
+                channel = await self._channels.line()
+                await (await channel.connection.channel(publisher_confirms=False)).close()
         except (*TROUBLE, TimeoutError) as exc:
-            self._forget(self._channel)
+            self._channels.forget(channel)
             said = self._scrub(trouble_text(exc))
             raise SinkUnavailable(f"{self._hosts} cannot be reached: {said}") from exc
 
     async def close(self) -> None:
-        self._forget(self._channel)
-        if self._leaving:
-            await asyncio.wait(self._leaving)
+        await self._channels.close()
 
 
 async def open_sink(url: str, options: SinkOptions) -> Sink:
     address, vhost, queue = rabbit_address(url, options.wrong)
     own = options.read(RabbitSinkOptions, address.query)
-    if own.tls or address.scheme == "amqps":
-        own.context(options.wrong)  # files that cannot be read are an error now
+    address.context(own, options.wrong)  # files that cannot be read are an error now
     return RabbitSink(
         address,
         vhost,

@@ -145,16 +145,14 @@ async def open_sink(url: str, options: SinkOptions) -> Sink:
     if not stream or len(address.path) > 2 or not db.isdigit() or len(address.hosts) != 1:
         raise options.wrong(f"must be {address.scheme}://host:port/stream or …/db/stream")
     user, password = address.login(own)
-    (host, port), tls = address.hosts[0], address.scheme == "rediss" or own.tls
-    if tls:
-        own.context(options.wrong)  # files that cannot be read are an error now
+    host, port = address.hosts[0]
     client = Redis(
         host=host,
         port=port,
         db=int(db),
         username=user,
         password=password,
-        ssl=tls,
+        ssl=address.context(own, options.wrong) is not None,  # wrong files are an error now
         ssl_ca_certs=own.tls_ca,
         ssl_certfile=own.tls_cert,
         ssl_keyfile=own.tls_key,

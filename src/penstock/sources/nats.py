@@ -162,7 +162,6 @@ def _record(msg: Msg, _client: Client) -> Record:
 async def open_source(url: str, options: SourceOptions) -> Source:
     address, subject = nats_address(url, options.wrong)
     own = options.read(NatsSourceOptions, address.query)
-    if own.tls or own.tls_ca:
-        own.context(options.wrong)  # files that cannot be read are an error now
+    address.context(own, options.wrong)  # files that cannot be read are an error now
     group = name_of(own.group or f"penstock-{options.source}")
     return NatsSource(address, subject, own, group, options.wrong)

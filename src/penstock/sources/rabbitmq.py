@@ -185,6 +185,5 @@ async def _nothing(_message: object) -> None:
 async def open_source(url: str, options: SourceOptions) -> Source:
     address, vhost, queue = rabbit_address(url, options.wrong)
     own = options.read(RabbitSourceOptions, address.query)
-    if own.tls or address.scheme == "amqps":
-        own.context(options.wrong)  # files that cannot be read are an error now
+    address.context(own, options.wrong)  # files that cannot be read are an error now
     return RabbitSource(address, vhost, queue, own, options.wrong)

@@ -8,15 +8,17 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.session import Session, command
+from penstock.model.errors import ConfigError
 from penstock.model.times import parse_duration
 
 if TYPE_CHECKING:
     import asyncio
 
-    from penstock.sim.consume import TickConsumer
+    from penstock.sim.consume import Subscription, TickConsumer
     from penstock.sim.generate import Generator
 
 DEFAULT_URL = "http://127.0.0.1:8700"
+DEFAULT_BROKERS, DEFAULT_TOPIC = "127.0.0.1:9092", "ticks"
 CHECK_SECONDS = 10.0
 
 Within = Annotated[
@@ -32,9 +34,23 @@ Rate = Annotated[
     float | None, typer.Option("--rate", min=0.01, help="Ticks a second at most [else: all it can]")
 ]
 Brokers = Annotated[
-    str, typer.Option("--brokers", metavar="HOST:PORT,…", help="Kafka's bootstrap servers.")
+    str | None,
+    typer.Option(
+        "--brokers",
+        metavar="HOST:PORT,…",
+        help="Kafka's bootstrap servers, or kafka://user:password@host:port/topic?tls=true"
+        " with all that a route's address may say [default: 127.0.0.1:9092]",
+    ),
 ]
-Topic = Annotated[str, typer.Option("--topic", help="The topic to consume.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="The topic to consume [default: ticks]")]
+Of = Annotated[
+    str | None,
+    typer.Option(
+        "--route",
+        metavar="NAME",
+        help="Consume where this route of the settings leads, with its login and TLS.",
+    ),
+]
 Group = Annotated[str, typer.Option("--group", help="The consumer group.")]
 
 
@@ -87,9 +103,10 @@ def generate(
 
 def consume(
     session: Session,
-    brokers: Brokers = "127.0.0.1:9092",
-    topic: Topic = "ticks",
+    brokers: Brokers = None,
+    topic: Topic = None,
     group: Group = "penstock-sim",
+    route: Of = None,
     duration: Duration = None,
     count: Count = None,
 ) -> None:
@@ -98,21 +115,23 @@ def consume(
     \b
     Examples:
       penstock sim consume --brokers 127.0.0.1:9092 --topic ticks
+      penstock sim consume --route ticks
     """
     from penstock.sim.errors import client_library
 
     client_library("confluent_kafka", "kafka")
     from penstock.cli.sim.running import counting, run_until_stopped
     from penstock.flow.observe import Observer
-    from penstock.sim.consume import STAGE, Subscription, TickConsumer
+    from penstock.sim.consume import STAGE, TickConsumer
 
     seconds = None if duration is None else parse_duration(duration, "--duration") / 1000
+    where = _subscription(session, brokers, topic, route, group)
 
     async def run(stopping: asyncio.Event) -> None:
         import asyncio
 
         observer = Observer()
-        consumer = TickConsumer(Subscription(brokers=brokers, topic=topic, group=group), observer)
+        consumer = TickConsumer(where, observer)
         consumer.check(CHECK_SECONDS)
         try:
             async with counting(observer, STAGE, "Consumed items", stopping, seconds) as clock:
@@ -125,6 +144,27 @@ def consume(
         _consumed(session, consumer, clock.elapsed())
 
     run_until_stopped(run)
+
+
+def _subscription(
+    session: Session, brokers: str | None, topic: str | None, route: str | None, group: str
+) -> Subscription:
+    from penstock.ports.sink import SinkOptions
+    from penstock.sim.consume import subscription
+
+    if route is not None:
+        if brokers is not None or topic is not None:
+            raise ConfigError("--route: it names brokers and topic already")
+        found = session.settings().all_routes().get(route)
+        if found is None or not found.sink.startswith("kafka:"):
+            raise ConfigError(f"--route: {route!r} is no route to Kafka in the settings")
+        return subscription(found.sink, group, found.as_sink_options(route))
+    url = brokers or DEFAULT_BROKERS
+    if "://" not in url:
+        url = f"kafka://{url}/{topic or DEFAULT_TOPIC}"
+    elif topic is not None or not url.startswith("kafka:"):
+        raise ConfigError("--brokers: must be host:port, or kafka://… without --topic")
+    return subscription(url, group, SinkOptions(at="--brokers"))
 
 
 def _generated(session: Session, generator: Generator, seconds: float) -> None:
