@@ -1,12 +1,14 @@
 """`make demo`: Penstock with simulated traffic, so that there is something to see, until Ctrl-C.
 
-Everything is in this one process and in a temporary folder: a server, and a receiver of webhooks
-that is slow, busy or broken now and then.
+Everything is in this one process and in a temporary folder: a server, receivers of webhooks that
+are slow, busy, broken or away now and then, policies that hold some messages back, and a crowd
+before a waiting room.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import sys
 import tempfile
@@ -14,6 +16,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from penstock.cli.process import Roles, run_process
 from penstock.model.errors import ConfigError, PenstockError
@@ -23,8 +27,51 @@ from penstock.sim.receiver import Receiver
 from penstock.sim.replies import Reply
 from penstock.sim.requests import Received
 
-PER_SECOND = 20
-CHANNELS = ("push", "sms", "email")
+PER_SECOND = 40
+AHEAD = 4_000
+"""Messages scheduled at the start over the next three days, for the forecast."""
+DAYS = 3
+CHANNELS = ("push", "sms", "email", "partner")
+WEIGHTS = (5, 3, 3, 1)
+AWAY_EVERY, AWAY_FOR = 180.0, 25.0
+"""Seconds: how often the partner's endpoint does not answer, and how long."""
+ROOM = "sale"
+VISITORS_A_SECOND = 1.6
+MOST_VISITORS = 400
+POLICIES: dict[str, dict[str, object]] = {
+    "two-a-minute": {
+        "kind": "cap",
+        "scope": ["key"],
+        "limit": 2,
+        "window": "1m",
+        "on_exceed": "DEFER",
+        "applies_to": {"class": ["promotional"]},
+        "bypass": ["transactional"],
+    },
+    "newsletter-budget": {
+        "kind": "cap",
+        "scope": ["campaign"],
+        "limit": 120,
+        "window": "1m",
+        "on_exceed": "BLOCK",
+        "applies_to": {"campaign": ["newsletter"]},
+    },
+    "sms-provider": {
+        "kind": "pace",
+        "rate": "12/s",
+        "burst": 12,
+        "applies_to": {"route": ["sms"]},
+    },
+    "nights": {
+        "kind": "quiet",
+        "from": "02:00",
+        "to": "05:00",
+        "zone": "Asia/Seoul",
+        "applies_to": {"class": ["digest"]},
+    },
+    "one-an-hour": {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1h", "shadow": True},
+}
+OPTED_OUT = [f"user-{number}" for number in range(1, 5_000, 60)]
 
 
 class Moody(Receiver):
@@ -38,45 +85,61 @@ class Moody(Receiver):
         await super().take(request)
         self.received.clear()  # a demo runs for hours
         mood = self._chance.random()
-        if mood < 0.06:
+        if mood < 0.05:
             return Reply(status=500, body="out of order")
-        if mood < 0.09:
+        if mood < 0.07:
             return Reply(status=429, headers={"retry-after": "2"}, body="too fast")
-        if mood < 0.10:
+        if mood < 0.075:
             return Reply(status=410, body="nobody lives here")
+        if mood < 0.078:
+            return Reply(status=422, body="template welcome-2 has no field name")
         return Reply(delay=self._chance.expovariate(1 / 0.02))
 
 
 class Traffic:
     """Schedules a mixture of messages, and changes its mind about a few of them."""
 
-    def __init__(self, receiver: Receiver, chance: random.Random) -> None:
-        self._receiver = receiver
+    def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
-    async def run(self, url: str, token: str | None) -> None:
-        async with self._receiver, AsyncClient(url, token=token) as client:
-            while True:
-                outcomes = await client.schedule_many(self._second())
-                for outcome in outcomes:
-                    if not isinstance(outcome, PenstockError) and self._chance.random() < 0.04:
-                        await self._change_of_mind(client, outcome.id)
-                await asyncio.sleep(1)
+    async def run(self, client: AsyncClient) -> None:
+        await client.schedule_many(self._days())
+        while True:
+            outcomes = await client.schedule_many(self._second())
+            for outcome in outcomes:
+                if not isinstance(outcome, PenstockError) and self._chance.random() < 0.02:
+                    await self._change_of_mind(client, outcome.id)
+            await asyncio.sleep(1)
 
     def _second(self) -> Iterator[dict[str, Any]]:
         for _ in range(self._chance.randint(PER_SECOND // 2, PER_SECOND * 3 // 2)):
-            channel = self._chance.choice(CHANNELS)
-            delay = min(600.0, self._chance.expovariate(1 / 20))
-            user = self._chance.randint(1, 5_000)
-            yield {
-                "payload": {"user": user, "text": f"hello by {channel}"},
-                "route": channel,
-                "key": f"user-{user}",
-                "delay": round(delay, 3),
-                "priority": self._chance.choice((1, 5, 5, 5, 9)),
-                "expires": datetime.now(UTC) + timedelta(seconds=delay + 900),
-                "labels": {"channel": channel, "class": "promotional"},
-            }
+            yield self._message(min(600.0, self._chance.expovariate(1 / 20)))
+
+    def _days(self) -> Iterator[dict[str, Any]]:
+        """More by day than by night, and more soon than late."""
+        for _ in range(AHEAD):
+            hours = self._chance.triangular(0, DAYS * 24, 4)
+            busy = self._chance.gauss(13, 3) - 13
+            yield self._message(max(60.0, (hours + busy / 4) * 3600))
+
+    def _message(self, delay: float) -> dict[str, Any]:
+        (channel,) = self._chance.choices(CHANNELS, WEIGHTS)
+        hot = self._chance.random() < 0.25  # a few people get most of it
+        user = self._chance.randint(1, 40 if hot else 5_000)
+        promotional = self._chance.random() < 0.6
+        labels = {"channel": channel, "class": "promotional" if promotional else "transactional"}
+        if promotional and channel == "email":
+            labels["campaign"] = "newsletter"
+        return {
+            "payload": {"user": user, "text": f"hello by {channel}"},
+            "route": channel,
+            "key": f"user-{user}",
+            "delay": round(delay, 3),
+            "priority": self._chance.choice((1, 5, 5, 5, 9)),
+            "headers": {"x-tenant": self._chance.choice(("north", "south"))},
+            "expires": datetime.now(UTC) + timedelta(seconds=delay + 900),
+            "labels": labels,
+        }
 
     async def _change_of_mind(self, client: AsyncClient, message_id: str) -> None:
         try:
@@ -88,26 +151,101 @@ class Traffic:
             return  # it has left already: nobody minds
 
 
+class Crowd:
+    """People who line up, enter, look around and leave; some lose patience or forget."""
+
+    def __init__(self, chance: random.Random, http: httpx.AsyncClient) -> None:
+        self._chance = chance
+        self._http = http
+        self._number = 0
+
+    async def run(self) -> None:
+        room = {"capacity": 40, "admit_rate": "3/s", "claim_ttl": "20s", "session_ttl": "2m"}
+        await self._http.put(f"/v1/rooms/{ROOM}", json=room)
+        visitors: set[asyncio.Task[None]] = set()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                if len(visitors) < MOST_VISITORS:
+                    visitor = tasks.create_task(self._visit())
+                    visitors.add(visitor)
+                    visitor.add_done_callback(visitors.discard)
+                await asyncio.sleep(self._chance.expovariate(VISITORS_A_SECOND))
+
+    async def _visit(self) -> None:
+        self._number += 1
+        user = f"visitor-{self._number}"
+        with contextlib.suppress(httpx.HTTPError, KeyError):  # the server may be stopping
+            place = await self._call("POST", "join", {"user": user})
+            while place["state"] == "WAITING":
+                if self._chance.random() < 0.004:
+                    await self._call("DELETE", f"tickets/{user}")
+                    return
+                await asyncio.sleep(max(1.0, place["poll_after_ms"] / 1000))
+                place = await self._call("GET", f"tickets/{user}")
+            if place["state"] != "ADMITTED" or self._chance.random() < 0.08:
+                return  # forgot the tab: the slot goes to the next after claim_ttl
+            await self._call("POST", "enter", {"token": place["token"]})
+            await asyncio.sleep(self._chance.uniform(10, 45))
+            await self._call("DELETE", f"tickets/{user}")
+
+    async def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        answer = await self._http.request(method, f"/v1/rooms/{ROOM}/{path}", json=body)
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+async def away_now_and_then(receiver: Receiver) -> None:
+    while True:
+        await asyncio.sleep(AWAY_EVERY)
+        await receiver.down()
+        await asyncio.sleep(AWAY_FOR)
+        await receiver.up()
+
+
+async def world(url: str, token: str | None, steady: Receiver, fickle: Receiver) -> None:
+    """Everything that stands around the server, until it stops."""
+    chance = random.Random()
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    async with (
+        steady,
+        fickle,
+        AsyncClient(url, token=token) as client,
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as http,
+        asyncio.TaskGroup() as tasks,
+    ):
+        await http.put("/v1/suppressions/optout", json={"keys": OPTED_OUT, "legal": True})
+        tasks.create_task(Traffic(chance).run(client))
+        tasks.create_task(Crowd(chance, http).run())
+        tasks.create_task(away_now_and_then(fickle))
+
+
+def configuration(folder: str, steady: Receiver, fickle: Receiver) -> dict[str, object]:
+    overrides: dict[str, object] = {
+        "store": f"sqlite:///{Path(folder) / 'demo.db'}",
+        "log.level": "error",
+        "policies": POLICIES,
+    }
+    for channel in CHANNELS:
+        receiver = fickle if channel == "partner" else steady
+        overrides[f"routes.{channel}.sink"] = f"{receiver.url}/{channel}"
+        overrides[f"routes.{channel}.backoff"] = "500ms..10s"
+        overrides[f"routes.{channel}.max_attempts"] = 3 if channel == "email" else 8
+    return overrides
+
+
 def main() -> int:
     chance = random.Random()
-    receiver = Moody(chance)
+    steady, fickle = Moody(chance), Moody(chance)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
-        overrides: dict[str, object] = {
-            "store": f"sqlite:///{Path(folder) / 'demo.db'}",
-            "log.level": "error",
-        }
-        for channel in CHANNELS:
-            overrides[f"routes.{channel}.sink"] = f"{receiver.url}/{channel}"
-            overrides[f"routes.{channel}.backoff"] = "500ms..10s"
         try:
-            settings = load(None, overrides)
+            settings = load(None, configuration(folder, steady, fickle))
             tokens = [token.secret.get_secret_value() for token in settings.api.tokens]
-            traffic = Traffic(receiver, chance)
             print(f"Simulated traffic, about {PER_SECOND} messages a second; Ctrl-C ends it")
             run_process(
                 settings,
                 Roles(api=True, worker=True),
-                beside=lambda url: traffic.run(url, tokens[0] if tokens else None),
+                beside=lambda url: world(url, tokens[0] if tokens else None, steady, fickle),
             )
         except ConfigError as exc:
             print(f"penstock: {exc.message}", file=sys.stderr)

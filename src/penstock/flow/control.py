@@ -57,14 +57,47 @@ class Control:
         """Make it due now."""
         return await self._one(Amendment(action=Action.RELEASE, id=message_id, version=version))
 
+    async def redrive(self, message_id: str, version: int | None = None) -> Message:
+        """Send a dead message once more, now."""
+        return await self._one(Amendment(action=Action.REDRIVE, id=message_id, version=version))
+
     async def cancel_where(self, where: Filter, *, dry_run: bool = False) -> BulkResult:
         """Cancel everything scheduled that matches."""
-        if where.state not in (None, State.SCHEDULED):
-            raise InvalidMessage("filter.state", "only scheduled messages can be cancelled")
         return await self._bulk(
-            msgspec.structs.replace(where, state=State.SCHEDULED),
+            _scheduled(where, "cancelled"),
             lambda message, _: Amendment(action=Action.CANCEL, id=message.id),
             dry_run=dry_run,
+        )
+
+    async def release_where(self, where: Filter, *, dry_run: bool = False) -> BulkResult:
+        """Make everything that matches and is not due yet due now."""
+        now = self._store.clock.now()
+        ahead = max(now + 1, where.due_from or 0)  # what was moved is never met again
+        return await self._bulk(
+            msgspec.structs.replace(_scheduled(where, "released"), due_from=ahead),
+            lambda message, _: Amendment(action=Action.RESCHEDULE, id=message.id, due=now),
+            dry_run=dry_run,
+        )
+
+    async def reschedule_where(
+        self, where: Filter, due: int, *, dry_run: bool = False
+    ) -> BulkResult:
+        """Make everything scheduled that matches due at one moment.
+
+        What is due then already does not count as matched: met again behind the cursor, a message
+        that was moved is one of these. What would have expired by then is matched and not done.
+        """
+
+        def move(message: Message, _: int) -> Amendment | None:
+            if message.expires is not None and message.expires <= due:
+                return None
+            return Amendment(action=Action.RESCHEDULE, id=message.id, due=due)
+
+        return await self._bulk(
+            _scheduled(where, "rescheduled"),
+            move,
+            dry_run=dry_run,
+            but=lambda message: message.due == due,
         )
 
     async def redrive_where(
@@ -103,23 +136,43 @@ class Control:
         return message
 
     async def _bulk(
-        self, where: Filter, amendment: Callable[[Message, int], Amendment], *, dry_run: bool
+        self,
+        where: Filter,
+        amendment: Callable[[Message, int], Amendment | None],
+        *,
+        dry_run: bool,
+        but: Callable[[Message], bool] = lambda _: False,
     ) -> BulkResult:
+        """`amendment` may have none for a message it cannot be done to; `but` leaves some out."""
         matched = done = 0
         cursor: Cursor | None = None
         while True:
             page = await self._store.search(where, cursor, BULK)
-            if page.items and not dry_run:
-                changes = [amendment(item, matched + i) for i, item in enumerate(page.items)]
-                answers = await self._store.amend(changes, self._store.clock.now())
-                done += sum(answer.answer is Answer.DONE for answer in answers)
-                for answer, change in zip(answers, changes, strict=True):
-                    if answer.answer is Answer.DONE and answer.message is not None:
-                        self._observer.count(change.action, answer.message.route)
-            matched += len(page.items)
+            items = [item for item in page.items if not but(item)]
+            if items and not dry_run:
+                asked = [amendment(item, matched + i) for i, item in enumerate(items)]
+                done += await self._apply([change for change in asked if change is not None])
+            matched += len(items)
             cursor = page.next
             if cursor is None:
                 return BulkResult(matched, done)
+
+    async def _apply(self, changes: list[Amendment]) -> int:
+        """How many were done."""
+        done = 0
+        answers = await self._store.amend(changes, self._store.clock.now())
+        for answer, change in zip(answers, changes, strict=True):
+            if answer.answer is Answer.DONE:
+                done += 1
+                if answer.message is not None:
+                    self._observer.count(change.action, answer.message.route)
+        return done
+
+
+def _scheduled(where: Filter, done: str) -> Filter:
+    if where.state not in (None, State.SCHEDULED):
+        raise InvalidMessage("filter.state", f"only scheduled messages can be {done}")
+    return msgspec.structs.replace(where, state=State.SCHEDULED)
 
 
 def definite(message_id: str, amended: Amended) -> Message:

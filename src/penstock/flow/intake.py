@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from penstock.flow.observe import Observer
-from penstock.model.draft import Draft, check_draft
+from penstock.model.draft import Draft, check_draft, due_from
 from penstock.model.errors import InvalidMessage, PenstockError, StoreUnavailable, UnknownRoute
 from penstock.model.identity import IdMaker
 from penstock.model.message import MAX_PAYLOAD, NewMessage
@@ -150,6 +150,15 @@ class Intake:
         if amendment.due is not None:
             self._check_horizon(amendment.due - now, "at" if patch.delay is None else "delay")
         return amendment
+
+    def due(self, at: str | None, delay: float | str | None) -> int:
+        """The moment that is asked for, under the same limits as a new message's."""
+        now = self._store.clock.now()
+        if at is None and delay is None:
+            raise InvalidMessage("at", "say when: at or delay")
+        due = due_from(at, delay, now)
+        self._check_horizon(due - now, "at" if delay is None else "delay")
+        return due
 
     def _check(self, draft: Draft, now: int) -> NewMessage:
         routes = self._routes

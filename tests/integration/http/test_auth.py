@@ -16,8 +16,11 @@ TOKENS = [
     {"name": "app", "secret": "write-secret", "scope": "write"},
     "admin-secret",
 ]
-OPEN = ("/", "/docs", "/openapi.json", "/static/docs.js", "/healthz", "/readyz", "/healthy")
-PAGES = ("/", "/docs", "/openapi.json", "/static/{name}")
+OPEN = (
+    *("/", "/docs", "/openapi.json", "/static/docs.js", "/healthz", "/readyz", "/healthy"),
+    *("/ui/main.js", "/ui/views/now.js", "/ui/uPlot.iife.js"),
+)
+PAGES = ("/", "/docs", "/openapi.json", "/static/{name}", "/ui/{name}", "/ui/views/{name}")
 RANK = {"read-secret": 1, "write-secret": 2, "admin-secret": 3}
 NEEDED = {"open": 0, "read": 1, "write": 2, "admin": 3}
 

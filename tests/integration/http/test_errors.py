@@ -16,6 +16,8 @@ from tests.integration.http.conftest import Running
         ("GET", "/static/../server.py", 404, "not_found"),
         ("GET", "/static/%2e%2e%2fserver.py", 404, "not_found"),
         ("GET", "/static/home.html", 404, "not_found"),
+        ("GET", "/ui/%2e%2e%2ffiles.py", 404, "not_found"),
+        ("GET", "/ui/views%2fnow.js", 404, "not_found"),
         ("GET", "/v1/messages/none", 404, "not_found"),
         ("POST", "/v1/routes/none/pause", 404, "not_found"),
         ("POST", "/v1/routes/%FF/pause", 404, "not_found"),

@@ -340,3 +340,79 @@ async def kill_all(running: Running) -> None:
         ],
         store.clock.now(),
     )
+
+
+async def test_what_matches_is_released_in_bulk_and_a_dry_run_only_counts(
+    client: httpx.AsyncClient,
+) -> None:
+    await client.post(
+        "/v1/messages/batch",
+        json=[{"id": f"m{i}", "key": "a" if i % 2 else "b", "delay": 60 + i} for i in range(5)],
+    )
+    body = {"filter": {"key": "a"}}
+    dry = await client.post("/v1/messages/release", json={**body, "dry_run": True})
+    assert dry.json() == {"matched": 2, "done": 0}
+    assert (await client.post("/v1/messages/release", json=body)).json() == {
+        "matched": 2,
+        "done": 2,
+    }
+    now = (await client.get("/v1/stats")).json()["now"]
+    due = {item["id"]: item["due"] for item in (await client.get("/v1/messages")).json()["items"]}
+    assert {name for name, at in due.items() if at <= now} == {"m1", "m3"}
+    again = await client.post("/v1/messages/release", json=body)
+    assert again.json() == {"matched": 0, "done": 0}
+
+
+async def test_what_matches_is_rescheduled_to_one_moment_each_once(
+    client: httpx.AsyncClient,
+) -> None:
+    at = "2040-02-28T14:16:00.000Z"
+    await client.post(
+        "/v1/messages/batch",
+        json=[
+            *({"id": f"m{i}", "delay": 60 + i} for i in range(1_200)),
+            {"id": "short", "delay": 60, "expires": "2039-01-01T00:00:00Z"},
+            {"id": "there", "at": at},
+            {"id": "beyond", "at": "2041-01-01T00:00:00Z"},
+        ],
+    )
+    asked = {"filter": {}, "at": at}
+    dry = await client.post("/v1/messages/reschedule", json={**asked, "dry_run": True})
+    assert dry.json() == {"matched": 1_202, "done": 0}
+    moved = await client.post("/v1/messages/reschedule", json=asked)
+    assert moved.json() == {"matched": 1_202, "done": 1_201}
+    assert (await client.get("/v1/messages/beyond")).json()["due"] == at
+    assert (await client.get("/v1/messages/short")).json()["due"] < "2040"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"filter": {}}, "at"),
+        ({"filter": {}, "at": "2040-01-01T00:00:00Z", "delay": 5}, "delay"),
+        ({"filter": {"state": "dead"}, "delay": 5}, "filter.state"),
+        ({"filter": {}, "delay": "soon"}, "delay"),
+    ],
+)
+async def test_a_bulk_move_that_makes_no_sense_names_the_field(
+    client: httpx.AsyncClient, body: dict[str, object], field: str
+) -> None:
+    answer = await client.post("/v1/messages/reschedule", json=body)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == field
+
+
+async def test_the_words_of_bulk_changes_are_ids_like_any_other(
+    client: httpx.AsyncClient,
+) -> None:
+    for word in ("release", "reschedule"):
+        await client.post("/v1/messages", json={"id": word, "delay": 60})
+        assert (await client.get(f"/v1/messages/{word}")).json()["id"] == word
+        assert (await client.delete(f"/v1/messages/{word}")).json()["state"] == "cancelled"
+
+
+async def test_only_a_dead_message_is_redriven(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/messages", json={"id": "alive", "delay": 60})
+    answer = await client.post("/v1/messages/alive/redrive")
+    assert (answer.status_code, answer.json()["state"]) == (409, "scheduled")
+    assert (await client.post("/v1/messages/nobody/redrive")).status_code == 404

@@ -98,10 +98,24 @@ async def test_pages_work_without_internet(client: httpx.AsyncClient) -> None:
         assert page.headers["x-content-type-options"] == "nosniff"
         assert not re.search(r"(?:src|href)=\"(?:https?:)?//", page.text)
         assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\bon\w+=", page.text)
-        for name in re.findall(r"(?:src|href)=\"(/static/[^\"]+)\"", page.text):
-            asset = await client.get(name)
+        names = re.findall(r"(?:src|href)=\"((?:static|ui)/[^\"]+)\"", page.text)
+        assert names
+        for name in names:
+            asset = await client.get(f"/{name}")
             assert asset.status_code == 200
-            assert "http" not in re.sub(r"https?://www\.w3\.org", "", asset.text)
+            shipped = "uPlot" in name  # its first comment tells where it is from
+            assert shipped or "http" not in re.sub(r"https?://www\.w3\.org", "", asset.text)
+
+
+async def test_the_dashboard_links_relatively_and_is_not_sent_again_unchanged(
+    client: httpx.AsyncClient,
+) -> None:
+    page = await client.get("/")
+    assert not re.search(r"(?:src|href)=\"/", page.text)
+    again = await client.get("/", headers={"if-none-match": page.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    other = await client.get("/", headers={"if-none-match": '"other"'})
+    assert (other.status_code, other.content) == (200, page.content)
 
 
 async def test_every_reference_in_the_document_leads_somewhere(client: httpx.AsyncClient) -> None:

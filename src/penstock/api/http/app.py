@@ -15,6 +15,8 @@ from litestar.types import ASGIApp, HTTPScope, Receive, Send
 from penstock.api.http import (
     actuator,
     batch,
+    bulk,
+    dashboard,
     dead,
     docs,
     health,
@@ -40,7 +42,10 @@ HANDLERS: list[HTTPRouteHandler] = [
     messages.change_message,
     messages.cancel_message,
     messages.release_message,
-    messages.cancel_messages,
+    messages.redrive_message,
+    bulk.cancel_messages,
+    bulk.release_messages,
+    bulk.reschedule_messages,
     dead.redrive_dead,
     routes.list_routes,
     routes.pause_route,
@@ -81,7 +86,9 @@ HANDLERS: list[HTTPRouteHandler] = [
     health.readyz,
     ticks.create_tick,
     ticks.healthy,
-    docs.home,
+    dashboard.page,
+    dashboard.asset,
+    dashboard.view,
     docs.page,
     docs.asset,
     docs.document,
@@ -89,7 +96,9 @@ HANDLERS: list[HTTPRouteHandler] = [
 READING = frozenset({"GET", "HEAD"})
 STREAM = "/v1/events"
 """It does not end by itself, so that it has no HEAD."""
-_WORDS_IN_PLACE_OF_AN_ID = frozenset({"/v1/messages/batch", "/v1/messages/cancel"})
+_WORDS_IN_PLACE_OF_AN_ID = frozenset(
+    f"/v1/messages/{word}" for word in ("batch", "cancel", "release", "reschedule")
+)
 
 
 def build_app(api: Api) -> Front:
@@ -133,7 +142,7 @@ class Front:
 def _raw(scope: HTTPScope) -> HTTPScope:
     """Route on the raw path: `a%2Fb` is one segment, and is decoded once, by `path_id`.
 
-    Under another method than POST, `batch` and `cancel` are ids like any other. HEAD is GET; the
+    Under another method than POST, `batch`, `cancel` … are ids like any other. HEAD is GET; the
     server leaves out the body, since the scope it keeps still says HEAD.
     """
     path = scope["raw_path"].decode("latin-1")

@@ -1,4 +1,4 @@
-"""Pages: the start page, the API docs and the document they show. They work without internet."""
+"""The API docs and the document they show. They work without internet."""
 
 from __future__ import annotations
 
@@ -32,11 +32,6 @@ MEDIA = {
     "css": "text/css; charset=utf-8",
 }
 ASSETS = frozenset({"docs.js", "style.css"})
-
-
-@get("/", opt=OPEN)
-async def home() -> ASGIResponse:
-    return _static("home.html")
 
 
 @get("/docs", opt=OPEN)

@@ -10,7 +10,7 @@ from litestar.response.base import ASGIResponse
 from penstock.api.http.answers import Answer, HttpRequest, json_answer, respond
 from penstock.api.http.auth import PATCH_TYPES
 from penstock.api.http.context import TheApi, path_id, query, read_body, version_wanted
-from penstock.api.http.shapes import FilterIn, decode_bulk
+from penstock.api.http.shapes import FilterIn
 from penstock.model.draft import decode_draft
 from penstock.model.errors import InvalidMessage
 from penstock.model.message import Message
@@ -91,11 +91,12 @@ async def release_message(
     return _changed(await api.parts.control.release(known, version_wanted(request)))
 
 
-@post("/v1/messages/cancel", status_code=200)
-async def cancel_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
-    wanted = decode_bulk(await read_body(request, api))
-    result = await api.parts.control.cancel_where(wanted.filter.as_filter(), dry_run=wanted.dry_run)
-    return json_answer(result)
+@post("/v1/messages/{message_id:str}/redrive", status_code=200)
+async def redrive_message(
+    request: HttpRequest, message_id: FromPath[str], api: TheApi
+) -> ASGIResponse:
+    known = path_id(message_id)
+    return _changed(await api.parts.control.redrive(known, version_wanted(request)))
 
 
 def _changed(message: Message) -> ASGIResponse:

@@ -24,7 +24,7 @@ from penstock.api.http.room_shapes import (
     TicketOut,
 )
 from penstock.api.http.routes import PausedOut, RoutesOut
-from penstock.api.http.shapes import BulkIn, FilterIn, Refused
+from penstock.api.http.shapes import BulkIn, FilterIn, MoveIn, Refused
 from penstock.api.http.ticks import Healthy, TickIn, TickOut
 from penstock.flow.control import BulkResult
 from penstock.flow.status import Readiness, Stats
@@ -58,6 +58,7 @@ NAMES = {
     "Healthy": Healthy,
     "Message": MessageOut,
     "MessagePage": PageOut,
+    "Move": MoveIn,
     "Named": Dropped,
     "NewMessage": Draft,
     "Pace": Pace,
@@ -132,6 +133,7 @@ FIELDS: dict[str, dict[str, Json]] = {
         "priority": {"anyOf": [_PRIORITY, {"type": "null"}]},
     },
     "Tick": {"item": _KEY, "at": _MOMENT},
+    "Move": {"at": {"anyOf": [_MOMENT, {"type": "null"}]}, "delay": _DELAY},
     "Bulk": {
         "rate": {
             "anyOf": [
@@ -156,6 +158,7 @@ EXAMPLES: dict[str, Json] = {
     "Patch": {"delay": "2h"},
     "Tick": {"item": "user1234", "at": "2030-01-31T09:00:00Z"},
     "Bulk": {"filter": {"route": "default"}, "dry_run": True},
+    "Move": {"filter": {"route": "default"}, "delay": "2h", "dry_run": True},
     "RoomSettings": {"capacity": 1000, "admit_rate": "200/s", "claim_ttl": "2m"},
     "Join": {"user": "u1"},
     "Heartbeat": {"user": "u1"},

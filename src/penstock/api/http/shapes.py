@@ -51,7 +51,17 @@ class BulkIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return None if self.rate is None else parse_rate(self.rate)
 
 
+class MoveIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages, when they are to be due (one of `at` and `delay`), or only how many."""
+
+    filter: FilterIn
+    at: str | None = None
+    delay: float | str | None = None
+    dry_run: bool = False
+
+
 _bulk_decoder = msgspec.json.Decoder(BulkIn)
+_move_decoder = msgspec.json.Decoder(MoveIn)
 
 
 def decode_bulk(body: bytes) -> BulkIn:
@@ -61,6 +71,13 @@ def decode_bulk(body: bytes) -> BulkIn:
         raise wire_error(exc) from exc
     bulk.per_second()  # a rate that is none is an error for a cancel, too
     return bulk
+
+
+def decode_move(body: bytes) -> MoveIn:
+    try:
+        return _move_decoder.decode(body)
+    except WIRE_ERRORS as exc:
+        raise wire_error(exc) from exc
 
 
 def _moment(text: str | None, field: str) -> int | None:

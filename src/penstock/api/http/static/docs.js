@@ -9,7 +9,9 @@ const make = (tag, attributes = {}, ...children) => {
   return node;
 };
 
-const response = await fetch("/openapi.json");
+// Where the API is, whatever path prefix a proxy puts before it.
+const root = new URL("../", import.meta.url).pathname.slice(0, -1);
+const response = await fetch(`${root}/openapi.json`);
 const spec = await response.json();
 
 const resolve = (value) => {
@@ -99,7 +101,7 @@ function tryForm(method, path, operation) {
 
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    let url = path;
+    let url = root + path;
     const query = new URLSearchParams();
     const headers = {};
     for (const [parameter, input] of inputs) {

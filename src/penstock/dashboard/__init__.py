@@ -1,0 +1,5 @@
+"""The page at `/`: hand-written ES modules, and uPlot's files from the package that ships them."""
+
+from penstock.dashboard.files import INDEX, PageFile, dashboard_file
+
+__all__ = ["INDEX", "PageFile", "dashboard_file"]

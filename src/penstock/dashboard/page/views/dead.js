@@ -1,0 +1,74 @@
+// Dead letters, grouped by what went wrong: thousands of them are usually a handful of reasons.
+
+import { redriveMany } from "../actions.js";
+import { get, query } from "../api.js";
+import { h, setText } from "../dom.js";
+import { lesson } from "../empty.js";
+import { noticePlace } from "../notice.js";
+import { count } from "../numbers.js";
+import { poll } from "../poll.js";
+import { table } from "../table.js";
+import { moment, relative } from "../time.js";
+
+export const title = "Dead letters";
+
+const SECONDS = 5;
+
+export function mount(root) {
+  const trouble = noticePlace();
+  const truncated = h("p.soft", { hidden: true }, "There are more groups than are shown: the biggest are here.");
+  const groups = groupTable(() => asking.now());
+  root.append(
+    h("div.head", {}, h("h1", {}, title), h("div.buttons", {}, h("button", { type: "button", onclick: async () => { if (await redriveMany({})) asking.now(); } }, "Redrive all…"))),
+    trouble, h("section.card", { "aria-label": "Groups" }, groups.node, truncated));
+  const asking = poll(SECONDS, trouble, async (signal) => {
+    const found = await get("v1/dead/groups", signal);
+    groups.update(found.items);
+    truncated.hidden = !found.truncated;
+  });
+  return () => asking.stop();
+}
+
+/** What finds a group again: numbers and ids are folded in its text, so that it comes with a literal
+ *  piece to look for. That may find more; the question before a redrive says how many. */
+const filterOf = (group) => ({ state: "dead", route: group.route, ...(group.match ? { error: group.match } : {}) });
+
+function groupTable(done) {
+  return table({
+    caption: "Groups of dead letters, the biggest first",
+    key: (group) => `${group.route}\n${group.error}`,
+    empty: lesson("No dead letters. Messages come here when their attempts are used up or their sink refuses them for good; nothing is dropped silently."),
+    columns: [
+      { label: "Error", class: "error", text: (group) => group.error },
+      { label: "Route", text: (group) => group.route },
+      { label: "Messages", number: true, text: (group) => count(group.count) },
+      { label: "Newest", make: () => h("time"), update: (node, group) => showTime(node, group.newest) },
+      { label: "Oldest", wide: true, make: () => h("time"), update: (node, group) => showTime(node, group.oldest) },
+      {
+        label: "Example", wide: true, class: "mono id",
+        make: () => h("a"),
+        update(node, group) {
+          setText(node, group.example_id);
+          node.href = `#/message/${encodeURIComponent(group.example_id)}`;
+        },
+      },
+      {
+        label: "",
+        make: (read) => h("div.buttons", {},
+          h("a.button.plain", {}, "See them"),
+          h("button", { type: "button", onclick: async () => { if (await redriveMany(filterOf(read()), "Redrive this group")) done(); } }, "Redrive…")),
+        update(node, group) {
+          node.firstChild.href = `#/messages${query(filterOf(group))}`;
+          node.firstChild.setAttribute("aria-label", `See messages: ${group.error}`);
+          node.lastChild.setAttribute("aria-label", `Redrive: ${group.error}`);
+        },
+      },
+    ],
+  });
+}
+
+function showTime(node, text) {
+  node.dateTime = text;
+  node.title = `${moment(text)} (${text})`;
+  setText(node, relative(text));
+}
