@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from penstock.api.access import Scope
 from penstock.api.http.app import HANDLERS
-from penstock.api.http.auth import Guard, Scope
+from penstock.api.http.auth import Guard
 from penstock.api.http.operations import OPERATIONS
 from penstock.model.errors import ConfigError
 from penstock.settings import ApiSettings

@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import ASGIApp, HTTPScope, Receive, Send
 
+from penstock.api.access import Scope
 from penstock.api.http import (
     actuator,
     batch,
@@ -29,7 +30,7 @@ from penstock.api.http import (
     ticks,
 )
 from penstock.api.http.answers import Answer, HttpRequest, respond
-from penstock.api.http.auth import Scope, header
+from penstock.api.http.auth import header
 from penstock.api.http.context import Api, ClientGone
 from penstock.api.http.errors import MethodNotAllowed, error_answer
 from penstock.model.errors import Malformed, PenstockError, UnknownThing

@@ -5,16 +5,14 @@ One Guard serves both ways in. All its checks take raw header values and raise.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
 import re
 from collections.abc import Iterable
-from enum import IntEnum
 from urllib.parse import urlsplit
 
+from penstock.api.access import Scope, Tokens, is_loopback, split_host_port
 from penstock.api.http.errors import UnsupportedType
-from penstock.model.errors import ConfigError, Forbidden, Malformed, Unauthorized
+from penstock.model.errors import Forbidden, Malformed
 from penstock.settings import ApiSettings
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -33,35 +31,16 @@ _HOST = re.compile(rb"[0-9A-Za-z!$&'()*+,;=\-._~:\[\]@%]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class Scope(IntEnum):
-    """What a token covers; each includes those before it."""
-
-    OPEN = 0  # no token needed: health and static pages
-    READ = 1
-    WRITE = 2
-    ADMIN = 3
-
-
 class Guard:
     """Decides from the headers alone."""
 
     def __init__(self, api: ApiSettings, *, insecure: bool = False) -> None:
-        self._tokens = [
-            (_digest(token.secret.get_secret_value().encode()), Scope[token.scope.upper()])
-            for token in api.tokens
-        ]
-        if any(not token.secret.get_secret_value().strip() for token in api.tokens):
-            raise ConfigError("api.tokens: a secret must not be empty")
+        self._tokens = Tokens(api)
+        self._tokens.check_bind("api.http", api.http, insecure=insecure)
         host = split_host_port(api.http)[0].lower()
-        loopback = is_loopback(host)
-        if not self._tokens and not loopback and not insecure:
-            raise ConfigError(
-                f"api.http: refusing to listen on {api.http} without tokens, since anybody who"
-                " reaches it could use it. Set api.tokens, bind 127.0.0.1, or pass --insecure"
-            )
         # A page on a name that was rebound to 127.0.0.1 is "same origin" for a browser: without
         # tokens only the Host header gives it away. --insecure on an open bind asks for less.
-        self._check_names = not self._tokens and loopback
+        self._check_names = not self._tokens and is_loopback(host)
         self._names = {"localhost", host}
         self._known_hosts: dict[bytes, None] = {}
 
@@ -94,23 +73,7 @@ class Guard:
 
     def check_token(self, authorization: bytes | None, needed: Scope) -> None:
         """Refuse without a token that covers `needed`."""
-        if not self._tokens or needed is Scope.OPEN:
-            return
-        kind, _, given = (authorization or b"").strip().partition(b" ")
-        if kind.lower() != b"bearer":
-            raise Unauthorized("send a token: Authorization: Bearer …")
-        digest = _digest(given.strip())
-        held = Scope.OPEN
-        for known, scope in self._tokens:  # all of them, always: time tells nothing
-            if hmac.compare_digest(known, digest):
-                held = max(held, scope)
-        if held is Scope.OPEN:
-            raise Unauthorized("this token is not known here")
-        if held < needed:
-            raise Forbidden(
-                f"this needs a token with the scope {needed.name.lower()!r}; this one has"
-                f" {held.name.lower()!r}"
-            )
+        self._tokens.check(authorization, needed)
 
     @staticmethod
     def check_origin(origin: bytes | None, host: bytes | None) -> None:
@@ -133,28 +96,8 @@ class Guard:
         return bare
 
 
-def _digest(secret: bytes) -> bytes:
-    """Of one length whatever the secret's is, so that comparing does not tell it."""
-    return hashlib.sha256(secret).digest()
-
-
 def header(headers: Headers, name: bytes) -> bytes | None:
     return next((value for key, value in headers if key == name), None)
-
-
-def split_host_port(address: str) -> tuple[str, int]:
-    """ "127.0.0.1:8700" or "[::1]:8700" → host and port."""
-    host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_address(name: str) -> bool:

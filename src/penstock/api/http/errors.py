@@ -8,22 +8,13 @@ import math
 import msgspec
 
 from penstock.api.http.answers import Answer
+from penstock.api.statuses import STATUSES
 from penstock.model.errors import (
     AlreadyReleased,
-    Forbidden,
-    InvalidMessage,
-    Malformed,
     Overloaded,
     PenstockError,
-    RoomClosed,
-    SinkUnavailable,
-    StoreCorrupt,
     StoreUnavailable,
-    TokenUsed,
-    TooLarge,
     Unauthorized,
-    UnknownMessage,
-    UnknownThing,
     VersionConflict,
 )
 
@@ -59,25 +50,11 @@ class HeadTooLarge(PenstockError):
 
 
 STATUS: dict[type[PenstockError], int] = {
-    Malformed: 400,
-    Unauthorized: 401,
-    Forbidden: 403,
-    UnknownMessage: 404,
-    UnknownThing: 404,
+    **{kind: status.http for kind, status in STATUSES.items()},
     MethodNotAllowed: 405,
     BodyTimeout: 408,
-    AlreadyReleased: 409,
-    RoomClosed: 409,
-    TokenUsed: 409,
-    VersionConflict: 412,
-    TooLarge: 413,
     UnsupportedType: 415,
-    InvalidMessage: 422,  # UnknownRoute too
-    Overloaded: 429,
     HeadTooLarge: 431,
-    SinkUnavailable: 503,
-    StoreCorrupt: 500,
-    StoreUnavailable: 503,
 }
 
 

@@ -8,8 +8,8 @@ import msgspec
 from litestar import get
 from litestar.response.base import ASGIResponse
 
+from penstock.api.access import Scope
 from penstock.api.http.answers import json_answer
-from penstock.api.http.auth import Scope
 from penstock.api.http.context import VERSION, TheApi
 from penstock.flow.status import Readiness
 

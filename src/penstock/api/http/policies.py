@@ -8,8 +8,8 @@ from litestar import delete, get, post, put
 from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
+from penstock.api.access import Scope
 from penstock.api.http.answers import HttpRequest, json_answer
-from penstock.api.http.auth import Scope
 from penstock.api.http.context import Api, TheApi, path_id, read_body
 from penstock.flow.policies import Policies
 from penstock.model.errors import UnknownMessage, UnknownThing

@@ -14,8 +14,9 @@ from litestar.params import FromPath
 from litestar.response import Stream
 from litestar.response.base import ASGIResponse
 
+from penstock.api.access import Scope
 from penstock.api.http.answers import HttpRequest, json_answer
-from penstock.api.http.auth import Scope, header
+from penstock.api.http.auth import header
 from penstock.api.http.context import Api, TheApi, query, read_body
 from penstock.api.http.room_shapes import (
     RoomNames,

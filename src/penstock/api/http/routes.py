@@ -7,8 +7,8 @@ from litestar import get, post
 from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
+from penstock.api.access import Scope
 from penstock.api.http.answers import json_answer
-from penstock.api.http.auth import Scope
 from penstock.api.http.context import Api, TheApi, path_id
 from penstock.flow.status import RouteStatus
 from penstock.model.errors import UnknownMessage, UnknownThing

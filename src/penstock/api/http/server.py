@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import socket
 import time
@@ -15,13 +14,13 @@ from typing import Any, Self, cast
 
 import uvicorn
 
+from penstock.api.access import cannot_listen, split_host_port
 from penstock.api.http.app import build_app
-from penstock.api.http.auth import Guard, split_host_port
+from penstock.api.http.auth import Guard
 from penstock.api.http.connection import BoundedProtocol, Pulse
 from penstock.api.http.context import MAX_IN_FLIGHT, Api
 from penstock.api.http.hot import HotProtocol, hot_routes
 from penstock.flow.worker import Worker
-from penstock.model.errors import ConfigError
 from penstock.rooms.parts import RoomParts
 from penstock.wiring import Parts
 
@@ -185,11 +184,5 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except OSError as exc:
         listener.close()
-        where = f"{host}:{port}"
-        if exc.errno == errno.EADDRINUSE:
-            raise ConfigError(
-                f"api.http: {where} is taken by another program; stop it, or set api.http"
-                " (PENSTOCK_API__HTTP) to a free port"
-            ) from exc
-        raise ConfigError(f"api.http: cannot listen on {where}: {exc.strerror or exc}") from exc
+        raise cannot_listen("api.http", f"{host}:{port}", exc) from exc
     return listener
