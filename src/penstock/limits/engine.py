@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
@@ -25,6 +26,8 @@ class Finding(NamedTuple):
 
     rule: AnyRule
     until: int
+    used: int = 0
+    """Of a cap: what counts now."""
 
 
 Findings: TypeAlias = list[Finding]
@@ -40,16 +43,22 @@ def decide(rules: Rules, subject: Subject, now: int, hold: int, books: Books) ->
         _let_go(plan, subject, books)
         return refused
     findings = _findings(plan, subject, now, books)
-    if not findings:
+    decision = judge(plan, subject, findings)
+    if decision.verdict is Verdict.ALLOW:
         _reserve(plan, subject, now, hold, books, findings)
+    else:
+        _let_go(plan, subject, books)
+        _give_slots(findings, decision, books)
+    return decision
+
+
+def judge(plan: Plan, subject: Subject, findings: Findings) -> Decision:
+    """What follows from what the rules found, however they found it."""
+    if not findings:
         return ALLOWED
     if all(finding.rule.shadow for finding in findings):
-        _reserve(plan, subject, now, hold, books, findings)
-        return Decision(verdict=Verdict.ALLOW, rules=_results(findings, subject, now, books))
-    decision = _refusal(plan, subject, now, books, findings)
-    _let_go(plan, subject, books)
-    _give_slots(findings, decision, books)
-    return decision
+        return Decision(verdict=Verdict.ALLOW, rules=_results(findings))
+    return _refusal(plan, subject, findings)
 
 
 def explain(rules: Rules, subject: Subject, now: int, books: Books) -> Decision:
@@ -57,18 +66,31 @@ def explain(rules: Rules, subject: Subject, now: int, books: Books) -> Decision:
     plan = rules.plan(subject.route, subject.labels)
     refused = _refused_outright(plan, subject, now, books)
     findings = _findings(plan, subject, now, books)
-    if refused is not None:
-        decision = refused
-    elif all(finding.rule.shadow for finding in findings):
-        decision = ALLOWED
-    else:
-        decision = _refusal(plan, subject, now, books, findings)
+
+    def used(cap: CapRule) -> int:
+        return _used(cap, subject, now, books)
+
+    return tell(plan, subject, now, findings, refused, used)
+
+
+def tell(
+    plan: Plan,
+    subject: Subject,
+    now: int,
+    findings: Findings,
+    refused: Decision | None,
+    used: Callable[[CapRule], int],
+) -> Decision:
+    """The decision with what every rule says; `used` tells what counts in a cap now."""
+    decision = judge(plan, subject, findings) if refused is None else refused
+    if decision.verdict is Verdict.ALLOW:
+        decision = ALLOWED  # what shadows say comes with the others
     said = {result.policy for result in decision.rules}
     return Decision(
         verdict=decision.verdict,
         until=decision.until,
         reason=decision.reason,
-        rules=(*decision.rules, *_others(plan, subject, now, books, findings, said)),
+        rules=(*decision.rules, *_others(plan, now, findings, said, used)),
     )
 
 
@@ -98,14 +120,24 @@ def _count(plan: Plan, subject: Subject, now: int, books: Books) -> None:
 
 
 def _refused_outright(plan: Plan, subject: Subject, now: int, books: Books) -> Decision | None:
-    if subject.expires is not None and subject.expires <= now:
-        return _blocked(EXPIRES, f"expired at {format_moment(subject.expires)}")
+    if (late := expired(subject, now)) is not None:
+        return late
     if plan.suppressions:
         for list_id in books.suppressed.get(subject.key, ()):
             if list_id in plan.suppressions:
-                legal = " by law" if plan.suppressions[list_id] else ""
-                return _blocked(list_id, f"suppressed{legal}")
+                return suppressed(plan, list_id)
     return None
+
+
+def expired(subject: Subject, now: int) -> Decision | None:
+    if subject.expires is None or subject.expires > now:
+        return None
+    return _blocked(EXPIRES, f"expired at {format_moment(subject.expires)}")
+
+
+def suppressed(plan: Plan, list_id: str) -> Decision:
+    legal = " by law" if plan.suppressions[list_id] else ""
+    return _blocked(list_id, f"suppressed{legal}")
 
 
 def _blocked(policy: str, detail: str) -> Decision:
@@ -115,10 +147,7 @@ def _blocked(policy: str, detail: str) -> Decision:
 
 def _findings(plan: Plan, subject: Subject, now: int, books: Books) -> Findings:
     """The rules that do not let it go now, in the order in which they give the reason."""
-    found: Findings = []
-    for quiet in plan.quiets:
-        if until := quiet.hours.ends(now):
-            found.append(Finding(quiet, until))
+    found = quiet_findings(plan, now)
     if plan.caps:
         me = subject.id
         own = books.own(subject.key) if plan.keyed else None
@@ -126,15 +155,20 @@ def _findings(plan: Plan, subject: Subject, now: int, books: Books) -> Findings:
             account = own if cap.account is None else books.accounts.get(cap.account)
             counter = None if account is None else account.get(cap.counter)
             if counter is not None and (until := cap.limit.free_at(counter, now, me)):
-                found.append(Finding(cap, until))
+                found.append(Finding(cap, until, cap.limit.used(counter, now, me)))
     for pace in plan.paces:
-        has_slot = pace.whole or _has_slot(pace, subject)
+        has_slot = pace.whole or waits_for(pace, subject)
         if until := pace.rate.free_at(books.pace(pace), now, has_slot=has_slot):
             found.append(Finding(pace, until))
     return found
 
 
-def _has_slot(pace: PaceRule, subject: Subject) -> bool:
+def quiet_findings(plan: Plan, now: int) -> Findings:
+    ends = [(quiet, quiet.hours.ends(now)) for quiet in plan.quiets]
+    return [Finding(quiet, until) for quiet, until in ends if until]
+
+
+def waits_for(pace: PaceRule, subject: Subject) -> bool:
     """Did it wait for a slot of this pace, and was left alone since?"""
     decided = subject.decided
     return decided is not None and decided.policy == pace.id and decided.until == subject.due
@@ -171,8 +205,8 @@ def _let_go(plan: Plan, subject: Subject, books: Books) -> None:
             books.open_counter(cap, subject.key)
 
 
-def _refusal(plan: Plan, subject: Subject, now: int, books: Books, findings: Findings) -> Decision:
-    results = _results(findings, subject, now, books)
+def _refusal(plan: Plan, subject: Subject, findings: Findings) -> Decision:
+    results = _results(findings)
     for finding, result in zip(findings, results, strict=True):
         if finding.rule.blocks and not finding.rule.shadow:
             reason = Reason(result.policy, result.detail)
@@ -182,15 +216,15 @@ def _refusal(plan: Plan, subject: Subject, now: int, books: Books, findings: Fin
     if binding in findings:
         detail = results[findings.index(binding)].detail
     else:  # a quiet window that lies between now and the moment the others give
-        results = (*results, _result(binding, subject, now, books))
+        results = (*results, _result(binding))
         detail = results[-1].detail
-    deadline = _deadline(subject, [*acting, binding])
+    deadline = deadline_of(subject, [*acting, binding])
     if not passed:
         return _too_late(binding, f"{detail}; there is no legal moment ahead", results)
     if deadline is not None and binding.until >= deadline[0]:
         late = f"{detail}; would go out at {format_moment(binding.until)}, {deadline[1]}"
         return _too_late(binding, late, results)
-    until = _spread(plan, binding, subject, None if deadline is None else deadline[0])
+    until = spread(plan, binding, subject, None if deadline is None else deadline[0])
     reason = Reason(binding.rule.id, detail)
     return Decision(verdict=Verdict.DEFER, until=until, reason=reason, rules=results)
 
@@ -217,15 +251,12 @@ def _first_legal(plan: Plan, latest: Finding) -> tuple[Finding, bool]:
     return latest, False
 
 
-def _deadline(subject: Subject, findings: Findings) -> tuple[int, str] | None:
+def deadline_of(subject: Subject, findings: Findings) -> tuple[int, str] | None:
     """The first moment that is too late, and why."""
     first: tuple[int, str] | None = None
     if subject.expires is not None:
         first = subject.expires, f"but expires at {format_moment(subject.expires)}"
-    decided = subject.decided
-    since = subject.due
-    if decided is not None and decided.until == subject.due and decided.since is not None:
-        since = decided.since
+    since = waiting_since(subject)
     for finding in findings:
         wait = finding.rule.max_defer
         if wait is not None and (first is None or since + wait + 1 < first[0]):
@@ -233,9 +264,17 @@ def _deadline(subject: Subject, findings: Findings) -> tuple[int, str] | None:
     return first
 
 
-def _spread(plan: Plan, binding: Finding, subject: Subject, deadline: int | None) -> int:
+def waiting_since(subject: Subject) -> int:
+    """The due it had before it was first deferred."""
+    decided = subject.decided
+    if decided is not None and decided.until == subject.due and decided.since is not None:
+        return decided.since
+    return subject.due
+
+
+def spread(plan: Plan, binding: Finding, subject: Subject, deadline: int | None) -> int:
     """What a quiet window held does not go out all at once: each at a moment of its own."""
-    rule, until = binding
+    rule, until = binding.rule, binding.until
     if not isinstance(rule, QuietRule) or not subject.id:
         return until
     begins = [quiet.hours.begins(until) for quiet in plan.quiets if not quiet.shadow]
@@ -247,46 +286,47 @@ def _spread(plan: Plan, binding: Finding, subject: Subject, deadline: int | None
 
 def _give_slots(findings: Findings, decision: Decision, books: Books) -> None:
     if decision.verdict is Verdict.DEFER:
-        for rule, until in findings:
+        for rule, until, _ in findings:
             if isinstance(rule, PaceRule) and not rule.shadow and until == decision.until:
                 rule.rate.give_slot(books.open_pace(rule))
 
 
-def _results(
-    findings: Findings, subject: Subject, now: int, books: Books
-) -> tuple[RuleResult, ...]:
-    return tuple(_result(finding, subject, now, books) for finding in findings)
+def _results(findings: Findings) -> tuple[RuleResult, ...]:
+    return tuple(map(_result, findings))
 
 
-def _result(finding: Finding, subject: Subject, now: int, books: Books) -> RuleResult:
-    rule, until = finding
+def _result(finding: Finding) -> RuleResult:
+    rule = finding.rule
     return RuleResult(
         policy=rule.id,
         verdict=Verdict.BLOCK if rule.blocks else Verdict.DEFER,
-        until=None if rule.blocks else until,
-        detail=_detail(finding, subject, now, books),
+        until=None if rule.blocks else finding.until,
+        detail=_detail(finding),
         shadow=rule.shadow,
     )
 
 
-def _detail(finding: Finding, subject: Subject, now: int, books: Books) -> str:
-    rule, until = finding
+def _detail(finding: Finding) -> str:
+    rule, until, used = finding
     if isinstance(rule, QuietRule):
         return f"quiet until {wall_text(until, rule.hours.zone)} {rule.zone}"
     if isinstance(rule, CapRule):
-        return _cap_text(rule, subject, now, books)
+        return _cap_text(rule, used)
     return f"paced at {rule.text}"
 
 
-def _cap_text(cap: CapRule, subject: Subject, now: int, books: Books) -> str:
-    counter = books.counter(cap, subject.key)
-    used = 0 if counter is None else cap.limit.used(counter, now, subject.id)
+def _cap_text(cap: CapRule, used: int) -> str:
     per = ", ".join(f"{word} {value or '(none)'}" for word, value in cap.values.items())
     return cap.limit.text(used) + (f" for {per}" if per else "")
 
 
+def _used(cap: CapRule, subject: Subject, now: int, books: Books) -> int:
+    counter = books.counter(cap, subject.key)
+    return 0 if counter is None else cap.limit.used(counter, now, subject.id)
+
+
 def _others(
-    plan: Plan, subject: Subject, now: int, books: Books, findings: Findings, said: set[str]
+    plan: Plan, now: int, findings: Findings, said: set[str], used: Callable[[CapRule], int]
 ) -> list[RuleResult]:
     """What the rules say that are not part of the decision: mostly that it may go."""
     found = {id(finding.rule): finding for finding in findings}
@@ -297,20 +337,20 @@ def _others(
         if rule.id in said:
             continue
         if finding is not None:
-            results.append(_result(finding, subject, now, books))
+            results.append(_result(finding))
         else:
-            detail = _allowing(rule, subject, now, books)
+            detail = _allowing(rule, now, used)
             results.append(_allows(rule.id, detail, shadow=rule.shadow))
     results += [_allows(policy_id, "bypassed") for policy_id in plan.bypassed]
     return results
 
 
-def _allowing(rule: AnyRule, subject: Subject, now: int, books: Books) -> str:
+def _allowing(rule: AnyRule, now: int, used: Callable[[CapRule], int]) -> str:
     if isinstance(rule, QuietRule):
         begins = rule.hours.begins(now)
         return f"not quiet before {wall_text(begins, rule.hours.zone)} {rule.zone}"
     if isinstance(rule, CapRule):
-        return _cap_text(rule, subject, now, books)
+        return _cap_text(rule, used(rule))
     return f"room at {rule.text}"
 
 

@@ -47,6 +47,12 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     decided: Decided | None = None
     """The policies' refusal, to be kept with the message; None leaves what is kept."""
 
+    @property
+    def detail(self) -> str | None:
+        """What the timeline says beside the word: the policy's reason, or the error."""
+        decided = self.decided
+        return self.error if decided is None else f"{decided.policy}: {decided.detail}"
+
 
 class Reaped(msgspec.Struct, frozen=True, gc=False):
     """A message whose lease ran out, and what became of it (scheduled or cancelled)."""

@@ -273,6 +273,7 @@ class _Batch:
             created=before.created,
             claimed=before.claimed,
             last_error=before.last_error,
+            decided=before.decided,
             ref=before.ref,
         )
         noted = add_events(events, pack_event(self._now, "replaced"))

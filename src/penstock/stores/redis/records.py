@@ -3,9 +3,9 @@
   state B · flags B · priority B · generation B · edition I2 · version I3 · due I6 · created I6
   [TOUCHED attempt I2 · attempt_floor I2 · claimed I6 · settled I6 · nonce 4]
   route (B length) · [KEY key (I2)] · [EVENTS (I2)] · [ERROR last_error (I2)]
-  [EXTRAS (I4)] · [HEADERS (I4)] · payload
+  [DECIDED the last refusal (I2)] · [EXTRAS (I4)] · [HEADERS (I4)] · payload
 
-All little-endian. Lua reads and rewrites the head and the sections up to ERROR (lua/record.lua);
+All little-endian. Lua reads and rewrites the head and the sections up to DECIDED (lua/record.lua);
 the rest it copies. `edition` is drawn anew with every write: two equal strings are the same write,
 so a call that is repeated because its answer was lost recognizes its own work. A message is leased
 when it is in the partition's leases; the record itself is not touched by a claim.
@@ -24,6 +24,7 @@ import msgspec
 from penstock.model.errors import StoreCorrupt
 from penstock.model.message import JSON, Event, Labels, Message, NewMessage
 from penstock.model.state import State
+from penstock.model.verdict import Decided
 
 STATES = (
     State.SCHEDULED,
@@ -36,7 +37,7 @@ STATES = (
 )
 NUMBERS = {state: number for number, state in enumerate(STATES)}
 
-TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS = 1, 2, 4, 8, 16, 32
+TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS, DECIDED = 1, 2, 4, 8, 16, 32, 64
 MAX_EVENTS = 20
 MAX_DETAIL = 200
 NO_NONCE = b"\0\0\0\0"
@@ -60,6 +61,7 @@ class _Extras(msgspec.Struct, array_like=True, omit_defaults=True):
 
 _extras = msgspec.msgpack.Decoder(_Extras)
 _headers = msgspec.msgpack.Decoder(dict[str, str])
+_decided = msgspec.msgpack.Decoder(Decided)
 _event = msgspec.msgpack.Decoder(tuple[int, str, str | bool | None, int | bool | None])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -160,6 +162,9 @@ def pack(message: Message, *, generation: int, edition: int, nonce: bytes, event
     if message.last_error is not None:
         flags |= ERROR
         sections.append(_short(message.last_error.encode()))
+    if message.decided is not None:
+        flags |= DECIDED
+        sections.append(_short(pack_decided(message.decided)))
     more, packed = _pack_extras(message)
     head = _HEAD.pack(
         NUMBERS[message.state],
@@ -273,6 +278,7 @@ def _read(
     route = _decode_route(record[at + 1 : end])
     message_id = unpack_id(member)
     key, error, headers, events = message_id, None, None, b""
+    decided: Decided | None = None
     extras = _NO_EXTRAS
     if flags & ~TOUCHED:
         at = end
@@ -284,6 +290,9 @@ def _read(
         if flags & ERROR:
             section, end = _read_short(record, end)
             error = section.decode()
+        if flags & DECIDED:
+            section, end = _read_short(record, end)
+            decided = _decided.decode(section)
         if flags & EXTRAS:
             section, end = _read_long(record, end)
             extras = _extras.decode(section)
@@ -319,6 +328,7 @@ def _read(
         settled=settled or None,
         last_error=error,
         cancel_pending=cancel_pending,
+        decided=decided,
         ref=partition + 1,
     )
     return message, events
@@ -359,6 +369,10 @@ def generation_of(record: bytes) -> int:
 def ask_cancel(lease: bytes) -> bytes:
     """The lease, with the mark that a cancel was asked."""
     return lease[:-1] + b"\1"
+
+
+def pack_decided(decided: Decided) -> bytes:
+    return _encoder.encode(decided)
 
 
 def pack_token(token: int) -> bytes:

@@ -13,7 +13,14 @@ from penstock.model.state import State
 from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.place import bucket_entry, spot_for
-from penstock.stores.redis.records import MAX_DETAIL, NUMBERS, STATES, pack_id, pack_token
+from penstock.stores.redis.records import (
+    MAX_DETAIL,
+    NUMBERS,
+    STATES,
+    pack_decided,
+    pack_id,
+    pack_token,
+)
 from penstock.stores.redis.scripts import Group, Plan, raw
 from penstock.stores.redis.session import Session
 
@@ -148,7 +155,7 @@ class Settling:
         message = one.message
         member = pack_id(message.id)
         word = False if one.event == one.state.value else one.event
-        detail = False if one.error is None else one.error[:MAX_DETAIL]
+        detail = one.detail
         head: Plan = [
             raw(member),
             raw(pack_token(one.token)),
@@ -157,7 +164,8 @@ class Settling:
             False if one.due is None else one.due,
             False if one.error is None else one.error,
             word,
-            detail,
+            False if detail is None else detail[:MAX_DETAIL],
+            False if one.decided is None else raw(pack_decided(one.decided)),
         ]
         if one.state is State.DEAD:
             used.append(keys.dead(message.route))

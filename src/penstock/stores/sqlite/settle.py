@@ -73,7 +73,7 @@ def _settle_one(
     if goes_on and sent:
         note_released(session, seq, claimed, attempt, cancel_pending)
     if settlement.event != settlement.state:
-        session.note(seq, now, settlement.event, _detail(settlement), attempt if sent else None)
+        session.note(seq, now, settlement.event, settlement.detail, attempt if sent else None)
     if settlement.due is not None and state is State.SCHEDULED:
         due = settlement.due
     end_lease(
@@ -93,9 +93,3 @@ def _settle_one(
     elif state in PURGEABLE:
         retired.append(seq)
     return state
-
-
-def _detail(settlement: Settlement) -> str | None:
-    """What the timeline says beside the word: the policy's reason, or the error."""
-    decided = settlement.decided
-    return settlement.error if decided is None else f"{decided.policy}: {decided.detail}"

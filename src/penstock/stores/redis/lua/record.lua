@@ -1,7 +1,7 @@
 -- Shared by every script (put before each of them): records, leases, variadic calls, the clock.
 -- A record's layout is written down in records.py.
 
-local TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS = 1, 2, 4, 8, 16, 32
+local TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS, DECIDED = 1, 2, 4, 8, 16, 32, 64
 local SCHEDULED, DELIVERED, DEAD, CANCELLED = 0, 2, 3, 6
 local NO_NONCE = '\0\0\0\0'
 local MAX_EVENTS = 20
@@ -90,15 +90,16 @@ local function keep_last(events)
   return string.sub(events, starts[#starts - MAX_EVENTS + 1])
 end
 
--- The record under a changed head: `added` events, `failed` as its last error (false: as it
--- was), and without headers and payload when it is `bare`.
-local function rewrite(record, h, added, failed, bare)
+-- The record under a changed head: `added` events, `failed` as its last error and `decided` as
+-- its last refusal (false: as it was), and without headers and payload when it is `bare`.
+local function rewrite(record, h, added, failed, bare, decided)
   local flags = h.flags
   local key_end = h.at + 1 + string.byte(record, h.at)
   key_end = past(record, key_end, flags, KEY, '<I2', 2)
   local events_end = past(record, key_end, flags, EVENTS, '<I2', 2)
   local error_end = past(record, events_end, flags, ERROR, '<I2', 2)
-  local extras_end = past(record, error_end, flags, EXTRAS, '<I4', 4)
+  local decided_end = past(record, error_end, flags, DECIDED, '<I2', 2)
+  local extras_end = past(record, decided_end, flags, EXTRAS, '<I4', 4)
   local parts = { '', string.sub(record, h.at, key_end - 1) }
   if added ~= '' then
     local all = keep_last(string.sub(record, key_end + 2, events_end - 1) .. added)
@@ -113,11 +114,17 @@ local function rewrite(record, h, added, failed, bare)
   else
     parts[4] = string.sub(record, events_end, error_end - 1)
   end
+  if decided then
+    h.flags = bit.bor(h.flags, DECIDED)
+    parts[5] = struct.pack('<I2', #decided) .. decided
+  else
+    parts[5] = string.sub(record, error_end, decided_end - 1)
+  end
   if bare then
     h.flags = bit.band(h.flags, bit.bnot(HEADERS))
-    parts[5] = string.sub(record, error_end, extras_end - 1)
+    parts[6] = string.sub(record, decided_end, extras_end - 1)
   else
-    parts[5] = string.sub(record, error_end)
+    parts[6] = string.sub(record, decided_end)
   end
   parts[1] = write_head(h)
   return table.concat(parts)
@@ -141,6 +148,7 @@ local function bare(record, lease, moment, nonce)
   if flags >= EVENTS then
     finish = past(record, finish + 1, flags, EVENTS, '<I2', 2)
     finish = past(record, finish, flags, ERROR, '<I2', 2)
+    finish = past(record, finish, flags, DECIDED, '<I2', 2)
     finish = past(record, finish, flags, EXTRAS, '<I4', 4) - 1
     flags = bit.band(flags, bit.bnot(HEADERS))
   end

@@ -5,7 +5,8 @@
 -- ARGV  1 groups (msgpack): { first key, first argument, number of delivered,
 --         runs = { { token, how many of the delivered in a row are its } … },
 --         others = { { id, token, state, 1 if no send was begun, due or false, error or false,
---           word or false, detail or false, counter, key, index or false, entry or score, member } … } }
+--           word or false, detail or false, refusal (packed) or false, counter, key,
+--           index or false, entry or score, member } … } }
 --         A message that goes back: `key` is its lane (`entry` its score) or, with an index, its
 --         bucket. A dead one: `key` is the dead letters of its route.
 --       2 now · 3 nonce of this call (4 bytes) · 4 settled before this are forgotten
@@ -78,9 +79,8 @@ local function settle(group)
   end
 
   for i = 1, #others do
-    local id, token, state, refund, due, failed, word, detail, counter, key, index, entry,
-      member =
-      unpack(others[i])
+    local id, token, state, refund, due, failed, word, detail, decided, counter, key, index,
+      entry, member = unpack(others[i])
     local held = redis.call('HGET', leases, id)
     local record = redis.call('HGET', records, id)
     if held and string.sub(held, 1, 8) == token then
@@ -119,7 +119,7 @@ local function settle(group)
         retire(id, h)
       end
       redis.call('HDEL', leases, id)
-      redis.call('HSET', records, id, rewrite(record, h, added, failed, state == DELIVERED))
+      redis.call('HSET', records, id, rewrite(record, h, added, failed, state == DELIVERED, decided))
       ended[token] = (ended[token] or 0) + 1
       answers[number + i] = state
     else

@@ -1,0 +1,105 @@
+"""What is kept of a refusal by policies: with the message, through everything it goes through."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.model.decision import Reason, reason_of, verdict_of
+from penstock.model.message import Message, OnConflict
+from penstock.model.outcome import Action, Settlement
+from penstock.model.state import State
+from penstock.model.verdict import Decided, Verdict
+from penstock.ports.store import MessageStore
+from penstock.testing.store_cases.base import (
+    FAR,
+    StoreCases,
+    amend,
+    claim,
+    claim_one,
+    ending,
+    held,
+    new,
+    put,
+    settle,
+)
+
+_EXTRAS = {"key": "who", "headers": {"a": "b"}, "payload": b"body"}
+
+
+def _refused(message: Message, until: int | None) -> Decided:
+    verdict = Verdict.BLOCK if until is None else Verdict.DEFER
+    return Decided(verdict, "nights", "quiet until 08:00", until, message.due)
+
+
+def _deferral(message: Message, token: int, until: int) -> Settlement:
+    decided = _refused(message, until)
+    back = State.SCHEDULED
+    return ending(message, token, back, due=until, event="deferred", refund=True, decided=decided)
+
+
+class RefusalCases(StoreCases):
+    async def test_a_deferral_is_kept_with_its_reason(self, store: MessageStore) -> None:
+        message, token = await claim_one(store, **_EXTRAS)
+        until = store.clock.now() + FAR
+        await settle(store, _deferral(message, token, until))
+        found = await held(store, message.id)
+        assert found.decided == _refused(message, until)
+        assert (verdict_of(found), reason_of(found)) == (
+            Verdict.DEFER,
+            Reason("nights", "quiet until 08:00"),
+        )
+        assert (found.due, found.attempt, found.key) == (until, 0, "who")
+        assert (found.payload, found.headers) == (b"body", {"a": "b"})
+        events = await store.timeline(message.id)
+        assert [(e.event, e.detail) for e in events if e.event == "deferred"] == [
+            ("deferred", "nights: quiet until 08:00")
+        ]
+
+    async def test_a_block_is_the_end_with_its_reason(self, store: MessageStore) -> None:
+        message, token = await claim_one(store)
+        decided = _refused(message, None)
+        block = ending(message, token, State.BLOCKED, error="no", refund=True, decided=decided)
+        assert await settle(store, block) == [State.BLOCKED]
+        found = await held(store, message.id)
+        assert (found.decided, verdict_of(found)) == (decided, Verdict.BLOCK)
+
+    @pytest.mark.parametrize("state", [State.DELIVERED, State.DEAD, State.SCHEDULED])
+    async def test_what_was_refused_stays_known_whatever_comes_after(
+        self, store: MessageStore, state: State
+    ) -> None:
+        message, token = await claim_one(store, **_EXTRAS)
+        now = store.clock.now()
+        await settle(store, _deferral(message, token, now))
+        taken = await claim(store)
+        (again,) = taken.messages
+        assert again.decided == _refused(message, now)
+        due = now + FAR if state is State.SCHEDULED else None
+        await settle(store, ending(again, taken.token, state, due=due))
+        found = await held(store, message.id)
+        assert (found.state, found.decided) == (state, _refused(message, now))
+        assert found.key == "who"
+
+    async def test_the_latest_refusal_is_the_one_that_is_kept(self, store: MessageStore) -> None:
+        message, token = await claim_one(store)
+        now = store.clock.now()
+        await settle(store, _deferral(message, token, now))
+        taken = await claim(store)
+        await settle(store, _deferral(taken.messages[0], taken.token, now + FAR))
+        assert (await held(store, message.id)).decided == _refused(message, now + FAR)
+
+    async def test_an_edit_keeps_the_refusal_but_not_the_verdict(self, store: MessageStore) -> None:
+        message, token = await claim_one(store, **_EXTRAS)
+        until = store.clock.now() + FAR
+        await settle(store, _deferral(message, token, until))
+        await amend(store, Action.RESCHEDULE, message.id, due=until + 1)
+        found = await held(store, message.id)
+        assert (found.decided, verdict_of(found)) == (_refused(message, until), None)
+
+    async def test_a_replacement_keeps_the_refusal(self, store: MessageStore) -> None:
+        message, token = await claim_one(store)
+        until = store.clock.now() + FAR
+        await settle(store, _deferral(message, token, until))
+        other = new(message.id, due=until, payload=b"2", on_conflict=OnConflict.REPLACE)
+        await put(store, other)
+        found = await held(store, message.id)
+        assert (found.payload, found.decided) == (b"2", _refused(message, until))
