@@ -254,3 +254,14 @@ async def test_the_actuator_answers_as_the_dispatchers_did(running: Running) -> 
                 "dispatcher_redis_errors_total",
             ):
                 assert name in text
+
+
+async def test_a_stream_too_many_is_refused_before_it_begins(running: Running) -> None:
+    async with promoting(running) as client:
+        await client.put("/v1/rooms/sale", json={"capacity": 0})
+        await client.post("/v1/rooms/sale/join", json={"user": "u1"})
+        running.server.api.visitors._most = 0
+        events = "/v1/rooms/sale/tickets/u1/events"
+        refused = await client.get(events)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+        assert (await client.head(events)).status_code == 405

@@ -140,10 +140,12 @@ async def watch_ticket(
     name, who = _name(room), _text(user)
     await _check_visitor(parts, name, who, request, api, Scope.READ)
     first = await parts.wait.look(name, who)
+    api.visitors.check_streams()
     return Stream(
         _events(api, parts, first),
         media_type="text/event-stream",
-        headers={"cache-control": "no-store"},
+        # The second is for nginx, which would hold the news back.
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 
 
