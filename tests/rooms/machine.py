@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from penstock.model.room import Rate, RoomSettings, RoomState
+from penstock.model.room import Rate, RoomFigures, RoomSettings, RoomState
+from penstock.model.room_view import room_out
 from penstock.model.ticket import (
     EnterAnswer,
     Joining,
@@ -97,11 +98,14 @@ class RoomMachine(RuleBasedStateMachine):
 
     @rule()
     def the_room_is_reset(self) -> None:
+        before = self.figures()
         ours = self.run(self.model.reset(ROOM, self.now))
         assert self.run(self.store.reset(ROOM, self.now)) == ours
-        figures = self.run(self.store.figures(ROOM, self.now))
+        figures = self.figures()
         assert figures is not None
         assert (figures.joined, figures.in_use, figures.waiting) == (0, 0, 0)
+        assert before is not None
+        assert _totals(figures) == _totals(before), "totals never go back"
 
     @rule(millis=st.sampled_from([1, 400, 1_000, 5_000, 20_000, 61_000, 700_000]))
     def time_passes(self, millis: int) -> None:
@@ -177,7 +181,7 @@ class RoomMachine(RuleBasedStateMachine):
         state=st.sampled_from([TicketState.LEFT, TicketState.REVOKED]),
     )
     def people_leave(self, leaving: list[str], state: TicketState) -> None:
-        before = self.run(self.store.figures(ROOM, self.now))
+        before = self.figures()
         holding = {
             user
             for user, ticket in self.all_tickets().items()
@@ -188,7 +192,7 @@ class RoomMachine(RuleBasedStateMachine):
         assert ours is not None
         assert theirs is not None
         assert _plain(theirs) == _plain(ours)
-        after = self.run(self.store.figures(ROOM, self.now))
+        after = self.figures()
         assert before is not None
         assert after is not None
         assert before.in_use - after.in_use == len(holding), "an exit frees exactly one slot"
@@ -197,8 +201,8 @@ class RoomMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_figures_agree_and_add_up(self) -> None:
-        ours = self.run(self.model.figures(ROOM, self.now))
-        theirs = self.run(self.store.figures(ROOM, self.now))
+        (ours,) = self.run(self.model.figures([ROOM], self.now))
+        theirs = self.figures()
         assert theirs == ours
         if theirs is None:
             return
@@ -219,7 +223,7 @@ class RoomMachine(RuleBasedStateMachine):
             assert [ticket.ahead for ticket in waiting] == list(range(len(waiting)))
 
     def check_promotion(self, promotion: Promotion) -> None:
-        figures = self.run(self.store.figures(ROOM, self.now))
+        figures = self.figures()
         (room,) = self.run(self.store.rooms([ROOM]))
         assert figures is not None
         assert room is not None
@@ -227,15 +231,21 @@ class RoomMachine(RuleBasedStateMachine):
             assert not promotion.admitted, "only an open room admits"
             return
         if promotion.admitted:
-            assert figures.in_use <= figures.capacity
+            assert figures.in_use <= room.settings.capacity
         elif room.settings.admit_rate is None and not promotion.more:
-            assert figures.waiting == 0 or figures.in_use >= figures.capacity, "no slot is idle"
+            assert figures.waiting == 0 or figures.in_use >= figures.room.settings.capacity, (
+                "no slot is idle"
+            )
         waiting = [t for t in self.all_tickets().values() if t.state is TicketState.WAITING]
         for admitted in promotion.admitted:
             for other in waiting:
                 if other.lane == admitted.lane:
                     mine, theirs = (admitted.number, admitted.user), (other.number, other.user)
                     assert mine < theirs, "first come, first in"
+
+    def figures(self) -> RoomFigures | None:
+        (figures,) = self.run(self.store.figures([ROOM], self.now))
+        return figures
 
     def all_tickets(self) -> dict[str, Ticket]:
         looked = self.run(self.store.look(ROOM, USERS, self.now))
@@ -249,6 +259,11 @@ class RoomMachine(RuleBasedStateMachine):
             for user, ticket in self.all_tickets().items()
             if ticket.state in ("WAITING", "ADMITTED", "ENTERED")
         }
+
+
+def _totals(figures: RoomFigures) -> tuple[int, ...]:
+    out = room_out(figures)
+    return out.joined_total, out.promoted_total, out.left_total, out.expired_total
 
 
 def _same_look(theirs: Looked | None, ours: Looked | None) -> None:

@@ -34,8 +34,8 @@ async def list_(session: Session) -> None:
       penstock room list --json
     """
     async with _rooms(session) as rooms:
-        names = await rooms.operate.names(limit=1000)
-        found = [room_out(*await rooms.operate.get(name)) for name in names]
+        page, _ = await rooms.operate.page(limit=1000)
+        found = [room_out(figures) for figures in page]
     if session.json:
         show.as_json({"items": found, "next": None})
         return
@@ -64,7 +64,7 @@ async def show_(session: Session, room: RoomArgument) -> None:
       penstock room show sale
     """
     async with _rooms(session) as rooms:
-        _told(session, room_out(*await rooms.operate.get(room)))
+        _told(session, room_out(await rooms.operate.get(room)))
 
 
 @command(app)
@@ -95,7 +95,7 @@ async def put(
         draft.wait_grace = wait_grace
     async with _rooms(session) as rooms:
         await rooms.operate.put(room, draft)
-        _told(session, room_out(*await rooms.operate.get(room)))
+        _told(session, room_out(await rooms.operate.get(room)))
 
 
 @command(app)
@@ -141,7 +141,7 @@ async def reset(session: Session, room: RoomArgument) -> None:
     """
     async with _rooms(session) as rooms:
         await rooms.operate.reset(room)
-        _told(session, room_out(*await rooms.operate.get(room)))
+        _told(session, room_out(await rooms.operate.get(room)))
 
 
 @command(app)
@@ -163,7 +163,7 @@ async def revoke(session: Session, room: RoomArgument, user: UserArgument) -> No
 async def _set(session: Session, room: str, state: RoomState) -> None:
     async with _rooms(session) as rooms:
         await rooms.operate.set_state(room, state)
-        _told(session, room_out(*await rooms.operate.get(room)))
+        _told(session, room_out(await rooms.operate.get(room)))
 
 
 def _told(session: Session, room: RoomOut) -> None:

@@ -97,15 +97,24 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
         return effective_state(self.state, self.settings.opens_at, now)
 
 
+class RoomPast(msgspec.Struct, frozen=True):
+    """What the epochs that a reset has ended came to, so that totals never go back."""
+
+    joined: int = 0
+    promoted: int = 0
+    left: int = 0
+    expired: int = 0
+
+
 class RoomFigures(msgspec.Struct, frozen=True, kw_only=True):
     """joined = waiting + admitted + entered + left + expired + revoked, in this epoch.
 
     Members that another program put into the queue count as joined once they are promoted.
     """
 
+    room: Room
     state: RoomState
-    epoch: int
-    capacity: int
+    """As it is now: a scheduled room whose moment has come is open."""
     in_use: int
     """Slots taken, by the store's one truth (another program may have changed it)."""
     waiting: int = 0
@@ -119,6 +128,8 @@ class RoomFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Admissions so far, of those who have ended too."""
     a_minute: float = 0.0
     """Admissions in about the last minute."""
+    before: RoomPast = RoomPast()
+    """What earlier epochs came to."""
 
 
 class RoomDraft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.model.room import Room, RoomFigures, RoomState
+from penstock.model.room import RoomFigures, RoomState
 from penstock.model.times import format_duration, format_moment
 
 
@@ -34,14 +34,26 @@ class RoomOut(msgspec.Struct, frozen=True, kw_only=True):
     joined: int
     promoted: int
     promoted_a_minute: float
+    joined_total: int
+    """These four count over every epoch: they never go back, a reset included."""
+    promoted_total: int
+    left_total: int
+    expired_total: int
 
 
-def room_out(room: Room, figures: RoomFigures) -> RoomOut:
-    settings = room.settings
+class RoomPage(msgspec.Struct, frozen=True):
+    """Rooms by name; `next` is the cursor of the following page, null on the last."""
+
+    items: list[RoomOut]
+    next: str | None
+
+
+def room_out(figures: RoomFigures) -> RoomOut:
+    settings, before = figures.room.settings, figures.before
     return RoomOut(
-        room=room.name,
+        room=figures.room.name,
         state=figures.state,
-        epoch=figures.epoch,
+        epoch=figures.room.epoch,
         capacity=settings.capacity,
         admit_rate=None if settings.admit_rate is None else str(settings.admit_rate),
         claim_ttl=_duration(settings.claim_ttl),
@@ -62,6 +74,10 @@ def room_out(room: Room, figures: RoomFigures) -> RoomOut:
         joined=figures.joined,
         promoted=figures.promoted,
         promoted_a_minute=round(figures.a_minute, 3),
+        joined_total=before.joined + figures.joined,
+        promoted_total=before.promoted + figures.promoted,
+        left_total=before.left + figures.left,
+        expired_total=before.expired + figures.expired,
     )
 
 

@@ -101,7 +101,9 @@ class RoomStore(Protocol):
         """End live tickets as LEFT or REVOKED; each that held a slot gives exactly one back."""
         ...
 
-    async def figures(self, name: str, now: int) -> RoomFigures | None: ...
+    async def figures(self, names: Sequence[str], now: int) -> list[RoomFigures | None]:
+        """What each room holds and has seen; None where there is no such room."""
+        ...
 
     async def take_due(self, now: int, limit: int) -> list[str]:
         """Rooms to look at now, at most about once a second each, shared among all processes."""

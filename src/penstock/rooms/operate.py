@@ -43,16 +43,19 @@ class Operate:
             settings = replace(settings, seed=seed or self._make_seed())
         return await self._store.put_room(name, settings, draft.state, self._store.clock.now())
 
-    async def get(self, name: str) -> tuple[Room, RoomFigures]:
-        now = self._store.clock.now()
-        (room,) = await self._store.rooms([name])
-        figures = await self._store.figures(name, now)
-        if room is None or figures is None:
+    async def get(self, name: str) -> RoomFigures:
+        (figures,) = await self._store.figures([name], self._store.clock.now())
+        if figures is None:
             raise unknown_room(name)
-        return room, figures
+        return figures
 
-    async def names(self, after: str = "", limit: int = 100) -> list[str]:
-        return await self._store.list_rooms(after, limit)
+    async def page(self, after: str = "", limit: int = 100) -> tuple[list[RoomFigures], str | None]:
+        """Rooms by name, and after which one the next page begins (None: this was the last)."""
+        names = await self._store.list_rooms(after, limit + 1)
+        found = await self._store.figures(names[:limit], self._store.clock.now())
+        return [figures for figures in found if figures is not None], (
+            names[limit - 1] if len(names) > limit else None
+        )
 
     async def set_state(self, name: str, state: RoomState) -> Room:
         room = await self._store.set_state(name, state, self._store.clock.now())

@@ -156,8 +156,23 @@ async def test_rooms_are_listed_in_pages(client: httpx.AsyncClient) -> None:
     for name in ("c", "a", "b"):
         await client.put(f"/v1/rooms/{name}", json={})
     page = (await client.get("/v1/rooms?limit=2")).json()
-    assert page == {"items": ["a", "b"], "next": "b"}
-    assert (await client.get("/v1/rooms?cursor=b")).json() == {"items": ["c"], "next": None}
+    assert ([room["room"] for room in page["items"]], page["next"]) == (["a", "b"], "b")
+    rest = (await client.get("/v1/rooms?cursor=b&limit=1")).json()
+    assert ([room["room"] for room in rest["items"]], rest["next"]) == (["c"], None)
+
+
+async def test_a_listed_room_has_totals_that_a_reset_does_not_take_back(
+    client: httpx.AsyncClient,
+) -> None:
+    await client.put("/v1/rooms/sale", json={"capacity": 5})
+    for user in ("u1", "u2"):
+        await client.post("/v1/rooms/sale/join", json={"user": user})
+    await client.delete("/v1/rooms/sale/tickets/u1")
+    await client.post("/v1/rooms/sale/reset")
+    await client.post("/v1/rooms/sale/join", json={"user": "u3"})
+    (room,) = (await client.get("/v1/rooms")).json()["items"]
+    assert (room["joined"], room["left"]) == (1, 0)
+    assert (room["joined_total"], room["left_total"], room["expired_total"]) == (3, 1, 0)
 
 
 async def test_a_visitor_of_a_public_room_has_nothing_but_the_ticket(serve: Serve) -> None:
@@ -239,3 +254,14 @@ async def test_the_actuator_answers_as_the_dispatchers_did(running: Running) -> 
                 "dispatcher_redis_errors_total",
             ):
                 assert name in text
+
+
+async def test_a_stream_too_many_is_refused_before_it_begins(running: Running) -> None:
+    async with promoting(running) as client:
+        await client.put("/v1/rooms/sale", json={"capacity": 0})
+        await client.post("/v1/rooms/sale/join", json={"user": "u1"})
+        running.server.api.visitors._most = 0
+        events = "/v1/rooms/sale/tickets/u1/events"
+        refused = await client.get(events)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+        assert (await client.head(events)).status_code == 405

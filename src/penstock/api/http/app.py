@@ -95,8 +95,8 @@ HANDLERS: list[HTTPRouteHandler] = [
     docs.document,
 ]
 READING = frozenset({"GET", "HEAD"})
-STREAM = "/v1/events"
-"""It does not end by itself, so that it has no HEAD."""
+_STREAM = re.compile(r"/v1/events|/v1/rooms/[^/]+/tickets/[^/]+/events")
+"""These do not end by themselves, so that they have no HEAD."""
 _WORDS_IN_PLACE_OF_AN_ID = frozenset(
     f"/v1/messages/{word}" for word in ("batch", "cancel", "release", "reschedule")
 )
@@ -153,7 +153,7 @@ def _raw(scope: HTTPScope) -> HTTPScope:
         path = f"{head}/%{ord(word[0]):02x}{word[1:]}"
     changed = scope.copy()
     changed["path"] = path
-    if method == "HEAD" and path != STREAM:
+    if method == "HEAD" and _STREAM.fullmatch(path) is None:
         changed["method"] = "GET"
     return changed
 
@@ -164,7 +164,7 @@ def allowed(raw_path: bytes) -> str:
     matching = [pattern for pattern in _PATHS if pattern.fullmatch(path)]
     exact = [pattern for pattern in matching if pattern.pattern == re.escape(path)]
     methods = {method for pattern in exact or matching for method in _PATHS[pattern]}
-    if "GET" in methods and path != STREAM:
+    if "GET" in methods and _STREAM.fullmatch(path) is None:
         methods.add("HEAD")
     return ", ".join(sorted(methods | {"OPTIONS"})) if methods else ""
 

@@ -20,7 +20,6 @@ from penstock.api.http.room_shapes import (
     EnterIn,
     HeartbeatIn,
     JoinIn,
-    RoomNames,
     TicketOut,
 )
 from penstock.api.http.routes import PausedOut, RoutesOut
@@ -39,7 +38,7 @@ from penstock.model.policy_view import (
     Listed,
 )
 from penstock.model.room import RoomDraft
-from penstock.model.room_view import RoomOut
+from penstock.model.room_view import RoomOut, RoomPage
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
@@ -73,7 +72,7 @@ NAMES = {
     "Heartbeat": HeartbeatIn,
     "Join": JoinIn,
     "Room": RoomOut,
-    "RoomNames": RoomNames,
+    "RoomPage": RoomPage,
     "RoomSettings": RoomDraft,
     "Ticket": TicketOut,
     "Refused": Refused,

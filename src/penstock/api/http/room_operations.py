@@ -29,9 +29,9 @@ ROOM_OPERATIONS: tuple[Operation, ...] = (
         path="/v1/rooms",
         name="rooms",
         tag="Rooms",
-        summary="Names of the rooms",
+        summary="Rooms and their figures, by name",
         parameters=("cursor", "limit"),
-        answers={200: ("A page of names", "RoomNames")},
+        answers={200: ("A page of rooms", "RoomPage")},
         failures=(422,),
     ),
     Operation(

@@ -14,7 +14,7 @@ from penstock.api.http.answers import Answer, respond
 from penstock.api.http.docs import MEDIA, PAGE_HEADERS
 from penstock.model.errors import UnknownThing
 
-ASSETS = frozenset({"room.js", "room.css", "room-words.js"})
+ASSETS = frozenset({"room.js", "room.css", "room-line.js", "room-words.js"})
 OPEN = {"scope": Scope.OPEN}
 
 
@@ -32,10 +32,10 @@ async def asset(name: FromPath[str]) -> ASGIResponse:
     return _static(name)
 
 
-def _static(name: FromPath[str]) -> ASGIResponse:
+def _static(name: str) -> ASGIResponse:
     return respond(Answer(200, _content(name), PAGE_HEADERS, MEDIA[name.rpartition(".")[2]]))
 
 
 @lru_cache(maxsize=8)
-def _content(name: FromPath[str]) -> bytes:
+def _content(name: str) -> bytes:
     return files("penstock.api.http").joinpath("static", name).read_bytes()

@@ -85,11 +85,6 @@ class EnteredOut(msgspec.Struct, frozen=True, kw_only=True):
     session_expires: str | None
 
 
-class RoomNames(msgspec.Struct, frozen=True):
-    items: list[str]
-    next: str | None
-
-
 def ticket_out(place: Place, *, secret: bool = False) -> TicketOut:
     ticket, outlook = place.ticket, place.outlook
     until = None if ticket.until is None else format_moment(ticket.until)

@@ -19,7 +19,6 @@ from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.auth import header
 from penstock.api.http.context import Api, TheApi, query, read_body
 from penstock.api.http.room_shapes import (
-    RoomNames,
     decode_enter,
     decode_heartbeat,
     decode_join,
@@ -28,8 +27,8 @@ from penstock.api.http.room_shapes import (
     ticket_out,
 )
 from penstock.model.errors import InvalidMessage, PenstockError, Unauthorized, UnknownThing
-from penstock.model.room import DEFAULT_LANE, Room, RoomState, decode_room, is_room_name
-from penstock.model.room_view import room_out
+from penstock.model.room import DEFAULT_LANE, RoomState, decode_room, is_room_name
+from penstock.model.room_view import RoomPage, room_out
 from penstock.model.ticket import MAX_INSTANCE, TicketState, check_user
 from penstock.rooms.parts import RoomParts
 from penstock.rooms.wait import Place
@@ -53,8 +52,8 @@ async def list_rooms(request: HttpRequest, api: TheApi) -> ASGIResponse:
     limit = asked.get("limit", "100")
     if not limit.isdigit() or not 1 <= int(limit) <= PAGE:
         raise InvalidMessage("limit", f"must be 1-{PAGE}")
-    names = await _parts(api).operate.names(asked.get("cursor", ""), int(limit))
-    return json_answer(RoomNames(names, names[-1] if len(names) == int(limit) else None))
+    rooms, after = await _parts(api).operate.page(asked.get("cursor", ""), int(limit))
+    return json_answer(RoomPage([room_out(figures) for figures in rooms], after))
 
 
 @put("/v1/rooms/{room:str}", opt=ADMIN)
@@ -142,10 +141,12 @@ async def watch_ticket(
     name, who = _name(room), _text(user)
     await _check_visitor(parts, name, who, request, api, Scope.READ)
     first = await parts.wait.look(name, who)
+    api.visitors.check_streams()
     return Stream(
         _events(api, parts, first),
         media_type="text/event-stream",
-        headers={"cache-control": "no-store"},
+        # The second is for nginx, which would hold the news back.
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
 
 
@@ -238,9 +239,7 @@ def _name(raw: str) -> str:
 
 
 async def _room_answer(api: Api, name: str) -> ASGIResponse:
-    room: Room
-    room, figures = await _parts(api).operate.get(name)
-    return json_answer(room_out(room, figures))
+    return json_answer(room_out(await _parts(api).operate.get(name)))
 
 
 async def _events(api: Api, parts: RoomParts, place: Place) -> AsyncIterator[bytes]:

@@ -19,18 +19,24 @@ BURST_SECONDS = 3
 class Visitors:
     """Streams by visitor, rung when the visitor is let in by this process."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, monotonic: Callable[[], float] = time.monotonic, most: int = MAX_STREAMS
+    ) -> None:
+        self._most = most
         self._waiting: dict[tuple[str, str], set[asyncio.Event]] = {}
         self._open = 0
         self._monotonic = monotonic
         self._joins: dict[str, tuple[float, float]] = {}
         """Address → (joins left, as of)."""
 
+    def check_streams(self) -> None:
+        """Overloaded while as many streams are open as may be: such a visitor asks instead."""
+        if self._open >= self._most:
+            raise Overloaded(f"{self._most:,} visitors have streams open already", retry_after=5)
+
     @contextmanager
     def watch(self, room: str, user: str) -> Iterator[asyncio.Event]:
         """An event that is set when this visitor is promoted here."""
-        if self._open >= MAX_STREAMS:
-            raise Overloaded(f"{MAX_STREAMS:,} visitors have streams open already", retry_after=5)
         rung = asyncio.Event()
         key = room, user
         self._waiting.setdefault(key, set()).add(rung)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from penstock.model.admission import Flow
 from penstock.model.clock import Clock
 from penstock.model.room import (
     DEFAULT_CAPACITY,
@@ -25,14 +23,13 @@ from penstock.model.ticket import (
     JoinedAll,
     Joining,
     Looked,
-    Outlook,
     Promotion,
     Redeemed,
     Ticket,
     TicketState,
 )
 from penstock.ports.rooms import RoomListener
-from penstock.stores.redis.connect import Argument, Reply
+from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.rooms_keys import (
     ROOMS,
     SCANNED,
@@ -45,6 +42,13 @@ from penstock.stores.redis.rooms_keys import (
     room_of,
 )
 from penstock.stores.redis.rooms_link import Link
+from penstock.stores.redis.rooms_replies import (
+    figures_of,
+    outlook_of,
+    promotion_of,
+    room_of_reply,
+    ticket_of,
+)
 
 log = logging.getLogger("penstock.rooms.redis")
 
@@ -57,14 +61,6 @@ ROOMS_A_CALL = 50
 MAX_LIMIT = 500
 """Promotions in one step: a script's arguments are limited."""
 
-_STATES = {
-    b"W": TicketState.WAITING,
-    b"A": TicketState.ADMITTED,
-    b"E": TicketState.ENTERED,
-    b"L": TicketState.LEFT,
-    b"X": TicketState.EXPIRED,
-    b"R": TicketState.REVOKED,
-}
 _ENDS = {TicketState.LEFT: "L", TicketState.REVOKED: "R"}
 
 
@@ -94,7 +90,7 @@ class RedisRooms:
         )
         reply = await self.link.run("room_put", self._keys(name), arguments)
         await self._look_now(name, now)
-        return _room(name, reply)
+        return room_of_reply(name, reply)
 
     async def rooms(self, names: Sequence[str]) -> list[Room | None]:
         return [await self._room(name) for name in names]
@@ -106,7 +102,7 @@ class RedisRooms:
             if not await self.link.call("EXISTS", keys[2]):
                 return None
             found = [None, b"open", b"1"]
-        return _room(name, [found[0] or self._default, found[1], found[2]])
+        return room_of_reply(name, [found[0] or self._default, found[1], found[2]])
 
     async def list_rooms(self, after: str, limit: int) -> list[str]:
         names = sorted(decode(name) for name in await self.link.call("ZRANGE", ROOMS, 0, -1))
@@ -123,7 +119,7 @@ class RedisRooms:
         if reply is None:
             return None
         await self._look_now(name, now)
-        return _room(name, reply)
+        return room_of_reply(name, reply)
 
     # --- visitors ---
 
@@ -134,11 +130,11 @@ class RedisRooms:
         reply = await self.link.run("room_join", self._keys(name), arguments)
         if reply is None:
             return None
-        outlook = _outlook(name, reply[0], now)
+        outlook = outlook_of(name, reply[0], now)
         answers = [
             Joined(
                 JoinAnswer(answer[0].decode()),
-                None if answer[1] is None else _ticket(one.user, answer[1]),
+                None if answer[1] is None else ticket_of(one.user, answer[1]),
             )
             for one, answer in zip(joining, reply[1], strict=True)
         ]
@@ -160,10 +156,10 @@ class RedisRooms:
         if reply is None:
             return None
         tickets = [
-            None if found is None else _ticket(user, found)
+            None if found is None else ticket_of(user, found)
             for user, found in zip(users, reply[1], strict=True)
         ]
-        return Looked(tickets, _outlook(name, reply[0], now))
+        return Looked(tickets, outlook_of(name, reply[0], now))
 
     async def enter(
         self, name: str, passes: Sequence[tuple[str, str]], now: int
@@ -178,7 +174,7 @@ class RedisRooms:
         return [
             Redeemed(
                 EnterAnswer(answer[0].decode()),
-                _ticket(user, answer[1]) if len(answer) > 1 else None,
+                ticket_of(user, answer[1]) if len(answer) > 1 else None,
             )
             for (user, _), answer in zip(passes, reply, strict=True)
         ]
@@ -193,45 +189,32 @@ class RedisRooms:
             return None
         self._tell(name)
         return [
-            None if found is None else _ticket(user, found)
+            None if found is None else ticket_of(user, found)
             for user, found in zip(users, reply, strict=True)
         ]
 
     async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
-        size = 1 if self.link.cluster else ROOMS_A_CALL
         done: list[Promotion] = []
-        for start in range(0, len(names), size):
-            part = names[start : start + size]
+        for part in self._calls(names):
             keys = [key for name in part for key in self._keys(name)]
             arguments: list[Argument] = [now, self._default, min(limit, MAX_LIMIT)]
             arguments += map(encode, part)
             replies = await self.link.run("room_promote", keys, arguments)
-            done += map(_promotion, part, replies)
+            done += map(promotion_of, part, replies)
         return done
 
     # --- figures and wake-ups ---
 
-    async def figures(self, name: str, now: int) -> RoomFigures | None:
-        reply = await self.link.run("room_figures", self._keys(name), (now, self._default))
-        if reply is None:
-            return None
-        outlook = _outlook(name, reply[0], now)
-        waiting, admitted, entered, left, expired, revoked, joined, promoted = reply[1:]
-        return RoomFigures(
-            state=outlook.state,
-            epoch=outlook.room.epoch,
-            capacity=outlook.room.settings.capacity,
-            in_use=outlook.in_use,
-            waiting=waiting,
-            admitted=admitted,
-            entered=entered,
-            left=left,
-            expired=expired,
-            revoked=revoked,
-            joined=joined,
-            promoted=promoted,
-            a_minute=outlook.a_minute,
-        )
+    async def figures(self, names: Sequence[str], now: int) -> list[RoomFigures | None]:
+        found: list[RoomFigures | None] = []
+        for part in self._calls(names):
+            keys = [key for name in part for key in self._keys(name)]
+            replies = await self.link.run("room_figures", keys, (now, self._default))
+            found += [
+                None if reply is None else figures_of(name, reply, now)
+                for name, reply in zip(part, replies, strict=True)
+            ]
+        return found
 
     async def take_due(self, now: int, limit: int) -> list[str]:
         arguments = (now, limit, now + LOOK_EVERY_MS)
@@ -266,6 +249,12 @@ class RedisRooms:
     def _keys(self, name: str) -> tuple[bytes, ...]:
         return room_keys(name, cluster=self.link.cluster)
 
+    def _calls(self, names: Sequence[str]) -> Iterator[Sequence[str]]:
+        """Rooms that one call may take: in a cluster each has a slot of its own."""
+        size = 1 if self.link.cluster else ROOMS_A_CALL
+        for start in range(0, len(names), size):
+            yield names[start : start + size]
+
     async def _look_now(self, name: str, now: int) -> None:
         await self.link.call("ZADD", ROOMS, now, encode(name))
         self._tell(name)
@@ -273,80 +262,3 @@ class RedisRooms:
     def _tell(self, name: str) -> None:
         for listener in self._listeners:
             listener(name)
-
-
-# --- replies → values ---
-
-
-@lru_cache(maxsize=1024)
-def _settings(raw: bytes) -> RoomSettings:
-    return msgspec.json.decode(raw, type=RoomSettings)
-
-
-def _room(name: str, reply: Reply) -> Room:
-    return Room(
-        name=name,
-        settings=_settings(reply[0]),
-        state=RoomState(reply[1].decode()),
-        epoch=int(reply[2]),
-    )
-
-
-def _outlook(name: str, reply: Reply, now: int) -> Outlook:
-    raw, state, epoch, slots, lanes, since, count, before, stored = reply
-    return Outlook(
-        room=_room(name, (raw, stored, epoch)),
-        state=RoomState(state.decode()),
-        in_use=slots,
-        waiting={
-            lane.decode(): number for lane, number in zip(lanes[::2], lanes[1::2], strict=True)
-        },
-        a_minute=Flow(since, count, before).a_minute(now),
-    )
-
-
-def _ticket(user: str, reply: Reply) -> Ticket:
-    state, lane, number, joined, promoted, until, entered, pass_id, instance = reply[:9]
-    waiting = len(reply) > 10
-    seen = int(reply[11]) if waiting else -1
-    return Ticket(
-        user=user,
-        state=_STATES[state],
-        lane=lane.decode(),
-        number=number,
-        joined=joined,
-        ahead=reply[10] if waiting else None,
-        seen=None if seen < 0 else seen,
-        promoted=None if promoted < 0 else promoted,
-        until=None if until < 0 else until,
-        entered=None if entered < 0 else entered,
-        pass_id=decode(pass_id),
-        instance=decode(instance),
-    )
-
-
-def _promotion(name: str, reply: Reply) -> Promotion:
-    if reply is None:
-        return Promotion(room=name)
-    ended, more, look_at, now, until = reply[:5]
-    admitted = tuple(
-        Ticket(
-            user=decode(reply[i]),
-            state=TicketState.ADMITTED,
-            lane=reply[i + 1].decode(),
-            number=reply[i + 2],
-            joined=reply[i + 3],
-            promoted=now,
-            until=None if until < 0 else until,
-            pass_id=reply[i + 4].decode(),
-            instance=decode(reply[i + 5]),
-        )
-        for i in range(5, len(reply), 6)
-    )
-    return Promotion(
-        room=name,
-        admitted=admitted,
-        expired=ended,
-        more=bool(more),
-        look_at=None if look_at < 0 else look_at,
-    )

@@ -10,7 +10,14 @@ from typing import Any
 import msgspec
 
 from penstock.model.admission import LOT_BITS, Flow, LaneShares
-from penstock.model.room import DEFAULT_LANE, Room, RoomSettings, RoomState
+from penstock.model.room import (
+    DEFAULT_LANE,
+    Room,
+    RoomFigures,
+    RoomPast,
+    RoomSettings,
+    RoomState,
+)
 from penstock.model.ticket import HOLDS_SLOT, KEEP_ENDED, Outlook, Ticket, TicketState
 from penstock.stores.sqlite.session import Session
 
@@ -248,6 +255,41 @@ def outlook(session: Session, record: Record, now: int) -> Outlook:
         in_use=record.in_use,
         waiting=lanes(session, record),
         a_minute=record.read_flow().a_minute(now),
+    )
+
+
+KEEP_PAST = """
+INSERT INTO room_past (room, joined, promoted, gone_left, gone_expired) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (room) DO UPDATE SET
+  joined = joined + excluded.joined, promoted = promoted + excluded.promoted,
+  gone_left = gone_left + excluded.gone_left, gone_expired = gone_expired + excluded.gone_expired
+"""
+GET_PAST = "SELECT joined, promoted, gone_left, gone_expired FROM room_past WHERE room = ?"
+
+
+def keep_past(session: Session, record: Record) -> None:
+    """The epoch ends: what it came to is added to what the earlier ones did."""
+    counts = (record.joined, record.promoted, record.gone_left, record.gone_expired)
+    session.execute(KEEP_PAST, (record.id, *counts))
+
+
+def figures(session: Session, record: Record, now: int) -> RoomFigures:
+    seen = outlook(session, record, now)
+    past = session.execute(GET_PAST, (record.id,)).fetchone()
+    return RoomFigures(
+        room=seen.room,
+        state=seen.state,
+        in_use=record.in_use,
+        waiting=sum(seen.waiting.values()),
+        admitted=record.admitted,
+        entered=record.entered,
+        left=record.gone_left,
+        expired=record.gone_expired,
+        revoked=record.gone_revoked,
+        joined=record.joined,
+        promoted=record.promoted,
+        a_minute=seen.a_minute,
+        before=RoomPast() if past is None else RoomPast(*past),
     )
 
 

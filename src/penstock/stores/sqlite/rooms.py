@@ -111,6 +111,7 @@ class SqliteRooms:
             record = records.load(session, name)
             if record is None:
                 return None
+            records.keep_past(session, record)
             for statement in records.CLEAR:
                 session.execute(statement, (record.id,))
             fresh = Record(
@@ -208,27 +209,13 @@ class SqliteRooms:
 
     # --- figures and wake-ups ---
 
-    async def figures(self, name: str, now: int) -> RoomFigures | None:
-        def work(session: Session) -> RoomFigures | None:
-            record = records.load(session, name)
-            if record is None:
-                return None
-            seen = records.outlook(session, record, now)
-            return RoomFigures(
-                state=seen.state,
-                epoch=record.epoch,
-                capacity=seen.room.settings.capacity,
-                in_use=record.in_use,
-                waiting=sum(seen.waiting.values()),
-                admitted=record.admitted,
-                entered=record.entered,
-                left=record.gone_left,
-                expired=record.gone_expired,
-                revoked=record.gone_revoked,
-                joined=record.joined,
-                promoted=record.promoted,
-                a_minute=seen.a_minute,
-            )
+    async def figures(self, names: Sequence[str], now: int) -> list[RoomFigures | None]:
+        def work(session: Session) -> list[RoomFigures | None]:
+            found = [records.load(session, name) for name in names]
+            return [
+                None if record is None else records.figures(session, record, now)
+                for record in found
+            ]
 
         return await self._group.submit(work, writes=False)
 

@@ -53,4 +53,13 @@ CREATE TABLE IF NOT EXISTS room_blocks (
   PRIMARY KEY (room, lane, block)
 ) WITHOUT ROWID;
 
+-- What the epochs that a reset has ended came to; a room that was never reset has no row.
+CREATE TABLE IF NOT EXISTS room_past (
+  room INTEGER PRIMARY KEY,
+  joined INTEGER NOT NULL,
+  promoted INTEGER NOT NULL,
+  gone_left INTEGER NOT NULL,
+  gone_expired INTEGER NOT NULL
+);
+
 CREATE TABLE IF NOT EXISTS room_secrets (name TEXT PRIMARY KEY, secret BLOB NOT NULL);

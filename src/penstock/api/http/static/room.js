@@ -1,14 +1,16 @@
-// The visitor's page: line up once, keep the place, say when it is the visitor's turn.
+// The visitor's page: shows the place, keeps it, and says when it is the visitor's turn.
+import { ENDED, Line, Refused } from "./room-line.js";
 import { WORDS, choose } from "./room-words.js";
 
+const RETRY_MS = 3000;
+const SPEAK_EVERY_MS = 30000;
+const at = location.pathname.lastIndexOf("/rooms/");
+const base = location.pathname.slice(0, at);
+const room = decodeURIComponent(location.pathname.slice(at + "/rooms/".length));
+const asked = new URLSearchParams(location.search);
 const language = choose(navigator.languages ?? [navigator.language]);
 const words = WORDS[language];
-const room = decodeURIComponent(location.pathname.split("/")[2] ?? "");
-const api = `/v1/rooms/${encodeURIComponent(room)}`;
-const asked = new URLSearchParams(location.search);
-const kept = `penstock-room:${room}`;
-const ENDED = new Set(["LEFT", "EXPIRED", "REVOKED"]);
-const RETRY_MS = 3000;
+const line = new Line(base, room, asked.get("user"));
 
 const part = (id) => document.getElementById(id);
 const say = (id, text) => {
@@ -20,154 +22,175 @@ const show = (id, on) => {
 const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const number = (value) => new Intl.NumberFormat(language).format(value);
 
-let me = remembered();
-let first = null;
-let timer = 0;
+let state = null;
+let spoken = 0;
+let ticking = 0;
 
-function remembered() {
-  try {
-    const found = JSON.parse(localStorage.getItem(kept) ?? "null");
-    if (found?.user && (!asked.get("user") || asked.get("user") === found.user)) return found;
-  } catch {
-    // storage is off: the place lasts as long as the page
-  }
-  return { user: asked.get("user") ?? crypto.randomUUID?.() ?? `v-${Date.now()}-${Math.random()}`, ticket: null };
+/** Read aloud, at once when something happened, else now and then: not every step in the line. */
+function speak(text, { now = false } = {}) {
+  if (!now && Date.now() - spoken < SPEAK_EVERY_MS) return;
+  spoken = Date.now();
+  say("spoken", text);
 }
 
-function remember() {
-  try {
-    localStorage.setItem(kept, JSON.stringify(me));
-  } catch {
-    // see remembered()
-  }
+function notice(text) {
+  show("news", Boolean(text));
+  say("news", text);
 }
 
-async function call(method, path, body) {
-  const headers = me.ticket ? { "x-ticket": me.ticket } : {};
-  if (body) headers["content-type"] = "application/json";
-  const answer = await fetch(api + path, { method, headers, body: body && JSON.stringify(body) });
-  const value = await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(value.error?.message ?? ""), { status: answer.status });
-  return value;
-}
-
-async function join() {
-  const ticket = await call("POST", "/join", { user: me.user });
-  if (ticket.ticket) me.ticket = ticket.ticket;
-  remember();
-  return ticket;
-}
-
-const look = () => call("GET", `/tickets/${encodeURIComponent(me.user)}`);
-
-async function step(how) {
-  clearTimeout(timer);
-  try {
-    tell(await how());
-  } catch (error) {
-    failed(error);
+function tell(ticket) {
+  const titles = {
+    WAITING: words.waiting, ADMITTED: words.turn, ENTERED: words.inside,
+    LEFT: words.left, EXPIRED: words.expired, REVOKED: words.revoked,
+  };
+  const waiting = ticket.state === "WAITING";
+  const turn = ticket.state === "ADMITTED";
+  const changed = ticket.state !== state;
+  state = ticket.state;
+  part("card").dataset.state = state;
+  say("title", titles[state]);
+  document.title = waiting && ticket.position ? `${number(ticket.position)} · ${words.waiting}` : `${titles[state]} · ${room}`;
+  show("line", waiting);
+  show("turn", turn);
+  show("leave", waiting || turn);
+  show("again", ENDED.has(state));
+  say("hint", waiting ? words.hint : "");
+  show("live", waiting && line.live);
+  clearInterval(ticking);
+  if (waiting) tellPlace(ticket, changed);
+  else notice("");
+  if (turn) tellTurn(ticket);
+  if (changed && !waiting) {
+    speak(titles[state], { now: true });
+    (turn && !part("go").hidden ? part("go") : part("title")).focus();
   }
 }
 
-function again(millis) {
-  // A little apart, so that a crowd does not ask all at once.
-  timer = setTimeout(() => step(look), millis * (0.9 + Math.random() * 0.2));
+function tellPlace(ticket, first) {
+  const states = { paused: words.paused, scheduled: words.scheduled, closed: words.closed };
+  const drawn = ticket.position !== null;
+  const place = drawn ? number(ticket.position) : "?";
+  notice(drawn ? states[ticket.room_state] ?? "" : words.drawn);
+  say("place", place);
+  part("place").classList.toggle("long", place.length > 6);
+  say("ahead", drawn ? number(ticket.ahead) : "–");
+  say("all", number(ticket.waiting));
+  const wait = estimate(ticket.eta);
+  say("estimate", wait);
+  const percent = drawn ? line.progress(ticket) : 0;
+  part("arc").setAttribute("stroke-dashoffset", String(100 - percent));
+  part("ring").setAttribute("aria-valuenow", String(percent));
+  part("ring").setAttribute("aria-valuetext", place);
+  if (drawn) speak(`${words.place}: ${place}. ${words.estimate}: ${wait}`, { now: first });
 }
 
-function failed(error) {
-  if (error.status === 404 && me.ticket) {
-    me.ticket = null;
-    first = null;
-    step(join);
-    return;
+function tellTurn(ticket) {
+  const until = ticket.claim_by && new Date(ticket.claim_by);
+  say("deadline", until ? fill(words.until, { time: new Intl.DateTimeFormat(language, { timeStyle: "medium" }).format(until) }) : "");
+  show("countdown", Boolean(until));
+  if (until) {
+    const tick = () => say("countdown", clock(Math.max(0, until - Date.now())));
+    tick();
+    ticking = setInterval(tick, 1000);
   }
-  if (error.status && error.status < 500 && error.status !== 429) {
-    show("line", false);
-    say("title", error.status === 404 ? words.missing : error.status === 409 ? words.closed : words.refused);
-    return;
-  }
-  say("news", words.offline);
-  timer = setTimeout(() => step(me.ticket ? look : join), RETRY_MS);
+  part("token").value = ticket.token;
+  const target = next(ticket.token);
+  show("go", target !== null);
+  part("go").href = target ?? "";
+  if (target === null) part("pass").open = true;
+}
+
+/** Where to go with the token: only a place on this same site, so that nobody is led elsewhere with it. */
+function next(token) {
+  const target = asked.get("next");
+  if (!target?.startsWith("/")) return null;
+  const url = new URL(target, location.origin);
+  if (url.origin !== location.origin) return null;
+  url.searchParams.set("token", token);
+  return url.href;
+}
+
+function clock(millis) {
+  const seconds = Math.ceil(millis / 1000);
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
 function span(seconds) {
-  const [value, unit] = seconds < 3600 ? [Math.ceil(seconds / 60), "minute"] : [Math.ceil(seconds / 3600), "hour"];
+  const [value, unit] = seconds < 5400 ? [Math.ceil(seconds / 60), "minute"] : [Math.ceil(seconds / 3600), "hour"];
   return new Intl.NumberFormat(language, { style: "unit", unit, unitDisplay: "long" }).format(value);
 }
 
 function estimate(eta) {
   if (!eta) return words.unknown;
   if (eta.high <= 60) return words.soon;
-  return fill(words.eta, { low: span(Math.max(60, eta.low)), high: span(eta.high) });
+  const [low, high] = [span(Math.max(60, eta.low)), span(eta.high)];
+  return low === high ? fill(words.about, { time: high }) : fill(words.eta, { low, high });
 }
 
-function tell(ticket) {
-  const waiting = ticket.state === "WAITING";
-  const turn = ticket.state === "ADMITTED";
-  const ended = ENDED.has(ticket.state);
-  const titles = { WAITING: words.waiting, ADMITTED: words.turn, ENTERED: words.inside, LEFT: words.left, EXPIRED: words.expired, REVOKED: words.revoked };
-  say("title", titles[ticket.state]);
-  document.title = waiting && ticket.position ? `${number(ticket.position)} · ${words.waiting}` : titles[ticket.state];
-  show("line", waiting);
-  show("turn", turn);
-  show("leave", waiting || turn);
-  show("again", ended);
-  say("hint", waiting ? words.hint : "");
-  if (waiting) tellPlace(ticket);
-  else say("news", titles[ticket.state]);
-  if (turn) tellTurn(ticket);
-  if (!ended) again(turn ? Math.max(ticket.poll_after_ms, 2000) : ticket.poll_after_ms);
-}
-
-function tellPlace(ticket) {
-  const states = { paused: words.paused, scheduled: words.scheduled, closed: words.closed };
-  say("news", states[ticket.room_state] ?? "");
-  if (ticket.position === null) {
-    say("place", "…");
-    say("progress-label", words.drawn);
-    part("progress").removeAttribute("value");
-  } else {
-    first = Math.max(first ?? ticket.position, ticket.position);
-    say("place", number(ticket.position));
-    part("progress").value = Math.round((100 * (first - ticket.ahead)) / (first + 1));
-    say("progress-label", fill(words.of, { ahead: number(ticket.ahead), waiting: number(ticket.waiting) }));
+/** Whether to try again, after telling what is wrong; a visit whose ticket is void begins anew. */
+function mend(error) {
+  if (!(error instanceof Refused) || error.status >= 500 || error.status === 429) {
+    show("live", false);
+    notice(words.offline);
+    speak(words.offline);
+    return error.waitMs || RETRY_MS;
   }
-  say("estimate", estimate(ticket.eta));
+  if ((error.status === 404 || error.status === 401) && line.me.ticket) {
+    line.forget();
+    return 1;
+  }
+  const said = { 404: words.missing, 409: words.closed };
+  for (const id of ["line", "turn", "leave", "live"]) show(id, false);
+  notice("");
+  say("hint", "");
+  say("title", said[error.status] ?? words.refused);
+  speak(said[error.status] ?? words.refused, { now: true });
+  show("again", true);
+  return 0;
 }
 
-function tellTurn(ticket) {
-  const by = ticket.claim_by && new Intl.DateTimeFormat(language, { timeStyle: "medium" }).format(new Date(ticket.claim_by));
-  say("deadline", by ? fill(words.until, { time: by }) : "");
-  say("token-label", words.token);
-  part("token").value = ticket.token;
-  const target = asked.get("next");
-  // Only a place on this same site, so that nobody is led elsewhere with a token.
-  if (target?.startsWith("/") && !target.startsWith("//") && !target.startsWith("/\\")) {
-    const url = new URL(target, location.origin);
-    if (url.origin === location.origin) {
-      url.searchParams.set("token", ticket.token);
-      part("go").href = url.href;
-      say("go", words.enter);
-      show("go", true);
+async function attend() {
+  show("again", false);
+  for (;;) {
+    try {
+      const ticket = await line.join();
+      tell(ticket);
+      for await (const heard of line.news(ticket)) tell(heard);
+      return;
+    } catch (error) {
+      if (line.stopped) return;
+      const pause = mend(error);
+      if (!pause) return;
+      await new Promise((done) => setTimeout(done, pause * (0.8 + Math.random() * 0.4)));
     }
   }
 }
 
 document.documentElement.lang = language;
-say("room", room);
-say("place-label", words.place);
-say("again", words.again);
-say("leave", words.leave);
+say("title", words.connecting);
+for (const [id, text] of Object.entries({
+  room, live: words.live, again: words.again, leave: words.leave, go: words.enter, copy: words.copy,
+  "place-label": words.place, "ahead-label": words.ahead, "all-label": words.all,
+  "estimate-label": words.estimate, "pass-label": words.token,
+})) say(id, text);
 part("token").setAttribute("aria-label", words.token);
-part("leave").addEventListener("click", () => step(async () => {
-  await call("DELETE", `/tickets/${encodeURIComponent(me.user)}`);
-  return look();
-}));
+part("leave").addEventListener("click", () => line.leave().catch(mend));
 part("again").addEventListener("click", () => {
-  first = null;
-  step(join);
+  line.forget();
+  attend();
+});
+part("copy").addEventListener("click", async () => {
+  part("token").select();
+  if (navigator.clipboard) await navigator.clipboard.writeText(part("token").value);
+  else document.execCommand("copy"); // a page that is not on https
+  say("copy", words.copied);
+  speak(words.copied, { now: true });
 });
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && me.ticket) step(look);
+  if (!document.hidden) line.hurry(); // a phone may have slept through its turn
 });
-step(join);
+addEventListener("pagehide", () => line.stop());
+addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload();
+});
+attend();

@@ -1,14 +1,23 @@
--- FIGURES: what a room holds now.
+-- FIGURES: what rooms hold now, and what their earlier epochs came to.
 --
--- KEYS  a room's 13
+-- KEYS  each room's 13
 -- ARGV  1 now · 2 settings of rooms nobody has PUT
--- →     false: no such room; or { outlook, waiting, admitted, entered, left, expired, revoked,
---       joined, promoted }
+-- →     each: false (no such room), or { outlook, waiting, admitted, entered, left, expired,
+--       revoked, joined, promoted, and of earlier epochs: joined, promoted, left, expired }
 
-local r = load_room(0, clamped(tonumber(ARGV[1])), ARGV[2])
-if not r then return false end
-local f = redis.call('HMGET', KEYS[ROOM], 'A', 'E', 'L', 'X', 'R', 'joined', 'promoted')
-local _, all = waiting_of(r)
-local reply = { outlook(r), all }
-for i = 1, 7 do reply[#reply + 1] = tonumber(f[i] or 0) end
-return reply
+local now = clamped(tonumber(ARGV[1]))
+
+local function figures(b)
+  local r = load_room(b, now, ARGV[2])
+  if not r then return false end
+  local f = redis.call('HMGET', KEYS[b + ROOM], 'A', 'E', 'L', 'X', 'R', 'joined', 'promoted',
+    'past_joined', 'past_promoted', 'past_L', 'past_X')
+  local _, all = waiting_of(r)
+  local reply = { outlook(r), all }
+  for i = 1, #f do reply[#reply + 1] = tonumber(f[i] or 0) end
+  return reply
+end
+
+local replies = {}
+for b = 0, #KEYS - 1, KEYS_EACH do replies[#replies + 1] = figures(b) end
+return replies

@@ -10,6 +10,10 @@ if not r then return false end
 if ARGV[3] == 'reset' then
   for i = WAITING, GONE do redis.call('UNLINK', KEYS[i]) end
   redis.call('SET', KEYS[SLOTS], 0)
+  for _, count in ipairs({ 'joined', 'promoted', 'L', 'X' }) do -- totals never go back
+    local number = redis.call('HGET', KEYS[ROOM], count)
+    if number then redis.call('HINCRBY', KEYS[ROOM], 'past_' .. count, number) end
+  end
   redis.call('HDEL', KEYS[ROOM], 'A', 'E', 'L', 'X', 'R', 'joined', 'promoted', 'shares',
     'flow_since', 'flow_count', 'flow_before')
   redis.call('HINCRBY', KEYS[ROOM], 'epoch', 1)
