@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 
-from penstock.flow.observe import Lateness, Observer
+from penstock.flow.observe import Observer
 from penstock.model.envelope import ATTEMPT
 from penstock.model.errors import InvalidMessage
+from penstock.model.lateness import Lateness
 from penstock.model.times import parse_moment
 from penstock.sim.errors import Unreachable
 
