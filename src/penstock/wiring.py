@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.flow.control import Control
+from penstock.flow.fleet import Fleet
 from penstock.flow.formats import FORMATS, RECORDS
 from penstock.flow.ingest import BATCH, Ingest
 from penstock.flow.intake import Intake
@@ -25,6 +26,7 @@ from penstock.flow.policies import Policies
 from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
+from penstock.model.fleet import Role
 from penstock.model.route import Route
 from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import RoomHost, RoomStore
@@ -106,6 +108,8 @@ class Parts:
     intake: Intake
     control: Control
     routes: Mapping[str, Route]
+    fleet: Fleet
+    """This process among the others on the store."""
     policies: Policies | None = None
     """None: this store cannot keep any."""
     any_route: bool = False
@@ -114,7 +118,7 @@ class Parts:
     def status(self) -> Status:
         """How things stand, with the routes of these settings."""
         sinks = {name: redact(route.sink) for name, route in self.settings.all_routes().items()}
-        return Status(self.store, self.observer, sinks, version=__version__)
+        return Status(self.store, self.fleet, sinks, version=__version__)
 
 
 async def open_store(settings: Settings) -> MessageStore:
@@ -181,7 +185,11 @@ def handler_sink(name: str, handler: Callable[..., object]) -> Sink:
 
 @asynccontextmanager
 async def open_parts(
-    settings: Settings, *, any_route: bool = False, store: MessageStore | None = None
+    settings: Settings,
+    *,
+    any_route: bool = False,
+    store: MessageStore | None = None,
+    role: Role = "embedded",
 ) -> AsyncIterator[Parts]:
     """Open the store and what stands on it; close them in the end."""
     async with AsyncExitStack() as stack:
@@ -207,6 +215,7 @@ async def open_parts(
             control=Control(store, observer),
             policies=policies_of(store),
             routes=routes,
+            fleet=Fleet(store, observer, role=role, version=__version__),
             any_route=any_route,
         )
 

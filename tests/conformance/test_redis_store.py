@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
+from penstock.testing.store_cases.fleet import FleetCases
 from penstock.testing.store_cases.leases import ClaimCases, LeaseCases, SettleCases
 from penstock.testing.store_suite import DurableStoreSuite
 from tests.conformance.redis_harness import RedisHarness
@@ -27,7 +28,7 @@ def cluster() -> Iterator[RedisCluster]:
         yield cluster
 
 
-class TestOneServer(DurableStoreSuite):
+class TestOneServer(DurableStoreSuite, FleetCases):
     @pytest_asyncio.fixture
     async def harness(self, server: RedisServer) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(server)
@@ -43,7 +44,7 @@ class TestTheServersClock(ClaimCases, SettleCases, LeaseCases):
         await harness.close()
 
 
-class TestCluster(DurableStoreSuite):
+class TestCluster(DurableStoreSuite, FleetCases):
     @pytest_asyncio.fixture
     async def harness(self, cluster: RedisCluster) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(cluster, partitions=6)

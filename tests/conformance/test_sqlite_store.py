@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
+from penstock.testing.store_cases.fleet import FleetCases
 from penstock.testing.store_suite import DurableStoreSuite, StoreSuite
 from tests.conformance.sqlite_harness import SqliteHarness
 
 
-class TestFile(DurableStoreSuite):
+class TestFile(DurableStoreSuite, FleetCases):
     @pytest_asyncio.fixture
     async def harness(self) -> AsyncIterator[SqliteHarness]:
         harness = SqliteHarness()
@@ -26,7 +27,7 @@ class TestWriterThread(DurableStoreSuite):
         await harness.close()
 
 
-class TestMemory(StoreSuite):
+class TestMemory(StoreSuite, FleetCases):
     @pytest_asyncio.fixture
     async def harness(self) -> AsyncIterator[SqliteHarness]:
         harness = SqliteHarness(in_memory=True)

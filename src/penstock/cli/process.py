@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
 from penstock.model.errors import StoreUnavailable
+from penstock.model.fleet import Role
 from penstock.ports.store import MessageStore
 from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings
@@ -50,6 +51,13 @@ class Roles:
     worker: bool
     insecure: bool = False
 
+    @property
+    def name(self) -> Role:
+        """What the others on the store know it as."""
+        if self.api and self.worker:
+            return "serve"
+        return "api" if self.api else "worker"
+
 
 Beside: TypeAlias = Callable[[str], Coroutine[object, object, None]]
 """Something that runs beside the API, given its address, until the process stops."""
@@ -80,12 +88,13 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
         if store is None:
             return
         stack.push_async_callback(store.close)
-        parts = await stack.enter_async_context(open_parts(settings, store=store))
+        parts = await stack.enter_async_context(open_parts(settings, store=store, role=roles.name))
         await put_configured_policies(parts)
         worker = await stack.enter_async_context(open_worker(parts)) if roles.worker else None
         ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
         rooms = await stack.enter_async_context(open_rooms(parts))
         server = _bound_server(parts, worker, rooms, roles) if roles.api else None
+        await stack.enter_async_context(parts.fleet.joined(worker))
         async with asyncio.TaskGroup() as group:
             helpers: list[asyncio.Task[None]] = []
             if worker is not None:

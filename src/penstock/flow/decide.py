@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from penstock.flow.observe import Observer
@@ -74,14 +75,28 @@ class Decide:
         allowed: list[Message] = []
         refused: list[Settlement] = []
         shadowed = 0
+        bound: Counter[tuple[str, str]] = Counter()
         for message, decision in zip(messages, decisions, strict=True):
             if decision.verdict is Verdict.ALLOW:
                 allowed.append(message)
                 shadowed += bool(decision.rules)
             else:
                 refused.append(_settlement(message, decision, token))
+                if decision.reason is not None:
+                    bound[decision.reason.policy, refused[-1].event] += 1
+            bound.update((rule.policy, "shadowed") for rule in decision.rules if rule.shadow)
         self._observer.count("shadowed", self._route.name, shadowed)
+        self._tell(bound, allowed)
         return allowed, refused
+
+    def _tell(self, bound: Counter[tuple[str, str]], allowed: Sequence[Message]) -> None:
+        """Once a batch: which policies bound, and which applied to what went all the same."""
+        for (policy, verdict), number in bound.items():
+            self._observer.bound(policy, verdict, number)
+        if self._policies is not None:
+            for labels, number in Counter(message.labels for message in allowed).items():
+                for policy in self._policies.applying(self._route.name, labels):
+                    self._observer.bound(policy, "allowed", number)
 
 
 def _settlement(message: Message, decision: Decision, token: int) -> Settlement:

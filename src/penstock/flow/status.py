@@ -2,51 +2,59 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TypedDict
 
 import msgspec
 
-from penstock.flow.observe import Lateness, Observer
-from penstock.flow.release import Lane
-from penstock.flow.worker import Worker
+from penstock.flow.dead import DeadGroups, dead_groups
+from penstock.flow.fleet import Fleet
+from penstock.flow.reuse import Reuse
 from penstock.model.errors import PenstockError, UnknownThing
+from penstock.model.fleet import Heartbeat, LaneState, Role
+from penstock.model.forecast import HOUR_MS, MINUTE_MS, Forecast
+from penstock.model.lateness import Lateness
 from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.state import State
 from penstock.model.times import format_moment
+from penstock.ports.fleet import Forecasting
 from penstock.ports.store import MessageStore
 
-SLOW_COUNT_MS = 25
-"""A count that takes longer is not made anew for everyone who asks …"""
-COUNT_SHARE = 20
-"""… but when this many times as long has passed."""
-
-
-class RouteStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A route and what the store holds for it."""
-
-    name: str
-    sink: str | None
-    """None: this process does not know the route, but the store holds messages for it."""
-    paused: bool
-    scheduled: int
-    overdue: int
-    leased: int
-    dead: int
-    next_due: str | None
-    in_flight: int | None = None
-    """Sends under way here; None without a worker in this process."""
-    capacity: int | None = None
-    waiting_for_sink: bool | None = None
-    """The sink does not answer at all: its messages wait in the store."""
+FORECAST_MS = 1_000
+"""A forecast serves at least so long."""
+FAILED = ("retry", "dead")
+"""Stages that are a failed attempt."""
+VERDICTS = ("allowed", "deferred", "blocked", "shadowed")
+MAX_ASKED = 100
+"""Routes whose dead letters are remembered as grouped."""
 
 
 class RouteStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store holds for a route, and what the fleet is doing for it."""
+
     scheduled: int
     overdue: int
     leased: int
     dead: int
     next_due: str | None
+    sink: str | None = None
+    """None: nobody serves the route, but the store holds messages for it."""
+    paused: bool = False
+    in_flight: int | None = None
+    """Sends under way; None: no worker that is alive serves the route."""
+    capacity: int | None = None
+    """Sends in flight at most, of all workers together."""
+    waiting_for_sink: bool | None = None
+    """To some worker the sink does not answer at all: its messages wait in the store."""
+    errors: int = 0
+    """Attempts that failed, as far as the processes now known have counted."""
+
+
+class RouteStatus(RouteStats, frozen=True, kw_only=True):
+    """The same with the route's name, for lists."""
+
+    name: str
 
 
 class LatenessStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +68,31 @@ class LatenessStats(msgspec.Struct, frozen=True, kw_only=True):
     early: int
 
 
+class ProcessStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One process on the store."""
+
+    id: str
+    role: Role
+    host: str
+    pid: int
+    version: str
+    started: str
+    last_seen: str
+    alive: bool
+    """False: it stopped, or was not seen for a while."""
+    routes: dict[str, LaneState]
+    """What its worker is doing; empty without one."""
+    metrics: str | None
+    """Where it serves Prometheus; None: nowhere."""
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store holds, and what this process did since it started."""
+    """What the store holds, and what the processes on it did since they started."""
 
     now: str
     version: str
     uptime: float
+    """Seconds since the process that answers was started."""
     states: dict[State, int]
     routes: dict[str, RouteStats]
     totals: dict[str, int]
@@ -73,6 +100,28 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, dict[str, int]]
     """The same by route, then stage."""
     lateness: dict[str, LatenessStats]
+    processes: list[ProcessStats] = []
+    policies: dict[str, dict[str, int]] = {}
+    """Policy → allowed (it applied, and the message went), deferred, blocked (it was the one
+    that bound), shadowed (it would have been)."""
+
+
+class ForecastSpan(msgspec.Struct, frozen=True, kw_only=True):
+    from_: str = msgspec.field(name="from")
+    routes: dict[str, int]
+    """Only routes of which something is due in this span."""
+
+
+class ForecastView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is coming due; the first minute and the first hour begin with what is overdue."""
+
+    now: str
+    minutes: list[ForecastSpan]
+    hours: list[ForecastSpan]
+    later: dict[str, int]
+    """Due behind the last hour."""
+    exact: bool
+    """False: some were spread evenly over the time they may be due in."""
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -85,51 +134,46 @@ class Readiness(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class Tally(msgspec.Struct, kw_only=True):
+    """What the whole fleet has counted."""
+
+    totals: dict[str, int] = {}
+    counts: dict[str, dict[str, int]] = {}
+    lateness: dict[str, Lateness] = {}
+    policies: dict[str, dict[str, int]] = {}
+
+    def all_lateness(self) -> Lateness:
+        merged = Lateness()
+        for late in self.lateness.values():
+            merged.merge(late)
+        return merged
+
+
 class Status:
-    """Asks the store and the observer; the only place that puts their figures together."""
+    """Asks the store and the fleet; the only place that puts their figures together."""
 
     def __init__(
-        self,
-        store: MessageStore,
-        observer: Observer,
-        sinks: Mapping[str, str],
-        *,
-        version: str,
+        self, store: MessageStore, fleet: Fleet, sinks: Mapping[str, str], *, version: str
     ) -> None:
         self._store = store
-        self._observer = observer
+        self._fleet = fleet
         self._sinks = sinks
         self._version = version
-        self._started = store.clock.now()
-        self._counting = asyncio.Lock()
-        self._counted: StoreFigures | None = None
-        self._good_until = 0
+        self._figures = Reuse(store.clock, self._count)
+        self._forecast = Reuse(store.clock, self._look_ahead, at_least=FORECAST_MS)
+        self._dead: dict[str | None, Reuse[DeadGroups]] = {}
 
     async def figures(self) -> StoreFigures:
-        """What the store holds. Where counting is slow (millions), a count serves for a while,
+        """What the store holds. Where counting is slow (millions), a count serves for a while."""
+        return await self._figures.get()
 
-        so that however many pages are open, the store spends little of its time on counting.
-        """
-        async with self._counting:
-            clock = self._store.clock
-            began = clock.now()
-            if self._counted is None or began >= self._good_until:
-                self._counted = await self._store.figures(began)
-                took = clock.now() - began
-                self._good_until = began + took * COUNT_SHARE if took > SLOW_COUNT_MS else 0
-            return self._counted
-
-    async def routes(self, worker: Worker | None = None) -> list[RouteStatus]:
-        """The routes of this process and those the store holds messages for, by name.
-
-        With the process's own worker, also what it is doing for each.
-        """
-        figures = (await self.figures()).routes
-        paused = await self._store.paused()
-        names = sorted(self._sinks.keys() | figures.keys() | paused)
-        lanes = {} if worker is None else worker.lanes
+    async def routes(self) -> list[RouteStatus]:
+        """The routes of these settings, of every worker and of the store, by name."""
+        everyone = await self._fleet.everyone()
+        routes = await self._route_stats(everyone, tally(everyone))
         return [
-            self._route(name, figures.get(name), name in paused, lanes.get(name)) for name in names
+            RouteStatus(name=name, **msgspec.structs.asdict(route))
+            for name, route in routes.items()
         ]
 
     async def check_route(self, name: str) -> None:
@@ -139,22 +183,52 @@ class Status:
 
     async def stats(self) -> Stats:
         now = self._store.clock.now()
-        figures = await self.figures()
-        totals: dict[str, int] = {}
-        counts: dict[str, dict[str, int]] = {}
-        for (stage, route), number in self._observer.counts.items():
-            totals[stage] = totals.get(stage, 0) + number
-            counts.setdefault(route, {})[stage] = number
+        everyone = await self._fleet.everyone()
+        told = tally(everyone)
+        alive = {beat.id for beat in self._fleet.alive(everyone)}
         return Stats(
             now=format_moment(now),
             version=self._version,
-            uptime=(now - self._started) / 1000,
-            states=figures.states,
-            routes={name: _route_stats(held) for name, held in figures.routes.items()},
-            totals=totals,
-            counts=counts,
-            lateness={name: _lateness(late) for name, late in self._observer.lateness.items()},
+            uptime=(now - self._fleet.facts.started) / 1000,
+            states=(await self.figures()).states,
+            routes=await self._route_stats(everyone, told),
+            totals=told.totals,
+            counts=told.counts,
+            lateness={name: _lateness(late) for name, late in told.lateness.items()},
+            processes=[_process(beat, beat.id in alive) for beat in self._fleet.shown(everyone)],
+            policies={
+                policy: dict.fromkeys(VERDICTS, 0) | verdicts
+                for policy, verdicts in told.policies.items()
+            },
         )
+
+    async def tally(self) -> Tally:
+        """What the whole fleet has counted until now."""
+        return tally(await self._fleet.everyone())
+
+    async def forecast(self) -> ForecastView:
+        found = await self._forecast.get()
+        return ForecastView(
+            now=format_moment(found.now),
+            minutes=[
+                ForecastSpan(from_=format_moment(found.first_minute + i * MINUTE_MS), routes=routes)
+                for i, routes in enumerate(found.minutes)
+            ],
+            hours=[
+                ForecastSpan(from_=format_moment(found.first_hour + i * HOUR_MS), routes=routes)
+                for i, routes in enumerate(found.hours)
+            ],
+            later=found.later,
+            exact=found.exact,
+        )
+
+    async def dead_groups(self, route: str | None) -> DeadGroups:
+        """Dead letters by what went wrong, of one route or of all."""
+        if route not in self._dead:
+            if len(self._dead) >= MAX_ASKED:
+                self._dead.clear()
+            self._dead[route] = Reuse(self._store.clock, partial(dead_groups, self._store, route))
+        return await self._dead[route].get()
 
     async def readiness(self) -> Readiness:
         try:
@@ -163,32 +237,105 @@ class Status:
             return Readiness("not ready", self._store.name, {}, exc.message)
         return Readiness("ready", self._store.name, facts)
 
-    def _route(
-        self, name: str, figures: RouteFigures | None, paused: bool, lane: Lane | None
-    ) -> RouteStatus:
-        held = figures if figures is not None else RouteFigures()
-        return RouteStatus(
-            name=name,
-            sink=self._sinks.get(name),
-            paused=paused,
-            scheduled=held.scheduled,
-            overdue=held.overdue,
-            leased=held.leased,
-            dead=held.dead,
-            next_due=_text(held.next_due),
-            in_flight=None if lane is None else lane.in_flight,
-            capacity=None if lane is None else lane.capacity,
-            waiting_for_sink=None if lane is None else lane.breaker.is_open,
-        )
+    async def _count(self) -> StoreFigures:
+        return await self._store.figures(self._store.clock.now())
+
+    async def _look_ahead(self) -> Forecast:
+        now = self._store.clock.now()
+        if isinstance(self._store, Forecasting):
+            return await self._store.forecast(now)
+        found = Forecast(now=now, exact=False)
+        for name, held in (await self.figures()).routes.items():
+            if held.scheduled:
+                found.later[name] = held.scheduled
+        return found
+
+    async def _route_stats(
+        self, everyone: Sequence[Heartbeat], told: Tally
+    ) -> dict[str, RouteStats]:
+        figures = (await self.figures()).routes
+        paused = await self._store.paused()
+        served: dict[str, list[LaneState]] = {}
+        for beat in self._fleet.alive(list(everyone)):
+            for name, lane in beat.routes.items():
+                served.setdefault(name, []).append(lane)
+        names = sorted(self._sinks.keys() | figures.keys() | paused | served.keys())
+        return {
+            name: RouteStats(
+                **_held(figures.get(name) or RouteFigures()),
+                **_doing(served.get(name, [])),
+                sink=self._sinks.get(name) or next((s.sink for s in served.get(name, [])), None),
+                paused=name in paused,
+                errors=sum(told.counts.get(name, {}).get(stage, 0) for stage in FAILED),
+            )
+            for name in names
+        }
 
 
-def _route_stats(held: RouteFigures) -> RouteStats:
-    return RouteStats(
-        scheduled=held.scheduled,
-        overdue=held.overdue,
-        leased=held.leased,
-        dead=held.dead,
-        next_due=_text(held.next_due),
+def tally(everyone: Sequence[Heartbeat]) -> Tally:
+    """Add up what every process counted."""
+    told = Tally()
+    for beat in everyone:
+        for route, stages in beat.counts.items():
+            by_stage = told.counts.setdefault(route, {})
+            for stage, number in stages.items():
+                by_stage[stage] = by_stage.get(stage, 0) + number
+                told.totals[stage] = told.totals.get(stage, 0) + number
+        for route, late in beat.lateness.items():
+            told.lateness.setdefault(route, Lateness()).merge(late)
+        for policy, verdicts in beat.policies.items():
+            by_verdict = told.policies.setdefault(policy, {})
+            for verdict, number in verdicts.items():
+                by_verdict[verdict] = by_verdict.get(verdict, 0) + number
+    return told
+
+
+class _Held(TypedDict):
+    scheduled: int
+    overdue: int
+    leased: int
+    dead: int
+    next_due: str | None
+
+
+class _Doing(TypedDict):
+    in_flight: int | None
+    capacity: int | None
+    waiting_for_sink: bool | None
+
+
+def _held(held: RouteFigures) -> _Held:
+    return {
+        "scheduled": held.scheduled,
+        "overdue": held.overdue,
+        "leased": held.leased,
+        "dead": held.dead,
+        "next_due": None if held.next_due is None else format_moment(held.next_due),
+    }
+
+
+def _doing(lanes: Sequence[LaneState]) -> _Doing:
+    if not lanes:
+        return {"in_flight": None, "capacity": None, "waiting_for_sink": None}
+    return {
+        "in_flight": sum(lane.in_flight for lane in lanes),
+        "capacity": sum(lane.capacity for lane in lanes),
+        "waiting_for_sink": any(lane.waiting_for_sink for lane in lanes),
+    }
+
+
+def _process(beat: Heartbeat, alive: bool) -> ProcessStats:
+    return ProcessStats(
+        id=beat.id,
+        role=beat.role,
+        host=beat.host,
+        pid=beat.pid,
+        version=beat.version,
+        started=format_moment(beat.started),
+        last_seen=format_moment(beat.seen),
+        alive=alive,
+        routes=beat.routes,
+        metrics=beat.metrics,
     )
 
 
@@ -201,7 +348,3 @@ def _lateness(late: Lateness) -> LatenessStats:
         max=late.worst,
         early=late.early,
     )
-
-
-def _text(moment: int | None) -> str | None:
-    return None if moment is None else format_moment(moment)

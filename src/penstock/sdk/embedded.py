@@ -76,9 +76,14 @@ async def open_engine(
         await put_configured_policies(parts)
         engine = Engine(parts, handlers)
         if not worker:
-            yield engine
+            async with parts.fleet.joined():
+                yield engine
             return
-        async with open_worker(parts, handlers) as running, _beside(running):
+        async with (
+            open_worker(parts, handlers) as running,
+            parts.fleet.joined(running),
+            _beside(running),
+        ):
             yield engine
 
 
@@ -239,7 +244,7 @@ class Engine:
         return self._parts.policies
 
     async def stats(self) -> Stats:
-        """What the store holds, and what this process did."""
+        """What the store holds, and what the processes on it did."""
         return await self._status.stats()
 
     async def health(self) -> Readiness:

@@ -11,9 +11,10 @@ import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 
 from penstock.brokers.kafka import Config, KafkaOptions, client_config, kafka_address
-from penstock.flow.observe import Lateness, Observer
+from penstock.flow.observe import Observer
 from penstock.model.envelope import ATTEMPT
 from penstock.model.errors import InvalidMessage
+from penstock.model.lateness import Lateness
 from penstock.model.times import parse_moment
 from penstock.ports.sink import SinkOptions
 from penstock.sim.errors import Unreachable

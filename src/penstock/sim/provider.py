@@ -23,9 +23,9 @@ from typing import Self, cast
 import httptools
 import msgspec
 
-from penstock.flow.observe import Lateness
 from penstock.model.envelope import DUE
 from penstock.model.errors import InvalidMessage
+from penstock.model.lateness import Lateness
 from penstock.model.signing import Signer
 from penstock.model.times import parse_moment
 from penstock.sim.requests import Received, Requests, bound

@@ -14,8 +14,9 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from penstock.flow.observe import LATENESS_MS, Lateness, Observer
+from penstock.flow.observe import Observer
 from penstock.flow.worker import Worker
+from penstock.model.lateness import LATENESS_MS, Lateness
 from penstock.model.query import StoreFigures
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

@@ -60,7 +60,7 @@ async def test_events_are_figures_as_json(running: Running, client: httpx.AsyncC
         assert await anext(lines) == "event: stats"
         data = (await anext(lines)).removeprefix("data: ")
         assert json.loads(data)["totals"] == {}
-        assert running.server.api.streams == 1
+        assert running.server.api.live.listeners == 1
 
 
 async def test_health_tells_details(client: httpx.AsyncClient) -> None:
@@ -129,13 +129,17 @@ async def test_every_reference_in_the_document_leads_somewhere(client: httpx.Asy
 
 
 async def test_with_a_worker_routes_tell_what_it_does(serve: Serve) -> None:
-    async with serve() as running, open_worker(running.parts, {"default": Quiet()}) as worker:
+    async with (
+        serve() as running,
+        open_worker(running.parts, {"default": Quiet()}) as worker,
+        running.parts.fleet.joined(worker),
+        running.client() as client,
+    ):
         running.server.api.worker = worker
-        async with running.client() as client:
-            (route,) = (await client.get("/v1/routes")).json()["items"]
-            assert (route["in_flight"], route["waiting_for_sink"]) == (0, False)
-            assert route["capacity"] == 7
-            assert (await client.get("/healthz")).json()["worker"] is True
+        (route,) = (await client.get("/v1/routes")).json()["items"]
+        assert (route["in_flight"], route["waiting_for_sink"]) == (0, False)
+        assert route["capacity"] == 7
+        assert (await client.get("/healthz")).json()["worker"] is True
 
 
 class Quiet:

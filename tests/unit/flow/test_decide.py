@@ -332,3 +332,21 @@ async def test_what_cannot_be_decided_goes_back_unsent(
 
 def _cancel(message_id: str) -> Amendment:
     return Amendment(action=Action.CANCEL, id=message_id)
+
+
+async def test_it_is_counted_how_often_each_policy_binds(engine: Engine) -> None:
+    await engine.put_policies(
+        brief=BRIEF,
+        watched={**DAILY, "limit": 1, "shadow": True},
+        elsewhere={**BRIEF, "applies_to": {"route": ["other"]}},
+    )
+    for name in ("first", "second"):
+        await engine.schedule(id=name, key="ann")
+    async with engine.working():
+        await engine.clock.advance(1_000)
+        assert engine.observer.policies == {
+            ("brief", "allowed"): 1,
+            ("brief", "deferred"): 1,
+            ("watched", "allowed"): 1,
+            ("watched", "shadowed"): 1,
+        }

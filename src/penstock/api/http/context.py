@@ -14,6 +14,7 @@ from litestar.di import NamedDependency
 
 from penstock.api.http.answers import HttpRequest
 from penstock.api.http.auth import JSON_TYPES, Guard, header
+from penstock.api.http.live import Live
 from penstock.api.http.visitors import Visitors
 from penstock.flow.status import Status
 from penstock.flow.worker import Worker
@@ -43,15 +44,15 @@ class Api:
     started: float = field(default_factory=time.monotonic)
     in_flight: int = 0
     """Single puts that came in and are not answered."""
-    streams: int = 0
-    """Server-sent event streams that are open."""
     rooms: RoomParts | None = None
     """None: this store keeps no waiting rooms."""
     visitors: Visitors = field(default_factory=Visitors)
     status: Status = field(init=False)
+    live: Live = field(init=False)
 
     def __post_init__(self) -> None:
         self.status = self.parts.status()
+        self.live = Live(self.status, self.parts.store.clock, self.closing)
 
     def check_load(self) -> None:
         if self.in_flight >= self.max_in_flight:

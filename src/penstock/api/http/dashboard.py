@@ -6,8 +6,9 @@ from litestar import get
 from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
+from penstock.api.access import Scope
 from penstock.api.http.answers import Answer, HttpRequest, respond
-from penstock.api.http.auth import Scope, header
+from penstock.api.http.auth import header
 from penstock.api.http.docs import CONTENT_POLICY
 from penstock.dashboard import INDEX, dashboard_file
 from penstock.model.errors import UnknownThing

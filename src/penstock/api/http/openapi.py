@@ -26,7 +26,9 @@ from penstock.api.http.routes import PausedOut, RoutesOut
 from penstock.api.http.shapes import BulkIn, FilterIn, MoveIn, Refused
 from penstock.api.http.ticks import Healthy, TickIn, TickOut
 from penstock.flow.control import BulkResult
-from penstock.flow.status import Readiness, Stats
+from penstock.flow.dead import DeadGroups
+from penstock.flow.history import HistoryView
+from penstock.flow.status import ForecastView, Readiness, Stats
 from penstock.model.draft import Draft
 from penstock.model.patch import Patch
 from penstock.model.policy import Cap, Pace, Quiet, Suppression
@@ -49,12 +51,15 @@ NAMES = {
     "BulkResult": BulkResult,
     "Cap": Cap,
     "Counters": CountersOut,
+    "DeadGroups": DeadGroups,
     "Decision": DecisionOut,
     "Error": ErrorBody,
     "Event": EventOut,
     "Filter": FilterIn,
+    "Forecast": ForecastView,
     "Health": HealthOut,
     "Healthy": Healthy,
+    "History": HistoryView,
     "Message": MessageOut,
     "MessagePage": PageOut,
     "Move": MoveIn,

@@ -151,6 +151,16 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="get",
+        path="/v1/dead/groups",
+        name="deadGroups",
+        tag="Dead letters",
+        summary="Dead letters grouped by what went wrong, the largest group first",
+        parameters=("route",),
+        answers={200: ("The groups", "DeadGroups")},
+        failures=(400, 422),
+    ),
+    Operation(
+        method="get",
         path="/v1/routes",
         name="routes",
         tag="Routes",
@@ -308,7 +318,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/stats",
         name="stats",
         tag="Figures",
-        summary="What is held, and what this process did",
+        summary="What is held, and what the processes on the store did",
         answers={200: ("The figures", "Stats")},
     ),
     Operation(
@@ -320,6 +330,22 @@ OPERATIONS: tuple[Operation, ...] = (
         answers={200: ("`event: stats` with the figures as data", None)},
         failures=(429,),
         media=("text/event-stream",),
+    ),
+    Operation(
+        method="get",
+        path="/v1/history",
+        name="history",
+        tag="Figures",
+        summary="The last twenty minutes, a point a second",
+        answers={200: ("The curves", "History")},
+    ),
+    Operation(
+        method="get",
+        path="/v1/forecast",
+        name="forecast",
+        tag="Figures",
+        summary="What is coming due: by minute for an hour, by hour for three days",
+        answers={200: ("The forecast", "Forecast")},
     ),
     Operation(
         method="get",

@@ -26,7 +26,7 @@ class PausedOut(msgspec.Struct, frozen=True):
 
 @get("/v1/routes")
 async def list_routes(api: TheApi) -> ASGIResponse:
-    return json_answer(RoutesOut(await api.status.routes(api.worker)))
+    return json_answer(RoutesOut(await api.status.routes()))
 
 
 @post("/v1/routes/{name:str}/pause", status_code=200, opt={"scope": Scope.ADMIN})

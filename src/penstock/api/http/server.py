@@ -91,7 +91,12 @@ class HttpServer:
 
     async def run(self) -> None:
         """Serve until stop()."""
-        await self._server.serve(sockets=[self.bind()])
+        live = asyncio.get_running_loop().create_task(self.api.live.run())
+        try:
+            await self._server.serve(sockets=[self.bind()])
+        finally:
+            live.cancel()
+            await asyncio.wait([live])
 
     def stop(self) -> None:
         """Take no more connections, answer what came in, then let run() return."""

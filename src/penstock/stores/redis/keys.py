@@ -17,7 +17,8 @@ Per partition (`<prefix>:{tag}:…`):
   b:<p>:<width>:<start>:<route>  LIST  (offset, id) of the far future, one bucket each
   i:<route>     ZSET    the route's buckets by the earliest due in them
   d:<route>     ZSET    the dead by due
-Of the whole store: `<prefix>:layout` HASH, `<prefix>:paused` SET, and the channel `<prefix>:wake`.
+Of the whole store: `<prefix>:layout` HASH, `<prefix>:paused` SET, `<prefix>:processes` HASH, and
+the channel `<prefix>:wake`.
 """
 
 from __future__ import annotations

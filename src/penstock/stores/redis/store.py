@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from penstock.model.clock import Clock
+from penstock.model.fleet import Heartbeat
+from penstock.model.forecast import Forecast
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
@@ -16,6 +18,8 @@ from penstock.stores.redis import amend, overview, put, recall, search
 from penstock.stores.redis.address import Address
 from penstock.stores.redis.clock import ServerClock
 from penstock.stores.redis.connect import Server
+from penstock.stores.redis.fleet import Heartbeats
+from penstock.stores.redis.forecast import forecast
 from penstock.stores.redis.health import facts
 from penstock.stores.redis.lease import Leases
 from penstock.stores.redis.rooms_open import open_rooms
@@ -37,6 +41,7 @@ class RedisStore:
         self._clock = clock
         self._leases = Leases(session, cluster=server.cluster)
         self._settling = Settling(session)
+        self._heartbeats = Heartbeats(session.runner, address.prefix)
         self._tasks = [asyncio.create_task(session.wakeups.listen(), name="penstock-redis-wakeups")]
         if isinstance(clock, ServerClock):
             self._tasks.append(asyncio.create_task(clock.keep(), name="penstock-redis-clock"))
@@ -85,6 +90,18 @@ class RedisStore:
 
     async def figures(self, now: int) -> StoreFigures:
         return await overview.figures(self._session, now)
+
+    async def forecast(self, now: int) -> Forecast:
+        return await forecast(self._session, now)
+
+    async def beat(self, heartbeat: Heartbeat) -> None:
+        await self._heartbeats.put(heartbeat)
+
+    async def heartbeats(self) -> list[Heartbeat]:
+        return await self._heartbeats.all()
+
+    async def forget_heartbeats(self, before: int) -> None:
+        await self._heartbeats.forget(before)
 
     async def pause(self, route: str, paused: bool) -> None:
         await self._session.layout.pause(route, paused)

@@ -87,7 +87,7 @@ def _streams(
                 leased += " AND route = :route"
             yield stream(leased, {"seqs": json_array(seqs), "route": where.route})
             continue
-        for route in _routes(connection, state, where.route):
+        for route in routes_of(connection, state, where.route):
             if state is State.SCHEDULED:
                 for priority in range(10):
                     lane: Values = {"route": route, "priority": priority}
@@ -97,7 +97,7 @@ def _streams(
                 yield stream(statements.STREAM_SETTLED, {"state": number, "route": route})
 
 
-def _routes(connection: sqlite3.Connection, state: State, only: str | None) -> Iterator[str]:
+def routes_of(connection: sqlite3.Connection, state: State, only: str | None) -> Iterator[str]:
     """Routes that hold messages of the state: a step in the index each, however many there are."""
     if only is not None:
         yield only

@@ -172,6 +172,36 @@ SELECT state, route, count(*) FROM messages INDEXED BY settled WHERE state >= 2
 GROUP BY state, route
 """
 
+FORECAST: Final = """
+SELECT route, due < :minutes_end,
+       CASE WHEN due < :minutes_end THEN max(due, :now) / 60000 * 60000
+            WHEN due < :hours_end THEN due / 3600000 * 3600000
+            ELSE :hours_end END,
+       count(*)
+FROM messages INDEXED BY scheduled WHERE state = 0 GROUP BY 1, 2, 3
+"""
+DEAD_LETTERS: Final = """
+SELECT route, coalesce(last_error, ''), coalesce(settled, due), id
+FROM messages INDEXED BY settled WHERE state = 3 AND state >= 2 AND route = :route
+ORDER BY due DESC LIMIT :limit
+"""
+
+# --- heartbeats: not in schema.sql, so that files of earlier versions get the table too
+
+MAKE_HEARTBEATS: Final = """
+CREATE TABLE IF NOT EXISTS heartbeats (
+    id   TEXT PRIMARY KEY,
+    seen INTEGER NOT NULL,
+    body BLOB NOT NULL
+) WITHOUT ROWID
+"""
+BEAT: Final = """
+INSERT INTO heartbeats (id, seen, body) VALUES (?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, body = excluded.body
+"""
+HEARTBEATS: Final = "SELECT body FROM heartbeats"
+FORGET_HEARTBEATS: Final = "DELETE FROM heartbeats WHERE seen < ?"
+
 # --- search: streams in order of (due, id), merged by the reader
 
 ROUTES_SCHEDULED: Final = """

@@ -11,20 +11,23 @@ from typing import TypeVar
 
 from penstock.model.clock import Clock
 from penstock.model.errors import StoreCorrupt
+from penstock.model.fleet import Heartbeat
+from penstock.model.forecast import Forecast
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
+from penstock.ports.fleet import DeadLetter
 from penstock.ports.rooms import OpenRooms, StoreCalls
 from penstock.ports.store import WakeListener
 from penstock.stores.sqlite import amend as amends
+from penstock.stores.sqlite import fleet, ledger, recall, search, turns
 from penstock.stores.sqlite import lease as leases
-from penstock.stores.sqlite import ledger, recall, search, turns
 from penstock.stores.sqlite import put as puts
 from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
-from penstock.stores.sqlite.group import PUT_ROWS, GroupCommit, Wakes
+from penstock.stores.sqlite.group import PUT_ROWS, GroupCommit, Wakes, Work
 from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.reader import Reader
 from penstock.stores.sqlite.rooms import SqliteRooms
@@ -59,6 +62,7 @@ class SqliteStore:
         self.policies = SqlitePolicies(self._group)
         self._turns: dict[str, KeyLimit] = {}
         """Routes whose turns are known to be kept."""
+        self._has_heartbeats = False
         self._checkpoints: Checkpoints | None = None
         if address.path is not None:
             self._checkpoints = Checkpoints(
@@ -143,6 +147,21 @@ class SqliteStore:
     async def figures(self, now: int) -> StoreFigures:
         return await self._read(lambda c: search.figures(c, now))
 
+    async def forecast(self, now: int) -> Forecast:
+        return await self._read(lambda c: fleet.forecast(c, now))
+
+    async def dead_letters(self, route: str | None, limit: int) -> list[DeadLetter]:
+        return await self._read(lambda c: fleet.dead_letters(c, route, limit))
+
+    async def beat(self, heartbeat: Heartbeat) -> None:
+        await self._with_heartbeats(lambda s: fleet.beat(s, heartbeat))
+
+    async def heartbeats(self) -> list[Heartbeat]:
+        return await self._with_heartbeats(fleet.heartbeats, writes=False)
+
+    async def forget_heartbeats(self, before: int) -> None:
+        await self._with_heartbeats(lambda s: fleet.forget(s, before))
+
     async def pause(self, route: str, paused: bool) -> None:
         await self._group.submit(lambda s: recall.pause(s, route, paused))
 
@@ -197,6 +216,13 @@ class SqliteStore:
         for route, due in wakes.items():
             for listener in self._listeners:
                 listener(route, due)
+
+    async def _with_heartbeats(self, work: Work[T], *, writes: bool = True) -> T:
+        """Their table is made when it is first used: older files do not have it."""
+        if not self._has_heartbeats:
+            await self._group.submit(fleet.make_table)
+            self._has_heartbeats = True
+        return await self._group.submit(work, writes=writes)
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Of a file in a thread; what is in memory is read in turn with the writes."""

@@ -1,0 +1,81 @@
+"""The figures once a second: kept as history, and encoded once for everybody who listens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from penstock.flow.history import STEP_MS, History
+from penstock.flow.status import Status
+from penstock.model.clock import Clock
+from penstock.model.errors import PenstockError
+from penstock.model.state import State
+
+log = logging.getLogger("penstock.http")
+
+AFTER_MS = 500
+"""Into the second: by then every process has told of the one before."""
+IDLE = 10
+"""Seconds between two counts of what is pending while nobody listens: counting may be costly."""
+
+_encoder = msgspec.json.Encoder()
+
+
+class Live:
+    """Runs beside the API; without listeners it only adds up counters."""
+
+    def __init__(self, status: Status, clock: Clock, closing: asyncio.Event) -> None:
+        self._status = status
+        self._clock = clock
+        self._closing = closing
+        self.history = History()
+        self.listeners = 0
+        self._pending: int | None = None
+        self._idle = 0
+        self._next: asyncio.Future[bytes] | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            now = self._clock.now()
+            await self._clock.sleep_until(now - (now - AFTER_MS) % STEP_MS + STEP_MS)
+            try:
+                await self._look()
+            except PenstockError as exc:
+                log.debug("no figures for this second: %s", exc)
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Now, then once a second, until the server stops."""
+        self.listeners += 1
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            yield await self._event()
+            while not self._closing.is_set():
+                following = self._following()
+                await asyncio.wait((following, closing), return_when=asyncio.FIRST_COMPLETED)
+                if following.done():
+                    yield following.result()
+        finally:
+            self.listeners -= 1
+            closing.cancel()
+
+    def _following(self) -> asyncio.Future[bytes]:
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        return self._next
+
+    async def _look(self) -> None:
+        self._idle = 0 if self.listeners else self._idle + 1
+        if self._idle % IDLE == 0:
+            self._pending = (await self._status.figures()).states.get(State.SCHEDULED, 0)
+        told = await self._status.tally()
+        self.history.add(self._clock.now(), told.totals, told.all_lateness(), self._pending)
+        if self._next is not None:
+            event, following, self._next = await self._event(), self._next, None
+            following.set_result(event)
+
+    async def _event(self) -> bytes:
+        return b"event: stats\ndata: " + _encoder.encode(await self._status.stats()) + b"\n\n"

@@ -1,0 +1,109 @@
+"""DEAD: dead letters grouped by what went wrong, with bounded work."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from penstock.model.query import Cursor, Filter
+from penstock.model.state import State
+from penstock.model.times import format_moment
+from penstock.ports.fleet import DeadLetter, DeadLetters
+from penstock.ports.store import MessageStore
+
+LIMIT = 20_000
+"""Dead letters looked at where the store tells of them without their payloads …"""
+LISTED = 2_000
+"""… and where they are read from a list."""
+PAGE = 200
+GROUPS = 100
+"""Groups told at most."""
+FOLDED = "#"
+"""In the place of a number or an id."""
+
+_VARYING = re.compile(
+    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+    r"|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"
+    r"|[0-9]+"
+)
+_REPEATED = re.compile(rf"{FOLDED}(?:[.:,]?{FOLDED})+")
+
+
+class DeadGroup(msgspec.Struct, kw_only=True):
+    """Dead letters of a route that died of the same."""
+
+    route: str
+    error: str
+    """What they have in common: numbers and ids are #."""
+    match: str | None
+    """A literal piece of it, for the `error` of a filter; None: there is none."""
+    count: int
+    oldest: str
+    newest: str
+    """When the first and the last of them died."""
+    example_id: str
+
+
+class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest group first."""
+
+    items: list[DeadGroup]
+    truncated: bool
+    """There are more dead letters than were looked at, or more groups than are told."""
+
+
+async def dead_groups(store: MessageStore, route: str | None) -> DeadGroups:
+    if isinstance(store, DeadLetters):
+        letters = await store.dead_letters(route, LIMIT + 1)
+        truncated = len(letters) > LIMIT
+    else:
+        letters, truncated = await _listed(store, route)
+    groups = sorted(_grouped(letters[:LIMIT]), key=lambda g: (-g.count, g.route, g.error))
+    return DeadGroups(items=groups[:GROUPS], truncated=truncated or len(groups) > GROUPS)
+
+
+def folded(error: str, message_id: str) -> str:
+    """The error without what differs from message to message."""
+    text = error.replace(message_id, FOLDED) if len(message_id) > 3 else error
+    return _REPEATED.sub(FOLDED, _VARYING.sub(FOLDED, text))
+
+
+def _grouped(letters: list[DeadLetter]) -> list[DeadGroup]:
+    groups: dict[tuple[str, str], DeadGroup] = {}
+    known: dict[str, str] = {}
+    for letter in sorted(letters, key=lambda each: each.at):
+        error = known.get(letter.error)
+        if error is None:
+            error = known[letter.error] = folded(letter.error, letter.id)
+        group = groups.get((letter.route, error))
+        when = format_moment(letter.at)
+        if group is None:
+            groups[letter.route, error] = DeadGroup(
+                route=letter.route,
+                error=error,
+                match=max(error.split(FOLDED), key=len).strip() or None,
+                count=1,
+                oldest=when,
+                newest=when,
+                example_id=letter.id,
+            )
+        else:
+            group.count += 1
+            group.newest, group.example_id = when, letter.id
+    return list(groups.values())
+
+
+async def _listed(store: MessageStore, route: str | None) -> tuple[list[DeadLetter], bool]:
+    where = Filter(state=State.DEAD, route=route)
+    letters: list[DeadLetter] = []
+    cursor: Cursor | None = None
+    while len(letters) < LISTED:
+        page = await store.search(where, cursor, PAGE)
+        letters += [
+            DeadLetter(m.route, m.last_error or "", m.settled or m.due, m.id) for m in page.items
+        ]
+        cursor = page.next
+        if cursor is None:
+            return letters, False
+    return letters, True

@@ -1,0 +1,190 @@
+"""FLEET: this process among the others on the same store, by heartbeats kept there.
+
+Beats fall on whole seconds of the store's clock, so whoever adds up the figures of all processes
+half a second later has the same second of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from penstock.flow.observe import Observer
+from penstock.flow.worker import Worker
+from penstock.model.errors import StoreUnavailable
+from penstock.model.fleet import Heartbeat, LaneState, Role
+from penstock.ports.fleet import HeartbeatStore
+from penstock.ports.store import MessageStore
+
+log = logging.getLogger("penstock.fleet")
+
+PERIOD_MS = 1_000
+"""Between two beats while there is something new to tell …"""
+QUIET_MS = 5_000
+"""… and while there is not."""
+SHOWN_MS = 60_000
+"""A process that is no longer seen is shown for so long."""
+ALIVE_MS = 3 * QUIET_MS
+"""A process last seen longer ago is taken for dead: what it was doing it does no longer."""
+KEPT_MS = 3_600_000
+"""What a process counted is part of the totals for so long after it was last seen."""
+FORGET_MS = 60_000
+"""Between two looks for entries to drop."""
+
+
+class Fleet:
+    """Tells of this process while it has joined, and knows what the others told."""
+
+    def __init__(
+        self, store: MessageStore, observer: Observer, *, role: Role, version: str
+    ) -> None:
+        self._store = store
+        self._beats = store if isinstance(store, HeartbeatStore) else None
+        self._observer = observer
+        self._worker: Worker | None = None
+        self._joined = False
+        self._told: Heartbeat | None = None
+        self._read_at = -PERIOD_MS
+        self._read: list[Heartbeat] = []
+        self._reading = asyncio.Lock()
+        self.facts = Heartbeat(
+            id=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+            role=role,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=version,
+            started=store.clock.now(),
+            seen=store.clock.now(),
+        )
+
+    @asynccontextmanager
+    async def joined(
+        self, worker: Worker | None = None, metrics: str | None = None
+    ) -> AsyncIterator[None]:
+        """Beat while the block runs; in the end tell the last figures, and that they are."""
+        self._worker = worker
+        self._joined = True
+        self.facts = _changed(self.facts, metrics=metrics)
+        beating = asyncio.get_running_loop().create_task(self._run())
+        try:
+            yield
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
+            if self._told is not None:
+                await self._tell(_changed(self.own(), ended=True, routes={}))
+            self._joined = False
+
+    def own(self) -> Heartbeat:
+        """This process as it is now."""
+        observer = self._observer
+        counts: dict[str, dict[str, int]] = {}
+        for (stage, route), number in observer.counts.items():
+            counts.setdefault(route, {})[stage] = number
+        policies: dict[str, dict[str, int]] = {}
+        for (policy, verdict), number in observer.policies.items():
+            policies.setdefault(policy, {})[verdict] = number
+        return _changed(
+            self.facts,
+            seen=self._store.clock.now(),
+            routes={} if self._worker is None else _lanes(self._worker),
+            counts=counts,
+            lateness=observer.lateness,
+            policies=policies,
+        )
+
+    async def everyone(self) -> list[Heartbeat]:
+        """This process, live, then the others as they were last seen, the oldest first."""
+        others = [beat for beat in await self._kept() if beat.id != self.facts.id]
+        others.sort(key=lambda beat: (beat.started, beat.id))
+        return [self.own(), *others]
+
+    def shown(self, everyone: list[Heartbeat]) -> list[Heartbeat]:
+        """Those that are there or were a moment ago; one that only looks is not among them."""
+        now = self._store.clock.now()
+        return [
+            beat
+            for beat in everyone
+            if (beat.id != self.facts.id or self._joined) and now - beat.seen < SHOWN_MS
+        ]
+
+    def alive(self, everyone: list[Heartbeat]) -> list[Heartbeat]:
+        now = self._store.clock.now()
+        return [beat for beat in everyone if not beat.ended and now - beat.seen < ALIVE_MS]
+
+    async def _kept(self) -> list[Heartbeat]:
+        """Read at most twice a second, however many ask."""
+        if self._beats is None:
+            return []
+        async with self._reading:
+            now = self._store.clock.now()
+            if not 0 <= now - self._read_at < PERIOD_MS // 2:
+                self._read = await self._beats.heartbeats()
+                self._read_at = now
+        return [beat for beat in self._read if now - beat.seen < KEPT_MS]
+
+    async def _run(self) -> None:
+        clock = self._store.clock
+        if self._beats is None:
+            return
+        forget_at = clock.now() + FORGET_MS
+        while True:
+            now = clock.now()
+            await clock.sleep_until(now - now % PERIOD_MS + PERIOD_MS)
+            beat = self.own()
+            if self._is_news(beat):
+                await self._tell(beat)
+            if beat.seen >= forget_at:
+                forget_at = beat.seen + FORGET_MS
+                await self._forget(beat.seen - KEPT_MS)
+
+    def _is_news(self, beat: Heartbeat) -> bool:
+        told = self._told
+        if told is None or not 0 <= beat.seen - told.seen < QUIET_MS:
+            return True
+        return (beat.counts, beat.routes, beat.policies) != (
+            told.counts,
+            told.routes,
+            told.policies,
+        )
+
+    async def _tell(self, beat: Heartbeat) -> None:
+        if self._beats is None:
+            return
+        try:
+            await self._beats.beat(beat)
+        except StoreUnavailable as exc:
+            log.debug("store away, nobody is told of this process: %s", exc)
+        else:
+            self._told = beat
+
+    async def _forget(self, before: int) -> None:
+        if self._beats is None:
+            return
+        try:
+            await self._beats.forget_heartbeats(before)
+        except StoreUnavailable as exc:
+            log.debug("store away, old heartbeats stay: %s", exc)
+
+
+def _changed(beat: Heartbeat, **changes: object) -> Heartbeat:
+    return msgspec.structs.replace(beat, **changes)
+
+
+def _lanes(worker: Worker) -> dict[str, LaneState]:
+    return {
+        name: LaneState(
+            sink=lane.sink.name,
+            in_flight=lane.in_flight,
+            capacity=lane.capacity,
+            waiting_for_sink=lane.breaker.is_open,
+        )
+        for name, lane in worker.lanes.items()
+    }

@@ -1,0 +1,42 @@
+"""REUSE: an answer that is costly to find serves for a while, whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from penstock.model.clock import Clock
+
+SLOW_MS = 25
+"""An answer that takes longer is not found anew for everyone who asks …"""
+SHARE = 50
+"""… but when this many times as long has passed."""
+
+T = TypeVar("T")
+
+
+class Reuse(Generic[T]):
+    """However many pages are open, the store spends little of its time on their figures."""
+
+    def __init__(
+        self, clock: Clock, find: Callable[[], Awaitable[T]], *, at_least: int = 0
+    ) -> None:
+        self._clock = clock
+        self._find = find
+        self._at_least = at_least
+        """Milliseconds an answer serves, however quickly it was found."""
+        self._finding = asyncio.Lock()
+        self._found: T | None = None
+        self._good_until = 0
+
+    async def get(self) -> T:
+        async with self._finding:
+            began = self._clock.now()
+            if self._found is None or began >= self._good_until:
+                self._found = await self._find()
+                took = self._clock.now() - began
+                self._good_until = began + max(
+                    self._at_least, took * SHARE if took > SLOW_MS else 0
+                )
+            return self._found

@@ -1,0 +1,46 @@
+"""What one process tells the others on the same store about itself."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from penstock.model.lateness import Lateness
+
+Role: TypeAlias = Literal["serve", "api", "worker", "embedded"]
+
+
+class LaneState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is doing for one route."""
+
+    sink: str
+    """Without secrets."""
+    in_flight: int
+    capacity: int
+    waiting_for_sink: bool
+    """The sink does not answer at all: its messages wait in the store."""
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """One process as it was when it was last seen, with all it counted since it started."""
+
+    id: str
+    role: Role
+    host: str
+    pid: int
+    version: str
+    started: int
+    seen: int
+    ended: bool = False
+    """It stopped in order; nothing more will come."""
+    metrics: str | None = None
+    """Where it serves Prometheus; None: nowhere."""
+    routes: dict[str, LaneState] = {}
+    """What its worker is doing; empty without one."""
+    counts: dict[str, dict[str, int]] = {}
+    """Route → stage → messages."""
+    lateness: dict[str, Lateness] = {}
+    """Route → released - due."""
+    policies: dict[str, dict[str, int]] = {}
+    """Policy → verdict → messages."""
