@@ -146,6 +146,21 @@ def in_memory(settings: Settings) -> bool:
     return asked is not None and bool(asked(settings.store))
 
 
+@asynccontextmanager
+async def scratch_store(settings: Settings) -> AsyncIterator[Settings]:
+    """The same settings with a store of their own beside the configured one, erased in the end."""
+    driver = _driver(STORES, settings.store, "store")
+    scratch_url = getattr(driver, "scratch_url", None)
+    if scratch_url is None:
+        scheme = settings.store.partition(":")[0]
+        raise ConfigError(f"store: {scheme}:// has no place to try things in beside the real one")
+    url = scratch_url(settings.store, f"bench-{secrets.token_hex(4)}")
+    try:
+        yield settings.model_copy(update={"store": url})
+    finally:
+        await driver.erase(url)
+
+
 async def driver_problems(settings: Settings) -> list[str]:
     """What is wrong with the addresses of the store and the sinks; reaches and makes nothing."""
     problems: list[str] = []

@@ -8,7 +8,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli import config, dead, messages, monitor, policies, rooms, routes, serve, sim, store
+from penstock.cli import (
+    bench,
+    config,
+    dead,
+    messages,
+    monitor,
+    policies,
+    rooms,
+    routes,
+    serve,
+    sim,
+    store,
+)
 from penstock.cli.session import group, json_error
 from penstock.version import __version__
 
@@ -61,6 +73,7 @@ def build() -> typer.Typer:
     serve.register(app)
     messages.register(app)
     monitor.register(app)
+    bench.register(app)
     app.add_typer(dead.app, name="dead")
     app.add_typer(routes.app, name="route")
     app.add_typer(policies.app, name="policy")

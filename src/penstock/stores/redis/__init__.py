@@ -13,12 +13,13 @@ from penstock.stores.redis.connect import connect
 from penstock.stores.redis.health import inspect, wait_command
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.place import Widths
+from penstock.stores.redis.scratch import erase, scratch_url
 from penstock.stores.redis.scripts import Runner
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.store import RedisStore
 from penstock.stores.redis.wake import Wakeups
 
-__all__ = ["RedisStore", "nothing_to_read", "open_store"]
+__all__ = ["RedisStore", "erase", "nothing_to_read", "open_store", "scratch_url"]
 
 
 async def open_store(

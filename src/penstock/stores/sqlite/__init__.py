@@ -6,10 +6,11 @@ from penstock.model.clock import Clock, SystemClock
 from penstock.ports.store import MessageStore
 from penstock.stores.sqlite.address import parse_address
 from penstock.stores.sqlite.schema import connect, prepare
+from penstock.stores.sqlite.scratch import erase, scratch_url
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore", "in_memory", "nothing_to_read", "open_store"]
+__all__ = ["SqliteStore", "erase", "in_memory", "nothing_to_read", "open_store", "scratch_url"]
 
 
 async def open_store(

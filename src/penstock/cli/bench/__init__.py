@@ -1,0 +1,115 @@
+"""`penstock bench`: what this configuration can do on this machine, and what holds it back."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import show
+from penstock.cli.loop import loop_factory
+from penstock.cli.session import Session, command
+
+if TYPE_CHECKING:
+    from penstock.cli.bench.measure import Result
+
+Messages = Annotated[
+    int, typer.Option("--messages", "-n", min=100, max=10_000_000, help="Messages a measurement.")
+]
+Size = Annotated[
+    int, typer.Option("--payload", min=2, max=262_144, metavar="BYTES", help="Size of a payload.")
+]
+Clients = Annotated[
+    int, typer.Option("--clients", "-c", min=1, max=10_000, help="Single puts at once.")
+]
+Rate = Annotated[
+    int, typer.Option("--rate", min=1, max=100_000, help="Due a second, for lateness.")
+]
+Seconds = Annotated[
+    int, typer.Option("--seconds", min=1, max=3_600, help="How long, for lateness.")
+]
+To = Annotated[
+    str | None,
+    typer.Option(
+        "--route",
+        metavar="NAME",
+        help="Also deliver to this route's real sink. Its receiver gets every message!",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app)(bench)
+
+
+def bench(
+    session: Session,
+    messages: Messages = 20_000,
+    payload: Size = 100,
+    clients: Clients = 64,
+    rate: Rate = 500,
+    seconds: Seconds = 5,
+    route: To = None,
+) -> None:
+    """Measure puts, claims, deliveries and lateness with these settings; say what limits them.
+
+    It runs on a store of its own beside the configured one (SQLite: another file in the same
+    folder; Redis: another prefix on the same server), which is removed afterwards. Policies are
+    left out. Nothing is sent anywhere unless --route names a route.
+
+    \b
+    Examples:
+      penstock bench
+      penstock bench --config penstock.toml -n 100000 --payload 1000
+      penstock bench --route push -n 5000 --json
+    """
+    from penstock.cli.bench.measure import Plan, run
+
+    plan = Plan(messages, payload, clients, rate, seconds, route)
+    settings = session.settings()
+    results: list[Result] = []
+
+    async def measure() -> None:
+        results.extend([result async for result in run(settings, plan, _tell)])
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(measure())
+    _clear()
+    if session.json:
+        for result in results:
+            show.as_json(result)
+        return
+    show.table(
+        ("what", ">messages/s", ">p50 ms", ">p99 ms", ">max ms", ">CPU", "limited by"),
+        [_row(result) for result in results],
+    )
+
+
+def _row(result: Result) -> tuple[str | None, ...]:
+    return (
+        result.what,
+        f"{result.rate:,.0f}",
+        _ms(result.p50),
+        _ms(result.p99),
+        _ms(result.max),
+        f"{result.cpu:.0%}",
+        result.limit,
+    )
+
+
+def _ms(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.1f}"
+
+
+def _tell(what: str) -> None:
+    """Progress, on a terminal's stderr."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[Kmeasuring {what} …")
+        sys.stderr.flush()
+
+
+def _clear() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
