@@ -34,6 +34,8 @@ from penstock.settings_origin import Read, read_layers
 
 DEFAULT_FILE = Path("penstock.toml")
 """Read when it is there and no other file is named."""
+OFF = "off"
+"""In place of an address: not served."""
 MIN_ROOM_KEY = 32
 """Bytes: a shorter key is weaker than the hash it signs with."""
 
@@ -61,6 +63,10 @@ def _host_port(value: str) -> str:
     return value
 
 
+def _host_port_or_off(value: str) -> str:
+    return value if value == OFF else _host_port(value)
+
+
 def _listed(value: Any) -> Any:
     """The environment knows only text: "a,b" is a list there."""
     if isinstance(value, str):
@@ -71,6 +77,7 @@ def _listed(value: Any) -> Any:
 Millis = Annotated[int, BeforeValidator(millis)]
 """A duration: seconds, or "1500ms" "90s" "15m" "2h" "3d"."""
 HostPort = Annotated[str, AfterValidator(_host_port)]
+HostPortOrOff = Annotated[str, AfterValidator(_host_port_or_off)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
@@ -99,8 +106,9 @@ def _tokens(value: Any) -> Any:
 class ApiSettings(_Part):
     http: HostPort = "127.0.0.1:8700"
     """Where HTTP listens."""
-    grpc: HostPort = "127.0.0.1:8701"
-    """Where gRPC listens."""
+    grpc: HostPortOrOff = "127.0.0.1:8701"
+    """Where gRPC listens, or "off". Unset, it is served if the `grpc` extra is installed and the
+    port is free; set, either missing is an error."""
     tokens: Annotated[tuple[TokenSettings, ...], BeforeValidator(_tokens)] = ()
     """Non-empty: Bearer required on everything but health."""
     max_body: int = Field(default=8 * 1024 * 1024, ge=1024)

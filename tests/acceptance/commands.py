@@ -17,6 +17,8 @@ EXAMPLES = ROOT / "examples"
 PATIENCE = 90.0
 """Seconds until something that does not come counts as a failure; nothing waits this long."""
 OWN = ("PENSTOCK_", "RABBITMQ_", "REDIS_", "QUEUE_", "MONITOR_", "MEAN_", "FAILURE_")
+NO_GRPC = {"PENSTOCK_API__GRPC": "off"}
+"""Not on its standard port, unless a test says where."""
 
 _numbers = itertools.count(1)
 
@@ -68,7 +70,7 @@ async def start(folder: Path, *words: str, env: Mapping[str, str] | None = None)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "penstock", *words),
             cwd=folder,
-            env={**outer, **(env or {})},
+            env={**outer, **NO_GRPC, **(env or {})},
             stdout=to_out,
             stderr=to_err,
         )

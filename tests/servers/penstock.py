@@ -20,7 +20,9 @@ READY_SECONDS = 30
 class PenstockProcess:
     """One `penstock …` process over a folder with its own penstock.toml."""
 
-    def __init__(self, folder: Path, config: str, *, command: str = "serve") -> None:
+    def __init__(
+        self, folder: Path, config: str, *, command: str = "serve", grpc: str = "off"
+    ) -> None:
         self.folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -28,6 +30,7 @@ class PenstockProcess:
         self._command = command
         self._config = folder / f"{command}-{self.port}.toml"
         self._config.write_text(config.replace("@PORT@", str(self.port)))
+        self._grpc = grpc
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -40,7 +43,8 @@ class PenstockProcess:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "penstock", self._command, "--config", str(self._config)),
                 cwd=self.folder,
-                env={**os.environ, **(env or {})},
+                # Not on a standard port, unless the test says where.
+                env={**os.environ, "PENSTOCK_API__GRPC": self._grpc, **(env or {})},
                 stdout=log,
                 stderr=log,
             )
@@ -80,10 +84,15 @@ class PenstockProcess:
 
 @asynccontextmanager
 async def run_penstock(
-    folder: Path, config: str, *, command: str = "serve", env: Mapping[str, str] | None = None
+    folder: Path,
+    config: str,
+    *,
+    command: str = "serve",
+    grpc: str = "off",
+    env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[PenstockProcess]:
     """Start it, and end it."""
-    process = PenstockProcess(folder, config, command=command)
+    process = PenstockProcess(folder, config, command=command, grpc=grpc)
     await process.start(env)
     try:
         yield process

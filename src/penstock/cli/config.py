@@ -70,12 +70,21 @@ def _problems(settings: Settings, *, insecure: bool) -> list[str]:
     from penstock.wiring import driver_problems
 
     problems = asyncio.run(driver_problems(settings))
-    from penstock.api.http.auth import Guard
+    from penstock.api.access import Tokens
+    from penstock.settings import OFF
 
+    api = settings.api
     try:
-        Guard(settings.api, insecure=insecure)
+        tokens = Tokens(api)
     except ConfigError as exc:
-        problems.append(exc.message)
+        return [*problems, exc.message]
+    listening = {"api.http": api.http, "api.grpc": api.grpc}
+    for setting, address in listening.items():
+        try:
+            if address != OFF:
+                tokens.check_bind(setting, address, insecure=insecure)
+        except ConfigError as exc:
+            problems.append(exc.message)
     return problems
 
 

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
-from penstock.model.errors import StoreUnavailable
+from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.fleet import Role
 from penstock.ports.store import MessageStore
 from penstock.rooms.parts import RoomParts
-from penstock.settings import Settings
+from penstock.settings import OFF, Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
 from penstock.wiring import (
@@ -33,6 +33,7 @@ from penstock.wiring import (
 )
 
 if TYPE_CHECKING:
+    from penstock.api.grpc.server import GrpcServer
     from penstock.api.http.server import HttpServer
     from penstock.flow.worker import Worker
 
@@ -95,6 +96,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
         rooms = await stack.enter_async_context(open_rooms(parts))
         server = _bound_server(parts, worker, rooms, roles) if roles.api else None
         await stack.enter_async_context(parts.fleet.joined(worker))
+        rpc = _bound_grpc(parts, roles) if roles.api else None
         async with asyncio.TaskGroup() as group:
             helpers: list[asyncio.Task[None]] = []
             if worker is not None:
@@ -108,13 +110,17 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
                 group.create_task(server.run())
                 if beside is not None:
                     helpers.append(group.create_task(beside(server.url)))
-            _announce(server, parts, roles, json=json)
+            if rpc is not None:
+                group.create_task(rpc.run())
+            _announce(server, rpc, parts, roles, json=json)
             await stopping.wait()
             log.info("stopping: no more is claimed or accepted, what is in flight is finished")
             for helper in helpers:
                 helper.cancel()
             if server is not None:
                 server.stop()
+            if rpc is not None:
+                rpc.stop()
             if worker is not None:
                 worker.stop()
     log.info("stopped")
@@ -127,6 +133,33 @@ def _bound_server(
     from penstock.api.http.server import HttpServer
 
     server = HttpServer(parts, worker, rooms=rooms, insecure=roles.insecure)
+    server.bind()
+    return server
+
+
+def _bound_grpc(parts: Parts, roles: Roles) -> GrpcServer | None:
+    """The gRPC server, its port taken; None when it is off, or not asked for and not to be had."""
+    if parts.settings.api.grpc == OFF:
+        return None
+    try:
+        return _grpc(parts, roles)
+    except ConfigError as exc:
+        if "grpc" in parts.settings.api.model_fields_set:
+            raise
+        # Nobody named an address: what was not asked for must not stop what was.
+        level = logging.DEBUG if isinstance(exc.__cause__, ImportError) else logging.WARNING
+        log.log(level, "gRPC is not served: %s", exc)
+        return None
+
+
+def _grpc(parts: Parts, roles: Roles) -> GrpcServer:
+    try:
+        from penstock.api.grpc.server import GrpcServer
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").startswith("penstock"):
+            raise
+        raise ConfigError("api.grpc: needs the 'grpc' extra: pip install 'penstock[grpc]'") from exc
+    server = GrpcServer(parts, insecure=roles.insecure)
     server.bind()
     return server
 
@@ -163,12 +196,16 @@ def _on_signals(stopping: asyncio.Event) -> None:
         loop.add_signal_handler(number, asked, number)
 
 
-def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bool) -> None:
+def _announce(
+    server: HttpServer | None, rpc: GrpcServer | None, parts: Parts, roles: Roles, *, json: bool
+) -> None:
     """Tell people where it is and what to try; on stdout, since logs are on stderr."""
     store, secured = parts.store.name, bool(parts.settings.api.tokens)
     url = None if server is None else server.url
+    grpc = None if rpc is None else rpc.address
     if json:
-        show.as_json({"event": "started", "url": url, "store": store, "worker": roles.worker})
+        started = {"event": "started", "url": url, "grpc": grpc}
+        show.as_json({**started, "store": store, "worker": roles.worker})
         return
     lines = [f"Penstock holds messages in {store}"]
     if url is not None:
@@ -178,6 +215,8 @@ def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bo
             f"  API docs   {url}/docs",
             f"  try it     curl -s {url}/v1/messages {BEARER if secured else ''}{JSON} -d '{body}'",
         ]
+    if grpc is not None:
+        lines.append(f"  gRPC       {grpc} (penstock.v1.Scheduler)")
     if not roles.worker:
         lines.append("  no worker here: start one with `penstock worker`")
     show.as_text(*lines)

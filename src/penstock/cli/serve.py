@@ -12,6 +12,10 @@ HttpOption = Annotated[
     str | None,
     typer.Option("--http", metavar="HOST:PORT", help="Where to listen [default: api.http]."),
 ]
+GrpcOption = Annotated[
+    str | None,
+    typer.Option("--grpc", metavar="HOST:PORT", help="Where gRPC listens [default: api.grpc]."),
+]
 Insecure = Annotated[
     bool,
     typer.Option("--insecure", help="Listen beyond loopback without tokens: anybody may use it."),
@@ -24,25 +28,35 @@ def register(app: typer.Typer) -> None:
     command(app)(worker)
 
 
-def serve(session: Session, http: HttpOption = None, insecure: Insecure = False) -> None:
-    """Run everything in one process: HTTP API, dashboard and a worker.
+def serve(
+    session: Session,
+    http: HttpOption = None,
+    grpc: GrpcOption = None,
+    insecure: Insecure = False,
+) -> None:
+    """Run everything in one process: HTTP and gRPC API, dashboard and a worker.
 
     \b
     Examples:
       penstock serve
       penstock serve --config penstock.toml --http 127.0.0.1:9000
     """
-    _run(session, http=http, insecure=insecure, with_api=True, with_worker=True)
+    _run(session, http=http, grpc=grpc, insecure=insecure, with_api=True, with_worker=True)
 
 
-def api(session: Session, http: HttpOption = None, insecure: Insecure = False) -> None:
-    """Run only the HTTP API: accepts and answers, releases nothing.
+def api(
+    session: Session,
+    http: HttpOption = None,
+    grpc: GrpcOption = None,
+    insecure: Insecure = False,
+) -> None:
+    """Run only the HTTP and gRPC API: accepts and answers, releases nothing.
 
     \b
     Examples:
       penstock api --http 127.0.0.1:8700
     """
-    _run(session, http=http, insecure=insecure, with_api=True, with_worker=False)
+    _run(session, http=http, grpc=grpc, insecure=insecure, with_api=True, with_worker=False)
 
 
 def worker(session: Session) -> None:
@@ -52,15 +66,21 @@ def worker(session: Session) -> None:
     Examples:
       penstock worker --config penstock.toml
     """
-    _run(session, http=None, insecure=False, with_api=False, with_worker=True)
+    _run(session, http=None, grpc=None, insecure=False, with_api=False, with_worker=True)
 
 
 def _run(
-    session: Session, *, http: str | None, insecure: bool, with_api: bool, with_worker: bool
+    session: Session,
+    *,
+    http: str | None,
+    grpc: str | None,
+    insecure: bool,
+    with_api: bool,
+    with_worker: bool,
 ) -> None:
     from penstock.cli.process import Roles, run_process
 
-    settings = session.settings({"api.http": http})
+    settings = session.settings({"api.http": http, "api.grpc": grpc})
     run_process(
         settings, Roles(api=with_api, worker=with_worker, insecure=insecure), json=session.json
     )

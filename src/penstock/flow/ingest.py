@@ -17,7 +17,7 @@ from penstock.flow.formats import Read
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
 from penstock.model.clock import Clock
-from penstock.model.draft import Draft
+from penstock.model.draft import OCTETS, Draft
 from penstock.model.errors import Malformed, PenstockError, SourceUnavailable, StoreUnavailable
 from penstock.model.message import DEFAULT_ROUTE, Message
 from penstock.model.outcome import Dead, Retry
@@ -37,7 +37,6 @@ AWAY = Backoff(200, 5_000)
 MAX_REASON = 500
 REASON, SOURCE, RECORD = "penstock-error", "penstock-source", "penstock-record"
 """Headers of a dead letter: why, from which source, and where it stood there."""
-_OCTETS = "application/octet-stream"
 
 
 class Ingest:
@@ -190,7 +189,7 @@ class Ingest:
             route=self._route,
             key=record.key or origin,
             payload=record.value,
-            content_type=record.headers.get("content-type", _OCTETS),
+            content_type=record.headers.get("content-type", OCTETS),
             headers=headers,
             due=now,
             attempt=1,

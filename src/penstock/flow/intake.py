@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from penstock.flow.observe import Observer
 from penstock.model.draft import Draft, check_draft, due_from
@@ -27,6 +27,33 @@ GATHER_TURNS = 8
 """Turns of the event loop, some microseconds each, that a growing group waits for more at most."""
 GROUPS_IN_FLIGHT = 4
 """Store calls for single puts under way at once; a store that is inline never has two."""
+
+
+class Way(Protocol):
+    """Something that takes single puts on their way to the store."""
+
+    def submit(self, draft: Draft, done: Done) -> None: ...
+
+    def withdraw(self, done: Done) -> None: ...
+
+
+async def schedule_through(way: Way, draft: Draft) -> Receipt:
+    """Put one message that way; a caller that leaves takes it back if it has not begun."""
+    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: Outcome) -> None:
+        if not future.done():  # the caller may have gone
+            future.set_result(outcome)
+
+    way.submit(draft, done)
+    try:
+        outcome = await future
+    except asyncio.CancelledError:
+        way.withdraw(done)
+        raise
+    if isinstance(outcome, PenstockError):
+        raise outcome
+    return outcome
 
 
 class Intake:
@@ -77,22 +104,16 @@ class Intake:
 
     async def schedule_one(self, draft: Draft) -> Receipt:
         """Put one message; those of many callers at once share a transaction."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def done(outcome: Outcome) -> None:
-            if not future.done():  # the caller may have gone
-                future.set_result(outcome)
-
-        self.submit(draft, done)
-        outcome = await future
-        if isinstance(outcome, PenstockError):
-            raise outcome
-        return outcome
+        return await schedule_through(self, draft)
 
     def submit(self, draft: Draft, done: Done) -> None:
         """Put one message and call back once it is durable or refused: no task, no future."""
         self._group.append((draft, done))
         self._flush_soon()
+
+    def withdraw(self, done: Done) -> None:
+        """Nobody waits for it any more (a deadline, a client that left): not put if not begun."""
+        self._group = [entry for entry in self._group if entry[1] is not done]
 
     def _flush_soon(self) -> None:
         if not self._flush_due and len(self._flushing) < GROUPS_IN_FLIGHT:

@@ -30,6 +30,8 @@ MAX_TAGS = 32
 RESERVED_HEADERS = ("penstock-", "webhook-")
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _NULL = b"null"
+OCTETS = "application/octet-stream"
+"""What bytes are unless they are said to be something else."""
 
 
 class Draft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -67,6 +69,18 @@ class BlockedDraft(Draft, kw_only=True, gc=False):
     """
 
     blocked: str
+
+
+class BinaryDraft(Draft, kw_only=True, gc=False):
+    """A message from a wire that has bytes and moments of its own: nothing is left to decode.
+
+    `body`, `at_ms` and `expires_ms` stand for `payload`, `at` and `expires`, which stay unset. Not
+    part of the JSON wire format either.
+    """
+
+    body: bytes
+    at_ms: int | None = None
+    expires_ms: int | None = None
 
 
 def block(draft: Draft, reason: str) -> BlockedDraft:
@@ -130,8 +144,8 @@ def check_draft(
         raise InvalidMessage("key", "must be 1-512 printable characters")
     payload, content_type = _body(draft)
     check_size(payload, max_payload)
-    due = due_from(draft.at, draft.delay, now)
-    expires = None if draft.expires is None else parse_moment(draft.expires, "expires")
+    due = due_from(_at(draft), draft.delay, now)
+    expires = _expires(draft)
     if expires is not None and expires <= due:
         raise InvalidMessage("expires", "must be after the moment the message is due")
     check_priority(draft.priority)
@@ -158,8 +172,18 @@ def check_draft(
     )
 
 
-def due_from(at: str | None, delay: float | str | None, now: int) -> int:
-    """`at` or `delay` → epoch ms; neither means now, and so does the past."""
+def _at(draft: Draft) -> str | int | None:
+    return draft.at_ms if type(draft) is BinaryDraft else draft.at
+
+
+def _expires(draft: Draft) -> int | None:
+    if type(draft) is BinaryDraft:
+        return draft.expires_ms
+    return None if draft.expires is None else parse_moment(draft.expires, "expires")
+
+
+def due_from(at: str | int | None, delay: float | str | None, now: int) -> int:
+    """`at` (text or epoch ms) or `delay` → epoch ms; neither means now, and so does the past."""
     if delay is not None:
         if at is not None:
             raise InvalidMessage("delay", "give either at or delay, not both")
@@ -167,17 +191,16 @@ def due_from(at: str | None, delay: float | str | None, now: int) -> int:
         if due > MAX_TIME:
             raise InvalidMessage("delay", "is outside 1970-01-01 … 9999-12-31")
         return due
-    return now if at is None else max(now, parse_moment(at))
+    if at is None:
+        return now
+    return max(now, parse_moment(at) if isinstance(at, str) else at)
 
 
 def payload_bytes(
     payload: msgspec.Raw | msgspec.UnsetType, payload_base64: str | None, content_type: str | None
 ) -> tuple[bytes, str] | None:
     """The body and its type, or None when neither form of payload was given."""
-    if content_type is not None and not (
-        1 <= len(content_type) <= 200 and content_type.isascii() and content_type.isprintable()
-    ):
-        raise InvalidMessage("content_type", "must be 1-200 printable ASCII characters")
+    _check_content_type(content_type)
     if payload_base64 is not None:
         if payload is not msgspec.UNSET:
             raise InvalidMessage("payload_base64", "give either payload or payload_base64")
@@ -185,13 +208,20 @@ def payload_bytes(
             raw = base64.b64decode(payload_base64, validate=True)
         except (binascii.Error, ValueError) as exc:
             raise InvalidMessage("payload_base64", f"is not base64 ({exc})") from exc
-        return raw, content_type or "application/octet-stream"
+        return raw, content_type or OCTETS
     if payload is msgspec.UNSET:
         return None
     raw = bytes(payload)
     if not raw.isascii():
         _check_utf8(raw)
     return raw, content_type or JSON
+
+
+def _check_content_type(content_type: str | None) -> None:
+    if content_type is not None and not (
+        1 <= len(content_type) <= 200 and content_type.isascii() and content_type.isprintable()
+    ):
+        raise InvalidMessage("content_type", "must be 1-200 printable ASCII characters")
 
 
 def _check_utf8(raw: bytes) -> None:
@@ -203,6 +233,9 @@ def _check_utf8(raw: bytes) -> None:
 
 
 def _body(draft: Draft) -> tuple[bytes, str]:
+    if type(draft) is BinaryDraft:
+        _check_content_type(draft.content_type)
+        return draft.body, draft.content_type or OCTETS
     body = payload_bytes(draft.payload, draft.payload_base64, draft.content_type)
     return (_NULL, draft.content_type or JSON) if body is None else body
 

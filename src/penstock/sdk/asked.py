@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.model.draft import Draft, wire_error
+from penstock.model.draft import OCTETS, Draft, wire_error
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
 from penstock.model.patch import Patch
@@ -184,7 +184,7 @@ def _body(
     """(JSON, base64, content type): the two forms of payload the wire knows, and no third."""
     if isinstance(payload, _BYTES):
         encoded = base64.b64encode(payload).decode()
-        return msgspec.UNSET, encoded, content_type or "application/octet-stream"
+        return msgspec.UNSET, encoded, content_type or OCTETS
     try:
         text = _encode(payload)
         no_number = b"null" in text and _holds_no_number(_plain(payload))

@@ -6,15 +6,21 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from penstock.model.state import State
 from penstock.sdk.async_client import AsyncClient
 from penstock.sim.receiver import Receiver
 from penstock.sim.replies import Reply
+from penstock.v1 import scheduler_pb2 as pb
+from penstock.v1.scheduler_pb2_grpc import SchedulerStub
 from tests.servers.penstock import run_penstock
 from tests.servers.ports import free_port
 
@@ -150,3 +156,56 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
             while "stopping: " not in server.log.read_text():  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
             assert await server.stop() == -signal.SIGTERM
+
+
+async def test_grpc_is_served_beside_http_and_ends_with_it(tmp_path: Path) -> None:
+    where = f"127.0.0.1:{free_port()}"
+    config = CONFIG.format(url="http://127.0.0.1:9")
+    async with run_penstock(tmp_path, config, grpc=where) as server:
+        assert f"gRPC       {where}" in server.log.read_text()
+        async with grpc.aio.insecure_channel(where) as channel:
+            stub: Any = SchedulerStub(channel)
+            asked = pb.ScheduleRequest(id="m1", delay=Duration(seconds=60))
+            assert (await stub.Schedule(asked, wait_for_ready=True)).id == "m1"
+        async with AsyncClient(server.url) as client:
+            assert (await client.get("m1")).state is State.SCHEDULED
+        assert await server.stop() == 0
+
+
+async def test_a_grpc_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        http = f"127.0.0.1:{free_port()}"
+        code, _, err = await penstock(tmp_path, "api", "--http", http, "--grpc", where)
+    assert code == 2
+    assert f"api.grpc: {where} is taken by another program" in err
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_without_the_extra_only_who_asks_for_grpc_is_told(
+    tmp_path: Path, asked: bool
+) -> None:
+    """A folder before the others on the path, where grpc is not to be found."""
+    (tmp_path / "grpc.py").write_text("raise ModuleNotFoundError('no grpc', name='grpc')")
+    (tmp_path / "run.py").write_text(
+        "import sys; sys.path.insert(0, '.'); from penstock.cli import main; main()"
+    )
+    words = ["api", "--http", f"127.0.0.1:{free_port()}", "--json"]
+    if asked:
+        words += ["--grpc", f"127.0.0.1:{free_port()}"]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "run.py", *words),
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    first = await process.stdout.readline()
+    if not asked:
+        assert json.loads(first)["grpc"] is None
+        process.terminate()
+        assert (await process.communicate(), process.returncode)[1] == 0
+        return
+    _, err = await process.communicate()
+    assert process.returncode == 2
+    assert "pip install 'penstock[grpc]'" in err.decode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
@@ -11,35 +11,9 @@ import httpx
 import pytest
 
 from penstock.api.http.server import HttpServer
-from penstock.model.message import NewMessage
-from penstock.model.outcome import Receipt
-from penstock.ports.store import MessageStore
 from penstock.settings import ApiSettings, Settings
 from penstock.wiring import Parts, open_parts, open_rooms, open_store
-
-
-class StoreProbe:
-    """Stands before a real store: counts put calls, and can hold them back or refuse them."""
-
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self.puts: list[int] = []
-        """How many messages each call brought."""
-        self.called = asyncio.Event()
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.fails: Exception | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-        self.puts.append(len(messages))
-        self.called.set()
-        await self.gate.wait()
-        if self.fails is not None:
-            raise self.fails
-        return await self._store.put(messages, now)
+from tests.integration.store_probe import StoreProbe
 
 
 class Running:

@@ -1,0 +1,107 @@
+"""A load generator for gRPC, as a process of its own: `python -m bench.grpc_load PORT HOW SECONDS`.
+
+unary    64 calls under way at once, over four connections
+stream   one stream on each of two connections, as fast as they take it
+Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import grpc
+import uvloop
+from google.protobuf.duration_pb2 import Duration
+
+from penstock.model.identity import IdMaker
+from penstock.v1 import scheduler_pb2 as pb
+
+CALLS, CONNECTIONS, STREAMS = 64, 4, 2
+WARM_UP = 0.5
+SERVICE = "/penstock.v1.Scheduler"
+BODY = b'{"user":"user-000042","text":"%s"}' % (b"x" * 72)
+
+
+class Load:
+    def __init__(self, seconds: float) -> None:
+        self.ends = time.perf_counter() + WARM_UP + seconds
+        self.begins = time.perf_counter() + WARM_UP
+        self.done = 0
+        self._ids = IdMaker()
+
+    @property
+    def over(self) -> bool:
+        return time.perf_counter() >= self.ends
+
+    def message(self) -> bytes:
+        """A fresh one, already written: what a client does before is not what is measured."""
+        made = self._ids.make(time.time_ns() // 1_000_000)
+        asked = pb.ScheduleRequest(
+            id=made, payload=BODY, content_type="application/json", delay=Duration(seconds=3600)
+        )
+        return asked.SerializeToString()
+
+    def count(self) -> None:
+        if time.perf_counter() >= self.begins:
+            self.done += 1
+
+
+async def unary(channel: grpc.aio.Channel, load: Load) -> None:
+    call: Any = channel.unary_unary(f"{SERVICE}/Schedule")
+    while not load.over:
+        await call(load.message())
+        load.count()
+
+
+async def stream(channel: grpc.aio.Channel, load: Load) -> None:
+    """Counted when it is written; the answer at the end is waited for and must have them all."""
+    call: Any = channel.stream_unary(f"{SERVICE}/ScheduleStream")()
+    sent = 0
+    while not load.over:
+        await call.write(load.message())
+        load.count()
+        sent += 1
+    await call.done_writing()
+    answer = pb.ScheduleStreamResponse.FromString(await call)
+    if answer.accepted != sent:
+        raise RuntimeError(f"{sent} were sent: {answer}")
+
+
+async def run(port: int, how: str, seconds: float) -> float:
+    channels = [
+        # One connection each: channels to one address share theirs unless they differ.
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=(("bench.number", number),))
+        for number in range(CONNECTIONS if how == "unary" else STREAMS)
+    ]
+    load = Load(seconds)
+    if how == "unary":
+        work = [unary(channels[i % CONNECTIONS], load) for i in range(CALLS)]
+    else:
+        work = [stream(channel, load) for channel in channels]
+    await asyncio.gather(*work)
+    rate = load.done / (time.perf_counter() - load.begins)  # the last answers are part of it
+    for channel in channels:
+        await channel.close()
+    return rate
+
+
+def hammer(port: int, how: str, seconds: float = 4.0) -> float:
+    """Messages a second, durable where the server stores."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.grpc_load", str(port), how, str(seconds)],
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.decode()[-1000:])
+    return float(json.loads(done.stdout)["rate"])
+
+
+if __name__ == "__main__":
+    port, how, seconds = sys.argv[1:4]
+    print(json.dumps({"rate": uvloop.run(run(int(port), how, float(seconds)))}))

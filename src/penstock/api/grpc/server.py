@@ -1,0 +1,149 @@
+"""grpc.aio inside our own loop: no threads of ours, a port bound before anything starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Self
+
+import grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from penstock.api.access import Tokens, cannot_listen, split_host_port
+from penstock.api.grpc.health import Health
+from penstock.api.grpc.service import MAX_IN_FLIGHT, SERVICE, Scheduler
+from penstock.model.errors import ConfigError
+from penstock.v1 import scheduler_pb2
+from penstock.wiring import Parts
+
+log = logging.getLogger("penstock.grpc")
+
+KEEPALIVE = 60_000
+"""Milliseconds without a word after which a client is asked whether it is still there."""
+KEEPALIVE_ANSWER = 20_000
+CLIENT_PINGS = 10_000
+"""How often a client may ask the same of us."""
+
+
+class GrpcServer:
+    """The gRPC API of one process; used like HttpServer.
+
+    Stopping loses nothing acknowledged: calls that came in are answered first, within `shutdown`
+    milliseconds, and streams are told how far they came.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        insecure: bool = False,
+        shutdown: int | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        """Check the settings; ConfigError says what cannot work."""
+        api = parts.settings.api
+        tokens = Tokens(api)
+        tokens.check_bind("api.grpc", api.grpc, insecure=insecure)
+        self._host, self._port = split_host_port(api.grpc)
+        self._patience = (parts.settings.worker.shutdown if shutdown is None else shutdown) / 1000
+        self._max_message = api.max_body
+        self._scheduler = Scheduler(parts, tokens, max_in_flight)
+        self._health = Health(parts.status(), (SERVICE,))
+        self._closing = asyncio.Event()
+        self._started = asyncio.Event()
+        self._server: grpc.aio.Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens; with port 0 the one that was given is known once it is bound."""
+        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+
+    @property
+    def in_flight(self) -> int:
+        """Single puts that came in and are not answered."""
+        return self._scheduler.in_flight
+
+    @property
+    def streams(self) -> int:
+        """Streams that are being read."""
+        return len(self._scheduler.reading)
+
+    def bind(self) -> grpc.aio.Server:
+        """Take the port now; ConfigError when it cannot be had."""
+        if self._server is None:
+            _check_free(self._host, self._port, self.address)
+            server = self._build()
+            try:
+                self._port = server.add_insecure_port(self.address)
+            except RuntimeError as exc:
+                raise ConfigError(f"api.grpc: cannot listen on {self.address}: {exc}") from exc
+            self._server = server
+        return self._server
+
+    async def run(self) -> None:
+        """Serve until stop()."""
+        server = self.bind()
+        await self._health.look()
+        await server.start()
+        following = asyncio.get_running_loop().create_task(self._health.follow())
+        try:
+            self._started.set()
+            await self._closing.wait()
+            following.cancel()
+            await self._health.enter_graceful_shutdown()
+            self._scheduler.stop()
+        finally:
+            following.cancel()
+            await server.stop(self._patience)
+
+    def stop(self) -> None:
+        """Take no more calls, answer what came in, then let run() return."""
+        self._closing.set()
+
+    async def __aenter__(self) -> Self:
+        self.bind()
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self.run())
+        started = loop.create_task(self._started.wait())
+        await asyncio.wait({self._task, started}, return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if self._task.done():
+            await self._task
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stop()
+        if self._task is not None:
+            await self._task
+
+    def _build(self) -> grpc.aio.Server:
+        server = grpc.aio.server(
+            options=(
+                ("grpc.so_reuseport", 0),  # a port another program has is an error, not shared
+                ("grpc.max_receive_message_length", self._max_message),
+                ("grpc.keepalive_time_ms", KEEPALIVE),
+                ("grpc.keepalive_timeout_ms", KEEPALIVE_ANSWER),
+                ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PINGS),
+            )
+        )
+        handlers = self._scheduler.handlers()
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE, handlers),),
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server, scheduler_pb2.DESCRIPTOR.pool)
+        return server
+
+
+def _check_free(host: str, port: int, where: str) -> None:
+    """gRPC says only that it could not bind; the system says why."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as exc:
+            raise cannot_listen("api.grpc", where, exc) from exc
