@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import Any
 
 import httpx
 
+import penstock
 from penstock.cli.process import Roles, run_process
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.sdk.async_client import AsyncClient
@@ -28,7 +30,7 @@ from penstock.sim.replies import Reply
 from penstock.sim.requests import Received
 
 PER_SECOND = 40
-AHEAD = 4_000
+AHEAD = 6_000
 """Messages scheduled at the start over the next three days, for the forecast."""
 DAYS = 3
 CHANNELS = ("push", "sms", "email", "partner")
@@ -103,7 +105,6 @@ class Traffic:
         self._chance = chance
 
     async def run(self, client: AsyncClient) -> None:
-        await client.schedule_many(self._days())
         while True:
             outcomes = await client.schedule_many(self._second())
             for outcome in outcomes:
@@ -115,12 +116,19 @@ class Traffic:
         for _ in range(self._chance.randint(PER_SECOND // 2, PER_SECOND * 3 // 2)):
             yield self._message(min(600.0, self._chance.expovariate(1 / 20)))
 
+    async def seed(self, store: str) -> None:
+        """Before the server starts, so that its charts do not begin with a leap."""
+        async with penstock.open(store) as engine:
+            await engine.schedule_many(self._days())
+
     def _days(self) -> Iterator[dict[str, Any]]:
-        """More by day than by night, and more soon than late."""
-        for _ in range(AHEAD):
+        """More soon than late, in waves, as people plan things."""
+        for number in range(AHEAD):
             hours = self._chance.triangular(0, DAYS * 24, 4)
-            busy = self._chance.gauss(13, 3) - 13
-            yield self._message(max(60.0, (hours + busy / 4) * 3600))
+            wave = 1 + math.sin(hours * math.tau / 12)
+            if self._chance.random() * 2 > wave:
+                hours = self._chance.uniform(0, 1) if number % 2 else hours + 3
+            yield self._message(max(60.0, hours * 3600))
 
     def _message(self, delay: float) -> dict[str, Any]:
         (channel,) = self._chance.choices(CHANNELS, WEIGHTS)
@@ -240,6 +248,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         try:
             settings = load(None, configuration(folder, steady, fickle))
+            asyncio.run(Traffic(chance).seed(settings.store))
             tokens = [token.secret.get_secret_value() for token in settings.api.tokens]
             print(f"Simulated traffic, about {PER_SECOND} messages a second; Ctrl-C ends it")
             run_process(

@@ -21,7 +21,7 @@ export function chart({ title, series, format, axis = format, height = 13, bars 
   let columns = null;
   let plot = null;
 
-  const size = () => ({ width: Math.max(120, canvas.clientWidth), height: Math.round(height * rem()) });
+  const size = () => ({ width: Math.max(120, canvas.clientWidth), height: tall(height) });
   const read = () => {
     const hovered = plot?.cursor.idx;
     const index = hovered ?? columns[0].length - 1;
@@ -57,6 +57,13 @@ export function chart({ title, series, format, axis = format, height = 13, bars 
       plot?.destroy();
     },
   };
+}
+
+/** At least `height` rem; on a tall screen its share of the room. */
+function tall(height) {
+  const unit = rem();
+  const share = (0.45 * innerHeight) / unit - 14.6;
+  return Math.round(unit * height * Math.min(2, Math.max(1, share / 13)));
 }
 
 function key(one, value) {

@@ -73,6 +73,13 @@ export class History {
     return this.points[name].at(-1) ?? null;
   }
 
+  /** The last `seconds`, or as much of them as is known; never less than a minute. */
+  range(seconds) {
+    const last = this.times.at(-1);
+    const known = this.times.findIndex((_, i) => this.points.accepted[i] !== null || this.points.pending[i] !== null);
+    return [Math.max(last - seconds, Math.min(this.times[Math.max(known, 0)], last - 60)), last];
+  }
+
   /** uPlot's columns for some series. */
   columns(names) {
     return [this.times, ...names.map((name) => this.points[name])];

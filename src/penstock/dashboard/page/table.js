@@ -9,7 +9,7 @@ export function table({ caption, columns, key, empty }) {
   const node = h("div.scroll", { role: "region", "aria-label": caption, tabindex: 0 },
     h("table", {},
       h("caption.hidden", {}, caption),
-      h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: classes(column) }, column.label)))),
+      h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: classes(column) }, column.label || h("span.hidden", {}, "Actions"))))),
       body));
   const rows = new Map();
   const nothing = h("div", { hidden: true });

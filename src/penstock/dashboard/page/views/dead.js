@@ -20,7 +20,7 @@ export function mount(root) {
   const groups = groupTable(() => asking.now());
   root.append(
     h("div.head", {}, h("h1", {}, title), h("div.buttons", {}, h("button", { type: "button", onclick: async () => { if (await redriveMany({})) asking.now(); } }, "Redrive all…"))),
-    trouble, h("section.card", { "aria-label": "Groups" }, groups.node, truncated));
+    trouble, h("section.card", {}, groups.node, truncated));
   const asking = poll(SECONDS, trouble, async (signal) => {
     const found = await get("v1/dead/groups", signal);
     groups.update(found.items);
@@ -53,7 +53,7 @@ function groupTable(done) {
         },
       },
       {
-        label: "",
+        label: "", class: "act",
         make: (read) => h("div.buttons", {},
           h("a.button.plain", {}, "See them"),
           h("button", { type: "button", onclick: async () => { if (await redriveMany(filterOf(read()), "Redrive this group")) done(); } }, "Redrive…")),

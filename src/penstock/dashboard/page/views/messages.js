@@ -5,7 +5,7 @@ import { get, messagePath, query } from "../api.js";
 import { field } from "../dialog.js";
 import { h, setText } from "../dom.js";
 import { curl, lesson } from "../empty.js";
-import { figures } from "../live.js";
+import { onFigures } from "../live.js";
 import { notice, noticePlace } from "../notice.js";
 import { pill, showPill } from "../pill.js";
 import { table } from "../table.js";
@@ -46,15 +46,17 @@ export function mount(root, { search }) {
     }
   }
 
+  const form = filterForm(where);
   root.append(
     h("div.head", {}, h("h1", {}, title)),
     byId(),
-    filterForm(where),
+    form.node,
     h("section.card", { "aria-label": "Results" },
       h("div.head", {}, said, bulkButtons(where, () => load())),
       trouble, found.node, h("div.buttons", {}, more)));
   load();
-  return () => abort.abort();
+  const stop = onFigures(form.offer);
+  return () => { abort.abort(); stop(); };
 }
 
 /** An id is looked up directly: it need not be in any list. */
@@ -77,11 +79,9 @@ function byId() {
 }
 
 function filterForm(where) {
-  const routes = Object.keys(figures.stats?.routes ?? {});
-  if (where.route && !routes.includes(where.route)) routes.push(where.route);
   const inputs = {
     state: select("state", STATES, where.state),
-    route: select("route", routes.sort(), where.route),
+    route: select("route", where.route ? [where.route] : [], where.route),
     key: h("input", { name: "key", value: where.key, autocomplete: "off" }),
     due_from: h("input", { name: "due_from", type: "datetime-local", step: 1, value: toInput(where.due_from) }),
     due_to: h("input", { name: "due_to", type: "datetime-local", step: 1, value: toInput(where.due_to) }),
@@ -94,10 +94,16 @@ function filterForm(where) {
     if (hash === location.hash) dispatchEvent(new HashChangeEvent("hashchange")); // the same again: look anew
     else location.hash = hash;
   };
-  return h("form.card.filters", { onsubmit: submit, "aria-label": "Filter" },
+  /** Routes become known with the figures. */
+  const offer = (stats) => {
+    const offered = new Set([...inputs.route.options].map((option) => option.value));
+    inputs.route.append(...Object.keys(stats.routes).filter((name) => !offered.has(name)).map((name) => h("option", { value: name }, name)));
+  };
+  const node = h("form.card.filters", { onsubmit: submit, "aria-label": "Filter" },
     field("State", inputs.state), field("Route", inputs.route), field("Key", inputs.key),
     field("Due from", inputs.due_from), field("Due before", inputs.due_to), field("Error contains", inputs.error),
     h("div.buttons", {}, h("a.button.plain", { href: "#/messages" }, "Clear"), h("button.primary", { type: "submit" }, "Search")));
+  return { node, offer };
 }
 
 function select(name, options, chosen) {

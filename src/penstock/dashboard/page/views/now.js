@@ -18,7 +18,7 @@ const STAGES = [
   ["blocked", "Blocked", "a policy said: no"],
 ];
 const SPANS = [[60, "1 min"], [300, "5 min"], [900, "15 min"]];
-let chosen = 900;
+let chosen = 900; // seconds
 
 export function mount(root) {
   const tiles = STAGES.map(([name, label, meaning]) => tile(name, label, meaning));
@@ -48,9 +48,9 @@ export function mount(root) {
     drawPending(pending, stats);
     drawLateness(late, stats);
     welcome.hidden = Object.values(stats.states).some(Boolean) || Boolean(stats.totals.accepted);
-    const last = history.times.at(-1);
-    if (last === undefined) return;
-    for (const [one, names] of charts) one.draw(history.columns(names), [last - chosen, last]);
+    if (!history.times.length) return;
+    const range = history.range(chosen);
+    for (const [one, names] of charts) one.draw(history.columns(names), range);
   }
   const stop = onFigures((found) => { stats = found; draw(); });
   return () => {

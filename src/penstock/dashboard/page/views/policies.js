@@ -20,7 +20,7 @@ export function mount(root) {
   const lists = suppressionTable();
   root.append(
     h("div.head", {}, h("h1", {}, title)), trouble,
-    h("section.card", { "aria-label": "Policies" }, policies.node),
+    h("section.card", {}, policies.node),
     h("section.card", {}, h("h2", {}, "Suppression lists"), lists.node));
   let known = null;
   const draw = () => {

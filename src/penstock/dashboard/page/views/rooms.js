@@ -80,7 +80,7 @@ function roomCard(name, again) {
     format: count,
     axis: compact,
     height: 11,
-    series: [{ label: "waiting", hue: "pending", fill: true }, { label: "inside", hue: "delivered" }, { label: "capacity", hue: "soft" }],
+    series: [{ label: "waiting", hue: "pending", fill: true }, { label: "inside", hue: "delivered" }, { label: "capacity", hue: "edge" }],
   });
   const node = h("section.card.room", { "aria-label": `Room ${name}` },
     h("div.head", {}, h("h2", {}, name), state, h("span.grow"),

@@ -22,7 +22,7 @@ export function mount(root) {
   const processes = processTable();
   root.append(
     h("div.head", {}, h("h1", {}, title)),
-    h("section.card", { "aria-label": "Routes" }, routes.node),
+    h("section.card", {}, routes.node),
     h("section.card", {}, h("h2", {}, "Processes"), processes.node));
   return onFigures((stats, before) => {
     keepRates(stats, before);
@@ -43,6 +43,7 @@ function routeTable() {
         update(node, route) {
           setText(node.firstChild, route.name);
           setText(node.lastChild, route.sink ?? "no process serves it");
+          setAttribute(node.lastChild, "title", route.sink);
         },
       },
       { label: "State", make: () => pill(""), update: (node, route) => showPill(node, stateOf(route)) },
@@ -63,9 +64,9 @@ function routeTable() {
           setAttribute(node, "href", `#/messages${query({ state: "dead", route: route.name })}`);
         },
       },
-      { label: "Next due", wide: true, text: (route) => (route.next_due ? nextDue(route.next_due) : "–") },
+      { label: "Next due", wide: true, class: "line", text: (route) => (route.next_due ? nextDue(route.next_due) : "–") },
       {
-        label: "",
+        label: "", class: "act",
         make: (read) => h("button.plain", { type: "button", onclick: () => pause("routes", read().name, !read().paused) }),
         update(node, route) {
           setText(node, route.paused ? "Resume" : "Pause");

@@ -1,0 +1,176 @@
+"""What the dashboard shows while messages pass."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+import pytest
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
+from playwright.async_api import Page, expect
+
+from tests.browser.dashboard.conftest import TOKENS, XSS, OpenDashboard, World
+from tests.browser.proxy import below
+from tests.browser.watch import BROWSER
+
+pytestmark = BROWSER
+VIEWS = ("now", "forecast", "routes", "messages", "dead", "policies", "rooms")
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
+WALL: dict[str, Any] = {"viewport": {"width": 2560, "height": 1440}}
+
+
+async def test_charts_and_figures_move_without_a_reload(
+    world: World, dashboard: OpenDashboard
+) -> None:
+    page = await dashboard("now")
+    delivered = page.locator("[data-stage=delivered] .figure")
+    await expect(delivered).not_to_have_text("–")
+    await expect(delivered).not_to_have_text("0")
+    chart = page.locator(".chart canvas").first
+    before = await chart.evaluate("canvas => canvas.toDataURL()")
+    await page.wait_for_function(
+        "before => document.querySelector('.chart canvas').toDataURL() !== before", arg=before
+    )
+    late = page.locator("[data-stage=late_p50]")
+    await expect(late).to_contain_text("0 left early")
+
+
+async def test_history_from_before_the_page_was_opened_is_shown(dashboard: OpenDashboard) -> None:
+    await dashboard("now")
+    page = await dashboard("now")
+    path = page.locator("[data-stage=accepted] .spark .line")
+    await expect(path).to_have_attribute("d", re.compile("L.*L.*L"))
+
+
+async def test_a_forecast_counts_what_is_coming_by_route(
+    world: World, dashboard: OpenDashboard
+) -> None:
+    await world.ask(
+        "POST", "/v1/messages/batch", [{"route": "gone", "delay": "30h"} for _ in range(7)]
+    )
+    page = await dashboard("forecast")
+    await expect(page.locator(".tile", has_text="Next 3 days")).to_contain_text("messages")
+    await page.locator("summary").click()
+    await expect(page.get_by_role("row").filter(has_text="gone 7")).to_have_count(1)
+    assert await page.locator(".chart canvas").count() == 2
+
+
+async def test_processes_and_policies_and_rooms_are_listed(
+    world: World, dashboard: OpenDashboard
+) -> None:
+    await world.ask("PUT", "/v1/rooms/sale", {"capacity": 1})
+    for user in ("u1", "u2", "u3"):
+        await world.ask("POST", "/v1/rooms/sale/join", {"user": user})
+    page = await dashboard("routes")
+    await expect(page.get_by_role("row").filter(has_text="serve")).to_contain_text("now")
+    await page.goto(f"{world.url}/#/policies")
+    row = page.get_by_role("row").filter(has_text="one-a-day")
+    await expect(row).to_contain_text("1 a key in 24h, else defer")
+    await expect(row.get_by_role("cell").nth(3)).not_to_have_text("0")
+    await page.goto(f"{world.url}/#/rooms")
+    room = page.get_by_role("region", name="Room sale")
+    await expect(room).to_contain_text("2Waiting")
+    await expect(room.locator("canvas")).to_have_count(1)
+
+
+async def test_whatever_somebody_sends_is_shown_as_text(
+    world: World, dashboard: OpenDashboard
+) -> None:
+    await world.schedule(
+        id=f"a{XSS}", route="gone", key=XSS, headers={"x-a": XSS}, payload={XSS: XSS}, delay=0
+    )
+    page = await dashboard("dead")
+    await expect(page.get_by_role("row").filter(has_text=XSS)).to_contain_text("gone")
+    await page.get_by_role("link", name=f"a{XSS}").click()
+    await expect(page.get_by_role("heading", name=f"a{XSS}")).to_be_visible()
+    for place in (".facts >> nth=0", ".error-text", ".timeline", "pre", ".facts >> nth=1"):
+        await expect(page.locator(place)).to_contain_text("<script>window.hacked=1</script>")
+    await page.goto(f"{world.url}/#/messages?state=dead")
+    await expect(page.get_by_role("row").filter(has_text=f"a{XSS}")).to_contain_text("dead")
+    assert await page.evaluate("window.hacked === undefined")
+    assert await page.locator("main img, main script").count() == 0
+
+
+async def test_it_works_below_a_path(world: World, dashboard: OpenDashboard) -> None:
+    page = await dashboard("now")
+    async with below("/some/where", world.url) as address:
+        await page.add_init_script(f"sessionStorage.setItem('penstock-token', '{TOKENS['read']}')")
+        await page.goto(f"{address}/#/now")
+        await expect(page.locator("#link-text")).to_have_text("live")
+        await expect(page.locator("[data-stage=delivered] .figure")).not_to_have_text("–")
+        await page.get_by_role("link", name="Routes").click()
+        await expect(page.get_by_role("row").filter(has_text="steady")).to_contain_text("running")
+        await page.get_by_role("link", name="API docs").click()
+        await expect(page.get_by_role("heading", name="Penstock API")).to_be_visible()
+        await expect(page.locator("#operations details").first).to_be_visible()
+
+
+async def test_everything_can_be_reached_with_the_keyboard(
+    world: World, dashboard: OpenDashboard
+) -> None:
+    message = await world.schedule()
+    page = await dashboard("now")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_text("Skip to the content")).to_be_focused()
+    await page.get_by_role("link", name="Messages").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_label("Find by id")).to_be_focused()
+    await page.keyboard.type(message)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name=message)).to_be_visible()
+    await page.get_by_role("button", name="Cancel…").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog")).to_contain_text("1 message")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Cancel…")).to_be_focused()
+    assert await world.state(message) == "scheduled"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_every_view_is_accessible_in_light_and_dark(
+    world: World, dashboard: OpenDashboard, theme: Literal["light", "dark"]
+) -> None:
+    message = await world.schedule(headers={"x-a": "b"})
+    page = await dashboard("now", color_scheme=theme)
+    for view in (*VIEWS, f"message/{message}"):
+        await page.goto(f"{world.url}/#/{view}")
+        await settled(page)
+        found = await Axe().run(page)
+        assert found.violations_count == 0, f"{view}: {found.generate_report()}"
+    await page.get_by_role("button", name="Reschedule…").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("1 message")
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("screen", [PHONE, WALL], ids=["phone", "wall"])
+async def test_no_view_is_wider_than_the_screen(
+    world: World, dashboard: OpenDashboard, screen: dict[str, Any]
+) -> None:
+    page = await dashboard("now", **screen)
+    for view in VIEWS:
+        await page.goto(f"{world.url}/#/{view}")
+        await settled(page)
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert await page.evaluate(wide) == 0, view
+
+
+async def test_the_theme_is_the_systems_until_it_is_switched(dashboard: OpenDashboard) -> None:
+    page = await dashboard("now", color_scheme="dark")
+    await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    await page.get_by_role("button", name="Switch between light and dark").click()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    await page.reload()
+    await expect(page.locator("html")).to_have_attribute("data-theme", "light")
+
+
+async def settled(page: Page) -> None:
+    """The view's heading is there and nothing is being asked for."""
+    await expect(page.locator("main h1")).to_be_visible()
+    await expect(page.locator("main .notice:visible")).to_have_count(0)
+    await page.wait_for_function(
+        "() => document.querySelector('main table, main .tile, main .lesson, main .room, main .timeline')"
+    )
