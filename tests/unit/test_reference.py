@@ -8,6 +8,7 @@ from pathlib import Path
 
 import penstock
 from penstock import settings
+from penstock.sdk.async_rooms import AsyncRooms
 from scripts import reference
 
 ROOT = Path(__file__).parents[2]
@@ -56,5 +57,6 @@ def test_the_python_page_has_every_public_name_and_verb() -> None:
     page = (ROOT / "docs/reference/python.md").read_text()
     verbs = {name for kind in (penstock.Engine, penstock.AsyncClient) for name in vars(kind)}
     public = {name for name in verbs if not name.startswith("_")} - {"close"}
+    public |= {name for name in vars(AsyncRooms) if not name.startswith("_")}
     for name in sorted(public | (set(penstock.__all__) - {"__version__"})):
         assert re.search(rf"\b{name}\b", page), f"{name} is not in docs/reference/python.md"

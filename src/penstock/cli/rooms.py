@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from penstock.cli import show
 from penstock.cli.session import Session, command, group
-from penstock.model.errors import ConfigError
-from penstock.model.room import RoomDraft, RoomState
-from penstock.model.room_view import RoomOut, room_out
+from penstock.model.errors import InvalidMessage
+from penstock.model.room_view import RoomOut
 
 if TYPE_CHECKING:
-    from penstock.rooms.parts import RoomParts
+    from penstock.sdk.fields import RoomFields
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "Waiting rooms: make, open, pause, close, reset, and see how they stand.")
 
+PAGE = 1_000
 RoomArgument = Annotated[str, typer.Argument(metavar="ROOM", help="The room's name.")]
 UserArgument = Annotated[str, typer.Argument(metavar="USER", help="Who waits or is inside.")]
 Ttl = Annotated[str | None, typer.Option(metavar="DURATION", help="Such as 90s, 2m, 1h.")]
 
 
-@command(app, "list")
+@command(app, "list", remote=True)
 async def list_(session: Session) -> None:
     """List rooms with how many wait and are inside.
 
@@ -33,9 +31,12 @@ async def list_(session: Session) -> None:
     Examples:
       penstock room list --json
     """
-    async with _rooms(session) as rooms:
-        page, _ = await rooms.operate.page(limit=1000)
-        found = [room_out(figures) for figures in page]
+    found: list[RoomOut] = []
+    cursor: str | None = ""
+    async with session.verbs() as verbs:
+        while cursor is not None:
+            page, cursor = await verbs.rooms.list(cursor=cursor or None, limit=PAGE)
+            found += page
     if session.json:
         show.as_json({"items": found, "next": None})
         return
@@ -55,7 +56,7 @@ async def list_(session: Session) -> None:
     )
 
 
-@command(app, "show")
+@command(app, "show", remote=True)
 async def show_(session: Session, room: RoomArgument) -> None:
     """Show a room's settings and figures.
 
@@ -63,11 +64,11 @@ async def show_(session: Session, room: RoomArgument) -> None:
     Examples:
       penstock room show sale
     """
-    async with _rooms(session) as rooms:
-        _told(session, room_out(await rooms.operate.get(room)))
+    async with session.verbs() as verbs:
+        _told(session, await verbs.rooms.get(room))
 
 
-@command(app)
+@command(app, remote=True)
 async def put(
     session: Session,
     room: RoomArgument,
@@ -78,6 +79,15 @@ async def put(
     claim_ttl: Ttl = None,
     session_ttl: Ttl = None,
     wait_grace: Ttl = None,
+    opens_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Opens by itself at this moment.")
+    ] = None,
+    lane: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=WEIGHT", help="A priority lane; repeatable.")
+    ] = None,
+    lottery: Annotated[
+        bool, typer.Option("--lottery", help="Those before the opening are let in by lot.")
+    ] = False,
     public: Annotated[bool, typer.Option("--public", help="Anybody may join.")] = False,
 ) -> None:
     """Make a room, or change it; whoever waits keeps the place.
@@ -85,20 +95,35 @@ async def put(
     \b
     Examples:
       penstock room put sale --capacity 1000 --admit-rate 200/s --claim-ttl 2m
+      penstock room put sale --capacity 500 --lane vip=3 --url http://127.0.0.1:8700
     """
-    draft = RoomDraft(capacity=capacity, admit_rate=admit_rate, public=public)
-    if claim_ttl is not None:
-        draft.claim_ttl = claim_ttl
-    if session_ttl is not None:
-        draft.session_ttl = session_ttl
-    if wait_grace is not None:
-        draft.wait_grace = wait_grace
-    async with _rooms(session) as rooms:
-        await rooms.operate.put(room, draft)
-        _told(session, room_out(await rooms.operate.get(room)))
+    given = {
+        "capacity": capacity,
+        "admit_rate": admit_rate,
+        "claim_ttl": claim_ttl,
+        "session_ttl": session_ttl,
+        "wait_grace": wait_grace,
+        "opens_at": opens_at,
+        "lanes": lanes_of(lane or []),
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    fields = cast("RoomFields", settings | {"lottery": lottery, "public": public})
+    async with session.verbs(creates=True) as verbs:
+        _told(session, await verbs.rooms.put(room, **fields))
 
 
-@command(app)
+def lanes_of(written: list[str]) -> dict[str, int] | None:
+    """["vip=3"] → {"vip": 3}."""
+    lanes = {}
+    for one in written:
+        name, _, weight = one.partition("=")
+        if not weight.isdigit():
+            raise InvalidMessage("lanes", f"must be NAME=WEIGHT, such as vip=3, not {one[:50]!r}")
+        lanes[name] = int(weight)
+    return lanes or None
+
+
+@command(app, remote=True)
 async def pause(session: Session, room: RoomArgument) -> None:
     """Let nobody in; people may go on lining up.
 
@@ -106,10 +131,11 @@ async def pause(session: Session, room: RoomArgument) -> None:
     Examples:
       penstock room pause sale
     """
-    await _set(session, room, RoomState.PAUSED)
+    async with session.verbs() as verbs:
+        _told(session, await verbs.rooms.pause(room))
 
 
-@command(app)
+@command(app, remote=True)
 async def resume(session: Session, room: RoomArgument) -> None:
     """Let people in: opens a paused, scheduled or closed room.
 
@@ -117,10 +143,11 @@ async def resume(session: Session, room: RoomArgument) -> None:
     Examples:
       penstock room resume sale
     """
-    await _set(session, room, RoomState.OPEN)
+    async with session.verbs() as verbs:
+        _told(session, await verbs.rooms.resume(room))
 
 
-@command(app)
+@command(app, remote=True)
 async def close(session: Session, room: RoomArgument) -> None:
     """Let nobody line up any more.
 
@@ -128,10 +155,11 @@ async def close(session: Session, room: RoomArgument) -> None:
     Examples:
       penstock room close sale
     """
-    await _set(session, room, RoomState.CLOSED)
+    async with session.verbs() as verbs:
+        _told(session, await verbs.rooms.close(room))
 
 
-@command(app)
+@command(app, remote=True)
 async def reset(session: Session, room: RoomArgument) -> None:
     """Empty the room: nobody waits, nobody is inside, every earlier token is void.
 
@@ -139,12 +167,50 @@ async def reset(session: Session, room: RoomArgument) -> None:
     Examples:
       penstock room reset sale
     """
-    async with _rooms(session) as rooms:
-        await rooms.operate.reset(room)
-        _told(session, room_out(await rooms.operate.get(room)))
+    async with session.verbs() as verbs:
+        _told(session, await verbs.rooms.reset(room))
 
 
-@command(app)
+@command(app, remote=True)
+async def ticket(session: Session, room: RoomArgument, user: UserArgument) -> None:
+    """Show where somebody stands; it counts as a sign of life.
+
+    \b
+    Examples:
+      penstock room ticket sale u1
+    """
+    async with session.verbs() as verbs:
+        found = await verbs.rooms.ticket(room, user)
+    if session.json:
+        show.as_json(found)
+        return
+    place = "" if found.position is None else f", place {found.position:,} of {found.waiting:,}"
+    show.as_text(f"{user} is {found.state}{place}")
+
+
+@command(app, remote=True)
+async def join(
+    session: Session,
+    room: RoomArgument,
+    user: UserArgument,
+    lane: Annotated[str | None, typer.Option(help="The lane to wait in.")] = None,
+) -> None:
+    """Line somebody up; a server that works on the store lets people in.
+
+    \b
+    Examples:
+      penstock room join sale u1 --lane vip
+    """
+    async with session.verbs() as verbs:
+        found = await verbs.rooms.join(room, user, lane=lane)
+    if session.json:
+        show.as_json(found)
+        return
+    place = "" if found.position is None else f", place {found.position:,}"
+    show.as_text(f"{user} is {found.state}{place}")
+
+
+@command(app, remote=True)
 async def revoke(session: Session, room: RoomArgument, user: UserArgument) -> None:
     """Put somebody out, of the line or of the room.
 
@@ -152,18 +218,12 @@ async def revoke(session: Session, room: RoomArgument, user: UserArgument) -> No
     Examples:
       penstock room revoke sale u1
     """
-    async with _rooms(session) as rooms:
-        ticket = await rooms.leave.revoke(room, user)
+    async with session.verbs() as verbs:
+        ended = await verbs.rooms.revoke(room, user)
     if session.json:
-        show.as_json({"user": ticket.user, "state": ticket.state})
+        show.as_json({"user": ended.user, "state": ended.state})
     else:
-        show.as_text(f"{user} is {ticket.state}")
-
-
-async def _set(session: Session, room: str, state: RoomState) -> None:
-    async with _rooms(session) as rooms:
-        await rooms.operate.set_state(room, state)
-        _told(session, room_out(await rooms.operate.get(room)))
+        show.as_text(f"{user} is {ended.state}")
 
 
 def _told(session: Session, room: RoomOut) -> None:
@@ -174,13 +234,3 @@ def _told(session: Session, room: RoomOut) -> None:
         f"{room.room} is {room.state}: {room.in_use:,} of {room.capacity:,} inside,"
         f" {room.waiting:,} waiting"
     )
-
-
-@asynccontextmanager
-async def _rooms(session: Session) -> AsyncIterator[RoomParts]:
-    from penstock.wiring import open_rooms
-
-    async with session.parts(creates=True) as parts, open_rooms(parts) as rooms:
-        if rooms is None:
-            raise ConfigError(f"store: {parts.store.name} keeps no waiting rooms")
-        yield rooms

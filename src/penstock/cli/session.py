@@ -74,12 +74,12 @@ class Session:
             async with AsyncClient(self.url, token=self.token, retries=2) as client:
                 yield client
             return
-        from penstock.sdk.embedded import Engine
+        from penstock.sdk.embedded import engine_over
 
-        async with self.parts(creates=creates) as parts:
+        async with self.parts(creates=creates) as parts, engine_over(parts, {}) as engine:
             if progress is not None:
                 parts.observer.listen(lambda _stage, _route, number: progress(number))
-            yield Engine(parts, {})
+            yield engine
 
     @asynccontextmanager
     async def parts(self, *, creates: bool = False) -> AsyncIterator[Parts]:

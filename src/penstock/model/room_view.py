@@ -1,10 +1,12 @@
-"""A room as people and programs see it from outside."""
+"""Rooms and tickets as people and programs see them from outside."""
 
 from __future__ import annotations
 
 import msgspec
 
+from penstock.model.admission import Eta
 from penstock.model.room import RoomFigures, RoomState
+from penstock.model.ticket import TicketState
 from penstock.model.times import format_duration, format_moment
 
 
@@ -46,6 +48,37 @@ class RoomPage(msgspec.Struct, frozen=True):
 
     items: list[RoomOut]
     next: str | None
+
+
+class TicketOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A visitor's place. What does not apply is null."""
+
+    user: str
+    state: TicketState
+    position: int | None
+    """1 is next; null when not waiting, or before a lottery is drawn."""
+    ahead: int | None
+    eta: Eta | None
+    """Seconds, as a range; null while nobody can know."""
+    poll_after_ms: int
+    lane: str
+    room: str
+    room_state: RoomState
+    waiting: int
+    """People waiting in the lane."""
+    joined: str
+    token: str | None = None
+    """While ADMITTED: lets the visitor in, once."""
+    claim_by: str | None = None
+    session_expires: str | None = None
+    ticket: str | msgspec.UnsetType = msgspec.UNSET
+    """Only in the answer to a join: shows that a request is the visitor's own."""
+
+
+class EnteredOut(msgspec.Struct, frozen=True, kw_only=True):
+    user: str
+    state: TicketState
+    session_expires: str | None
 
 
 def room_out(figures: RoomFigures) -> RoomOut:

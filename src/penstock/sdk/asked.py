@@ -18,6 +18,7 @@ from penstock.model.patch import Patch
 from penstock.model.policy import Policy, check_policy, policy_from
 from penstock.model.policy_view import DecisionIn
 from penstock.model.query import Filter
+from penstock.model.room import RoomDraft
 from penstock.model.state import State
 from penstock.model.times import parse_moment
 
@@ -223,13 +224,13 @@ def moment_text(value: Moment, field: str) -> str:
     return value
 
 
-def delay_value(value: object) -> float | str:
+def delay_value(value: object, field: str = "delay") -> float | str:
     if isinstance(value, timedelta):
         return value / timedelta(seconds=1)
     if isinstance(value, float) and not math.isfinite(value):  # JSON would say null: now
-        raise InvalidMessage("delay", "must be a finite number of seconds, not negative")
+        raise InvalidMessage(field, "must be a finite number of seconds, not negative")
     if not isinstance(value, _DELAYS) or isinstance(value, bool):
-        raise InvalidMessage("delay", f"must be a timedelta, seconds or text, not {_kind(value)}")
+        raise InvalidMessage(field, f"must be a timedelta, seconds or text, not {_kind(value)}")
     return value
 
 
@@ -268,6 +269,20 @@ def _conflict(value: OnConflict | str) -> OnConflict:
 def policy_value(policy: PolicyLike) -> Policy:
     """A policy, or what its JSON says."""
     return policy_from(policy) if isinstance(policy, Mapping) else check_policy(policy)
+
+
+def room_draft(fields: Mapping[str, Any]) -> RoomDraft:
+    """What a room is told, in the words of its JSON."""
+    given = dict(fields)
+    for name in ("claim_ttl", "session_ttl", "wait_grace"):
+        if given.get(name) is not None:
+            given[name] = delay_value(given[name], name)
+    if given.get("opens_at") is not None:
+        given["opens_at"] = moment_text(given["opens_at"], "opens_at")
+    try:
+        return msgspec.convert(given, RoomDraft)
+    except msgspec.ValidationError as exc:
+        raise wire_error(exc) from exc
 
 
 def question(

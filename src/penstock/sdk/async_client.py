@@ -27,6 +27,7 @@ from penstock.sdk.asked import (
     policy_value,
     question,
 )
+from penstock.sdk.async_rooms import AsyncRooms
 from penstock.sdk.calls import Call, Outcome
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
 from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, DEFAULT_URL, Wiring
@@ -54,6 +55,8 @@ class AsyncClient:
     ) -> None:
         self._wiring = Wiring(url, token, timeout, retries)
         self._http = httpx.AsyncClient(**self._wiring.options())
+        self.rooms = AsyncRooms(self._send)
+        """Waiting rooms."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -97,7 +97,9 @@ class Call(Generic[T]):
     bulk: bool = False
     """It takes as long as there are messages, so there is no answer that comes too late."""
     counts: bool = False
-    """Its answer says how many it changed, which only the first to ask is told."""
+    """Only the first to ask is told: how many it changed, or that its token was good."""
+    ticket: str | None = None
+    """What shows that a visitor's call is the visitor's own."""
 
     @property
     def repeatable(self) -> bool:
@@ -112,6 +114,8 @@ class Call(Generic[T]):
         headers = {} if self.method == "GET" else {"content-type": self.content_type}
         if self.version is not None:
             headers["if-match"] = f'"{self.version}"'
+        if self.ticket is not None:
+            headers["x-ticket"] = self.ticket
         return headers
 
     def answer(self, body: bytes) -> T:
@@ -194,7 +198,7 @@ def routes() -> Call[list[RouteStatus]]:
 
 def pause(route: str, paused: bool) -> Call[None]:
     verb = "pause" if paused else "resume"
-    return Call("POST", f"/v1/routes/{_segment(route)}/{verb}", lambda _: None, body=b"{}")
+    return Call("POST", f"/v1/routes/{segment(route)}/{verb}", lambda _: None, body=b"{}")
 
 
 def policies() -> Call[dict[str, Policy]]:
@@ -202,11 +206,11 @@ def policies() -> Call[dict[str, Policy]]:
 
 
 def put_policy(policy_id: str, policy: Policy) -> Call[None]:
-    return Call("PUT", f"/v1/policies/{_segment(policy_id)}", lambda _: None, body=_encode(policy))
+    return Call("PUT", f"/v1/policies/{segment(policy_id)}", lambda _: None, body=_encode(policy))
 
 
 def drop_policy(policy_id: str) -> Call[None]:
-    return Call("DELETE", f"/v1/policies/{_segment(policy_id)}", lambda _: None)
+    return Call("DELETE", f"/v1/policies/{segment(policy_id)}", lambda _: None)
 
 
 def explain(asked: DecisionIn) -> Call[Decision]:
@@ -216,7 +220,7 @@ def explain(asked: DecisionIn) -> Call[Decision]:
 
 
 def counters(key: str) -> Call[list[CounterFigure]]:
-    path = f"/v1/counters/{_segment(key)}"
+    path = f"/v1/counters/{segment(key)}"
     return Call("GET", path, lambda body: counters_of(_counters(body)))
 
 
@@ -270,10 +274,10 @@ def with_id(draft: Draft, make_id: Callable[[], str]) -> Draft:
 
 
 def _at(message_id: str) -> str:
-    return f"/v1/messages/{_segment(message_id)}"
+    return f"/v1/messages/{segment(message_id)}"
 
 
-def _segment(text: str) -> str:
+def segment(text: str) -> str:
     """One path segment whatever the text: dots too, which clients and proxies would walk."""
     return quote(text, safe="").replace(".", "%2E")
 

@@ -29,6 +29,7 @@ from penstock.sdk.asked import (
 )
 from penstock.sdk.calls import Call, Outcome
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
+from penstock.sdk.sync_rooms import SyncRooms
 from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, DEFAULT_URL, Wiring
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ class Client:
     ) -> None:
         self._wiring = Wiring(url, token, timeout, retries)
         self._http = httpx.Client(**self._wiring.options())
+        self.rooms = SyncRooms(self._send)
+        """Waiting rooms."""
 
     def __enter__(self) -> Self:
         return self

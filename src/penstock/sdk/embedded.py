@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
 from typing import Any, TypeAlias, Unpack
 
@@ -25,6 +25,7 @@ from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.rate import parse_rate
 from penstock.model.route import is_route_name
 from penstock.ports.sink import Sink
+from penstock.rooms.parts import RoomParts
 from penstock.sdk.asked import (
     MessageLike,
     PolicyLike,
@@ -36,6 +37,7 @@ from penstock.sdk.asked import (
     policy_value,
     question,
 )
+from penstock.sdk.embedded_rooms import EmbeddedRooms
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
 from penstock.settings import RouteSettings, given
 from penstock.wiring import Parts, handler_sink, open_parts, open_worker, put_configured_policies
@@ -74,17 +76,25 @@ async def open_engine(
     }
     async with open_parts(configured, any_route=routes is None) as parts, _closing(handlers):
         await put_configured_policies(parts)
-        engine = Engine(parts, handlers)
-        if not worker:
-            async with parts.fleet.joined():
+        async with engine_over(parts, handlers) as engine:
+            if not worker:
+                async with parts.fleet.joined():
+                    yield engine
+                return
+            rooms = await engine.rooms.open()
+            async with (
+                open_worker(parts, handlers) as running,
+                parts.fleet.joined(running),
+                _beside(running, rooms),
+            ):
                 yield engine
-            return
-        async with (
-            open_worker(parts, handlers) as running,
-            parts.fleet.joined(running),
-            _beside(running),
-        ):
-            yield engine
+
+
+@asynccontextmanager
+async def engine_over(parts: Parts, handlers: Mapping[str, Sink]) -> AsyncIterator[Engine]:
+    """The verbs on parts that are open; what the verbs open is closed in the end."""
+    async with AsyncExitStack() as closing:
+        yield Engine(parts, handlers, EmbeddedRooms(parts, closing))
 
 
 @asynccontextmanager
@@ -97,8 +107,8 @@ async def _closing(sinks: Mapping[str, Sink]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _beside(worker: Worker) -> AsyncIterator[None]:
-    """Run the worker while the block runs. The block's errors are its own, not a group's.
+async def _beside(worker: Worker, rooms: RoomParts | None) -> AsyncIterator[None]:
+    """Run worker and rooms while the block runs. The block's errors are its own, not a group's.
 
     Should the worker itself fail, the block is cancelled and the worker's error raised.
     """
@@ -111,7 +121,7 @@ async def _beside(worker: Worker) -> AsyncIterator[None]:
         if failed is not None and owner is not None:
             owner.cancel()
 
-    task = asyncio.get_running_loop().create_task(worker.run())
+    task = asyncio.get_running_loop().create_task(_work(worker, rooms))
     task.add_done_callback(ended)
     try:
         yield
@@ -125,10 +135,30 @@ async def _beside(worker: Worker) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
+async def _work(worker: Worker, rooms: RoomParts | None) -> None:
+    """Until the worker stops; rooms are promoted as long."""
+    if rooms is None:
+        await worker.run()
+        return
+    promoting = asyncio.ensure_future(rooms.run())
+    working = asyncio.ensure_future(worker.run())
+    try:
+        await asyncio.wait([promoting, working], return_when=asyncio.FIRST_COMPLETED)
+        if promoting.done():
+            promoting.result()  # it only ever ends by failing
+        await working
+    finally:
+        worker.stop()
+        promoting.cancel()
+        await asyncio.wait([promoting, working])
+
+
 class Engine:
     """The verbs of Penstock on a store opened here."""
 
-    def __init__(self, parts: Parts, handlers: Mapping[str, Sink]) -> None:
+    def __init__(self, parts: Parts, handlers: Mapping[str, Sink], rooms: EmbeddedRooms) -> None:
+        self.rooms = rooms
+        """Waiting rooms."""
         self._parts = parts
         self._handlers = handlers
         self._status = parts.status()
@@ -261,8 +291,9 @@ class Engine:
 
     async def run(self) -> None:
         """Release messages here until cancelled; for programs that only work."""
+        rooms = await self.rooms.open()
         async with open_worker(self._parts, self._handlers) as worker:
-            await worker.run()
+            await _work(worker, rooms)
 
 
 def _route_settings(name: str, value: RouteLike) -> RouteSettings | Mapping[str, Any]:

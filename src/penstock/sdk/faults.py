@@ -8,12 +8,15 @@ from penstock.model.errors import (
     AlreadyReleased,
     Forbidden,
     InvalidMessage,
+    InvalidToken,
     Malformed,
     Overloaded,
     PenstockError,
+    RoomClosed,
     ServerFault,
     StoreCorrupt,
     StoreUnavailable,
+    TokenUsed,
     TooLarge,
     Unauthorized,
     UnknownMessage,
@@ -42,7 +45,11 @@ class Fault(msgspec.Struct, frozen=True):
 
 _decode = msgspec.json.Decoder(Fault).decode
 _PLAIN: dict[str, type[PenstockError]] = {
-    kind.code: kind for kind in (Forbidden, Malformed, StoreCorrupt, TooLarge, Unauthorized)
+    kind.code: kind
+    for kind in (
+        *(Forbidden, InvalidToken, Malformed, RoomClosed, StoreCorrupt),
+        *(TokenUsed, TooLarge, Unauthorized),
+    )
 }
 
 

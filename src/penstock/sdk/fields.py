@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from penstock.model.message import OnConflict
+from penstock.model.room import RoomState
 from penstock.model.state import State
 from penstock.sdk.asked import Delay, LabelsLike, Moment
 
@@ -48,6 +49,22 @@ class FilterFields(TypedDict, total=False):
     due_from: Moment | None
     due_to: Moment | None
     error: str | None
+
+
+class RoomFields(TypedDict, total=False):
+    """What a room can be told; what is absent takes its default. A duration of None: never."""
+
+    capacity: int
+    admit_rate: str | float | None
+    claim_ttl: Delay | None
+    session_ttl: Delay | None
+    wait_grace: Delay | None
+    lanes: Mapping[str, int]
+    lottery: bool
+    seed: str
+    opens_at: Moment | None
+    public: bool
+    state: RoomState | str | None
 
 
 class QuestionFields(TypedDict, total=False):

@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.api.http.server import HttpServer
 from penstock.sdk.async_client import AsyncClient
-from penstock.sdk.embedded import Engine
+from penstock.sdk.embedded import engine_over
 from penstock.settings import given
 from penstock.wiring import Parts, open_parts
 
@@ -57,7 +57,7 @@ async def verbs(request: pytest.FixtureRequest, parts: Parts) -> AsyncIterator[A
     """Typed as one of the three; that all have the same verbs is tested apart."""
     async with AsyncExitStack() as stack:
         if request.param == "engine":
-            yield cast("AsyncClient", Engine(parts, {}))
+            yield cast("AsyncClient", await stack.enter_async_context(engine_over(parts, {})))
             return
         server = await stack.enter_async_context(HttpServer(parts))
         if request.param == "async client":

@@ -76,6 +76,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     rooms.get_ticket,
     rooms.watch_ticket,
     rooms.leave_room,
+    rooms.revoke_ticket,
     rooms.heartbeat,
     rooms.enter_room,
     *rooms.STATE_CHANGES,

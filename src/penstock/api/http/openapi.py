@@ -15,13 +15,7 @@ from penstock.api.http.context import VERSION
 from penstock.api.http.errors import ErrorBody
 from penstock.api.http.health import HealthOut
 from penstock.api.http.operations import OPERATIONS, Operation
-from penstock.api.http.room_shapes import (
-    EnteredOut,
-    EnterIn,
-    HeartbeatIn,
-    JoinIn,
-    TicketOut,
-)
+from penstock.api.http.room_shapes import EnterIn, HeartbeatIn, JoinIn
 from penstock.api.http.routes import PausedOut, RoutesOut
 from penstock.api.http.shapes import BulkIn, FilterIn, MoveIn, Refused
 from penstock.api.http.ticks import Healthy, TickIn, TickOut
@@ -40,7 +34,7 @@ from penstock.model.policy_view import (
     Listed,
 )
 from penstock.model.room import RoomDraft
-from penstock.model.room_view import RoomOut, RoomPage
+from penstock.model.room_view import EnteredOut, RoomOut, RoomPage, TicketOut
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's

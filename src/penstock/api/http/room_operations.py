@@ -104,6 +104,17 @@ ROOM_OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="post",
+        path="/v1/rooms/{room}/tickets/{user}/revoke",
+        name="revokeTicket",
+        tag="Rooms",
+        summary="Put somebody out, of the line or of the room",
+        parameters=("room", "user"),
+        scope="admin",
+        answers={200: ("How the ticket ended", "Entered")},
+        failures=(404, 503),
+    ),
+    Operation(
+        method="post",
         path="/v1/rooms/{room}/heartbeat",
         name="heartbeat",
         tag="Rooms",

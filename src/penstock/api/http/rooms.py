@@ -18,19 +18,13 @@ from penstock.api.access import Scope
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.auth import header
 from penstock.api.http.context import Api, TheApi, query, read_body
-from penstock.api.http.room_shapes import (
-    decode_enter,
-    decode_heartbeat,
-    decode_join,
-    entered_out,
-    hidden,
-    ticket_out,
-)
+from penstock.api.http.room_shapes import decode_enter, decode_heartbeat, decode_join
 from penstock.model.errors import InvalidMessage, PenstockError, Unauthorized, UnknownThing
 from penstock.model.room import DEFAULT_LANE, RoomState, decode_room, is_room_name
 from penstock.model.room_view import RoomPage, room_out
 from penstock.model.ticket import MAX_INSTANCE, TicketState, check_user
 from penstock.rooms.parts import RoomParts
+from penstock.rooms.view import entered_out, hidden, ticket_out
 from penstock.rooms.wait import Place
 
 VISITOR = {"scope": Scope.OPEN, "visitor": True}
@@ -98,6 +92,12 @@ async def reset_room(room: FromPath[str], api: TheApi) -> ASGIResponse:
 async def enter_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
     asked = decode_enter(await read_body(request, api))
     ticket = await _parts(api).enter.enter(_name(room), asked.token)
+    return json_answer(entered_out(ticket))
+
+
+@post("/v1/rooms/{room:str}/tickets/{user:str}/revoke", status_code=200, opt=ADMIN)
+async def revoke_ticket(room: FromPath[str], user: FromPath[str], api: TheApi) -> ASGIResponse:
+    ticket = await _parts(api).leave.revoke(_name(room), _text(user))
     return json_answer(entered_out(ticket))
 
 

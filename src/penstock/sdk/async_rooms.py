@@ -1,0 +1,90 @@
+"""Waiting rooms over HTTP, for programs with an event loop."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar, Unpack
+
+from penstock.model.room_view import EnteredOut, RoomOut, TicketOut
+from penstock.sdk import room_calls as calls
+from penstock.sdk.asked import page_size, room_draft
+from penstock.sdk.calls import Call
+from penstock.sdk.fields import RoomFields
+
+T = TypeVar("T")
+
+
+class AsyncSend(Protocol):
+    """Sends a call and reads its answer."""
+
+    def __call__(self, call: Call[T]) -> Awaitable[T]: ...
+
+
+class AsyncRooms:
+    """`client.rooms` of an AsyncClient. `ticket` is a visitor's own secret, in place of a token."""
+
+    def __init__(self, send: AsyncSend) -> None:
+        self._send = send
+
+    async def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:
+        """Make a room, or change it; whoever waits keeps the place."""
+        return await self._send(calls.put(room, room_draft(settings)))
+
+    async def get(self, room: str) -> RoomOut:
+        """The room and how it stands; UnknownThing if there is none."""
+        return await self._send(calls.get(room))
+
+    async def list(
+        self, *, cursor: str | None = None, limit: int = 100
+    ) -> tuple[builtins.list[RoomOut], str | None]:
+        """A page by name, and the cursor of the next one (None: the last)."""
+        return await self._send(calls.list_page(cursor, page_size(limit)))
+
+    async def pause(self, room: str) -> RoomOut:
+        """Let nobody in; people may go on lining up."""
+        return await self._send(calls.change(room, "pause"))
+
+    async def resume(self, room: str) -> RoomOut:
+        """Let people in: opens a paused, scheduled or closed room."""
+        return await self._send(calls.change(room, "resume"))
+
+    async def close(self, room: str) -> RoomOut:
+        """Let nobody line up any more."""
+        return await self._send(calls.change(room, "close"))
+
+    async def reset(self, room: str) -> RoomOut:
+        """A new epoch: the room is empty, and every earlier token is void."""
+        return await self._send(calls.change(room, "reset"))
+
+    async def join(
+        self,
+        room: str,
+        user: str,
+        *,
+        lane: str | None = None,
+        instance: str | None = None,
+        ticket: str | None = None,
+    ) -> TicketOut:
+        """Line up, once: whoever has a live ticket keeps it. RoomClosed when nobody may."""
+        return await self._send(calls.join(room, user, lane, instance, ticket))
+
+    async def ticket(self, room: str, user: str, *, ticket: str | None = None) -> TicketOut:
+        """The visitor's place; with `token` while ADMITTED. Asking is a sign of life."""
+        return await self._send(calls.look(room, user, ticket))
+
+    async def heartbeat(self, room: str, user: str, *, ticket: str | None = None) -> TicketOut:
+        """A sign of life: keeps the place, or the session."""
+        return await self._send(calls.heartbeat(room, user, ticket))
+
+    async def enter(self, room: str, token: str) -> EnteredOut:
+        """Redeem an entry token: TokenUsed the second time, InvalidToken when it is void."""
+        return await self._send(calls.enter(room, token))
+
+    async def leave(self, room: str, user: str, *, ticket: str | None = None) -> EnteredOut:
+        """Give up the place or the slot; the next in line is let in at once."""
+        return await self._send(calls.leave(room, user, ticket))
+
+    async def revoke(self, room: str, user: str) -> EnteredOut:
+        """Put somebody out, of the line or of the room."""
+        return await self._send(calls.revoke(room, user))
