@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -97,10 +97,14 @@ class Control:
             raise InvalidMessage("expires", f"must be after the due time {format_moment(due)}")
 
     async def _one(self, amendment: Amendment) -> Message:
-        (amended,) = await self._store.amend([amendment], self._store.clock.now())
+        (amended,) = await self._amend([amendment])
         message = definite(amendment.id, amended)
         self._observer.count(amendment.action, message.route)
         return message
+
+    async def _amend(self, amendments: Sequence[Amendment]) -> list[Amended]:
+        with self._observer.asking("amend"):
+            return await self._store.amend(amendments, self._store.clock.now())
 
     async def _bulk(
         self, where: Filter, amendment: Callable[[Message, int], Amendment], *, dry_run: bool
@@ -111,7 +115,7 @@ class Control:
             page = await self._store.search(where, cursor, BULK)
             if page.items and not dry_run:
                 changes = [amendment(item, matched + i) for i, item in enumerate(page.items)]
-                answers = await self._store.amend(changes, self._store.clock.now())
+                answers = await self._amend(changes)
                 done += sum(answer.answer is Answer.DONE for answer in answers)
                 for answer, change in zip(answers, changes, strict=True):
                     if answer.answer is Answer.DONE and answer.message is not None:
