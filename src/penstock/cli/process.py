@@ -34,6 +34,7 @@ from penstock.wiring import (
 
 if TYPE_CHECKING:
     from penstock.api.grpc.server import GrpcServer
+    from penstock.api.http.scrape import ScrapeServer
     from penstock.api.http.server import HttpServer
     from penstock.flow.worker import Worker
 
@@ -95,8 +96,11 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
         ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
         rooms = await stack.enter_async_context(open_rooms(parts))
         server = _bound_server(parts, worker, rooms, roles) if roles.api else None
-        await stack.enter_async_context(parts.fleet.joined(worker))
         rpc = _bound_grpc(parts, roles) if roles.api else None
+        metrics = None if server is None else f"{server.url}/metrics"
+        if scrape := _scrape_server(parts, worker, rooms, roles):
+            metrics = (await stack.enter_async_context(scrape)).url
+        await stack.enter_async_context(parts.fleet.joined(worker, metrics))
         async with asyncio.TaskGroup() as group:
             helpers: list[asyncio.Task[None]] = []
             if worker is not None:
@@ -112,7 +116,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
                     helpers.append(group.create_task(beside(server.url)))
             if rpc is not None:
                 group.create_task(rpc.run())
-            _announce(server, rpc, parts, roles, json=json)
+            _announce(server, rpc, parts, roles, metrics, json=json)
             await stopping.wait()
             log.info("stopping: no more is claimed or accepted, what is in flight is finished")
             for helper in helpers:
@@ -164,6 +168,19 @@ def _grpc(parts: Parts, roles: Roles) -> GrpcServer:
     return server
 
 
+def _scrape_server(
+    parts: Parts, worker: Worker | None, rooms: RoomParts | None, roles: Roles
+) -> ScrapeServer | None:
+    """A port for Prometheus, when the settings of this role say so."""
+    from penstock.api.http.scrape import ScrapeServer
+
+    role = "api" if roles.api else "worker"
+    where = getattr(parts.settings, role).metrics
+    if where is None:
+        return None
+    return ScrapeServer(where, f"{role}.metrics", parts, worker, rooms, insecure=roles.insecure)
+
+
 async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> MessageStore | None:
     """A server that is not there yet may come: wait for it, until asked to stop.
 
@@ -197,15 +214,21 @@ def _on_signals(stopping: asyncio.Event) -> None:
 
 
 def _announce(
-    server: HttpServer | None, rpc: GrpcServer | None, parts: Parts, roles: Roles, *, json: bool
+    server: HttpServer | None,
+    rpc: GrpcServer | None,
+    parts: Parts,
+    roles: Roles,
+    metrics: str | None,
+    *,
+    json: bool,
 ) -> None:
     """Tell people where it is and what to try; on stdout, since logs are on stderr."""
     store, secured = parts.store.name, bool(parts.settings.api.tokens)
     url = None if server is None else server.url
     grpc = None if rpc is None else rpc.address
     if json:
-        started = {"event": "started", "url": url, "grpc": grpc}
-        show.as_json({**started, "store": store, "worker": roles.worker})
+        started = {"event": "started", "url": url, "grpc": grpc, "store": store}
+        show.as_json({**started, "worker": roles.worker, "metrics": metrics})
         return
     lines = [f"Penstock holds messages in {store}"]
     if url is not None:
@@ -215,6 +238,8 @@ def _announce(
             f"  API docs   {url}/docs",
             f"  try it     curl -s {url}/v1/messages {BEARER if secured else ''}{JSON} -d '{body}'",
         ]
+    elif metrics is not None:
+        lines.append(f"  metrics    {metrics}")
     if grpc is not None:
         lines.append(f"  gRPC       {grpc} (penstock.v1.Scheduler)")
     if not roles.worker:

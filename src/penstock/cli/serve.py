@@ -60,7 +60,7 @@ def api(
 
 
 def worker(session: Session) -> None:
-    """Run only a worker: releases what is due, listens nowhere.
+    """Run only a worker: releases what is due, and listens only for Prometheus and health checks.
 
     \b
     Examples:

@@ -172,5 +172,6 @@ async def settled(page: Page) -> None:
     await expect(page.locator("main h1")).to_be_visible()
     await expect(page.locator("main .notice:visible")).to_have_count(0)
     await page.wait_for_function(
-        "() => document.querySelector('main table, main .tile, main .lesson, main .room, main .timeline')"
+        "() => document.querySelector("
+        "'main table, main .tile, main .lesson, main .room, main .timeline')"
     )
