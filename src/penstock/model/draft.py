@@ -144,8 +144,13 @@ def check_draft(
         raise InvalidMessage("key", "must be 1-512 printable characters")
     payload, content_type = _body(draft)
     check_size(payload, max_payload)
-    due = due_from(_at(draft), draft.delay, now)
-    expires = _expires(draft)
+    if type(draft) is BinaryDraft:
+        at: str | int | None = draft.at_ms
+        expires = draft.expires_ms
+    else:
+        at = draft.at
+        expires = None if draft.expires is None else parse_moment(draft.expires, "expires")
+    due = due_from(at, draft.delay, now)
     if expires is not None and expires <= due:
         raise InvalidMessage("expires", "must be after the moment the message is due")
     check_priority(draft.priority)
@@ -170,16 +175,6 @@ def check_draft(
         draft.on_conflict,
         draft.blocked if type(draft) is BlockedDraft else None,
     )
-
-
-def _at(draft: Draft) -> str | int | None:
-    return draft.at_ms if type(draft) is BinaryDraft else draft.at
-
-
-def _expires(draft: Draft) -> int | None:
-    if type(draft) is BinaryDraft:
-        return draft.expires_ms
-    return None if draft.expires is None else parse_moment(draft.expires, "expires")
 
 
 def due_from(at: str | int | None, delay: float | str | None, now: int) -> int:
@@ -233,6 +228,10 @@ def _check_utf8(raw: bytes) -> None:
 
 
 def _body(draft: Draft) -> tuple[bytes, str]:
+    if draft.content_type is None and draft.payload_base64 is None and draft.payload:
+        raw = bytes(draft.payload)  # nearly all of them: JSON, and nothing said of its type
+        if raw.isascii():
+            return raw, JSON
     if type(draft) is BinaryDraft:
         _check_content_type(draft.content_type)
         return draft.body, draft.content_type or OCTETS

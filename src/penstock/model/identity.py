@@ -35,23 +35,29 @@ class IdMaker:
     def __init__(self, chance: random.Random | None = None) -> None:
         self._chance = chance if chance is not None else _fresh_chance()
         self._millis = 0
+        self._begins = ""
+        """The ids of this millisecond begin alike."""
         self._counter = 0
 
     def make(self, now: int) -> str:
         if now > self._millis:
-            self._millis = now
-            self._counter = self._chance.getrandbits(10)  # room to grow below 12 bits
-        else:
+            self._move_on(now, self._chance.getrandbits(10))  # room to grow below 12 bits
+        elif self._counter < 0xFFF:
             self._counter += 1
-            if self._counter > 0xFFF:
-                self._millis += 1
-                self._counter = 0
-        text = "%012x7%03x%016x" % (  # noqa: UP031 - twice as fast as an f-string here
-            self._millis,
+        else:
+            self._move_on(self._millis + 1, 0)
+        bits = self._chance.getrandbits(62)
+        return "%s-7%03x-%04x-%012x" % (  # noqa: UP031 - faster than an f-string here
+            self._begins,
             self._counter,
-            0x8000000000000000 | self._chance.getrandbits(62),
+            0x8000 | bits >> 48,
+            bits & 0xFFFF_FFFF_FFFF,
         )
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def _move_on(self, millis: int, counter: int) -> None:
+        self._millis = millis
+        self._counter = counter
+        self._begins = f"{millis >> 16:08x}-{millis & 0xFFFF:04x}"
 
 
 def _fresh_chance() -> random.Random:

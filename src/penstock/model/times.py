@@ -54,8 +54,11 @@ def parse_duration(value: str | float, field: str = "delay") -> int:
     else:
         if not math.isfinite(value) or value < 0:
             raise InvalidMessage(field, "must be a finite number of seconds, not negative")
-        # Six digits hide what binary fractions add (0.1 s is 100 ms and not 101), no more.
-        millis = math.ceil(round(value * 1000, 6)) if value >= 1e-9 else int(value > 0)
+        if value == (whole := int(value)):
+            millis = whole * 1000
+        else:
+            # Six digits hide what binary fractions add (0.1 s is 100 ms and not 101), no more.
+            millis = math.ceil(round(value * 1000, 6)) if value >= 1e-9 else 1
     if millis > MAX_TIME:
         raise InvalidMessage(field, "is longer than the calendar")
     return millis

@@ -3,13 +3,16 @@
 Only the plainest requests go this way: HTTP/1.1, a Content-Length within the limit, nothing
 unanswered before it on its connection. Everything else goes the ordinary way, to the same intake
 and through the same checks, and gets the same bytes.
+
+A client says the same head again and again. One that was parsed, checked and let through is
+remembered by its bytes; when it comes again, whole and with its body, neither is done again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -32,6 +35,22 @@ class HotRoute(NamedTuple):
 
     decode: Callable[[bytes], Draft]
     answer: Callable[[Receipt], Answer]
+
+
+class KnownHead(NamedTuple):
+    """A head that was let through before: to these bytes the answer is always the same."""
+
+    route: HotRoute
+    length: int
+    """Of the body."""
+
+
+KnownHeads: TypeAlias = dict[bytes, KnownHead]
+"""Shared by all connections of a server."""
+MAX_KNOWN = 1_024
+MAX_KNOWN_SIZE = 1_024
+"""Bytes: so that what is remembered stays small."""
+_HEAD_END = b"\r\n\r\n"
 
 
 def hot_routes(api: Api) -> dict[bytes, HotRoute]:
@@ -78,11 +97,15 @@ class HotProtocol(BoundedProtocol):
         pulse: Pulse,
         api: Api,
         routes: dict[bytes, HotRoute],
+        known: KnownHeads,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop, pulse=pulse)
         self._api = api
         self._submit = api.parts.intake.submit
         self._routes = routes
+        self._known = known
+        self._first: bytes | None = None
+        """What the request began with, while it may still be one read with nothing after it."""
         self._max_body = api.parts.settings.api.max_body
         self._turn = HotTurn()
         self._speaks_1_1 = False
@@ -92,6 +115,25 @@ class HotProtocol(BoundedProtocol):
         self._answer_with: Callable[[Receipt], Answer] = receipt_answer
         self._refusal: PenstockError | None = None
         self._pieces: list[bytes] = []
+
+    def data_received(self, data: bytes) -> None:
+        if self._arriving or not self.answered or self.flow.write_paused:
+            self._first = None
+            super().data_received(data)
+            return
+        body_at = data.find(_HEAD_END) + 4
+        head = self._known.get(data[:body_at])
+        if head is not None and len(data) - body_at == head.length:
+            self._since = self._pulse.now
+            turn = self._turn
+            turn.response_complete = False
+            turn.keep_alive = True
+            self.cycle = turn  # type: ignore[assignment] # as in on_headers_complete
+            self._take(head.route, data[body_at:])
+            return
+        self._first = data
+        super().data_received(data)
+        self._first = None
 
     def on_message_begin(self) -> None:
         # What uvicorn makes here is made only for a request that goes the ordinary way.
@@ -129,8 +171,28 @@ class HotProtocol(BoundedProtocol):
             return
         self._arriving = False
         self._route = None
+        body = b"".join(self._pieces)
+        self._pieces.clear()
+        if self._refusal is not None:
+            self._answer(error_answer(self._refusal))
+            return
+        if self._first is not None and self._turn.keep_alive:
+            self._remember(self._first, route, len(body))
+        self._take(route, body)
+
+    def _remember(self, request: bytes, route: HotRoute, length: int) -> None:
+        """The head of a request that came in one piece and was let through."""
+        size = len(request) - length
+        head = request[:size]
+        if size <= MAX_KNOWN_SIZE and head.find(_HEAD_END) == size - 4:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[head] = KnownHead(route, length)
+
+    def _take(self, route: HotRoute, body: bytes) -> None:
         try:
-            draft = self._read(route)
+            self._api.check_load()
+            draft = route.decode(body)
         except Exception as exc:  # noqa: BLE001 - error_answer logs what is not ours
             self._answer(error_answer(exc))
             return
@@ -178,14 +240,6 @@ class HotProtocol(BoundedProtocol):
         for name, value in headers:
             super().on_header(name, value)
         super().on_headers_complete()
-
-    def _read(self, route: HotRoute) -> Draft:
-        body = b"".join(self._pieces)
-        self._pieces.clear()
-        if self._refusal is not None:
-            raise self._refusal
-        self._api.check_load()
-        return route.decode(body)
 
     def _stored(self, outcome: Outcome) -> None:
         """The message is durable, or refused: called by the intake, which nothing may disturb."""
