@@ -33,6 +33,7 @@ CONFIG = """
 store = "sqlite:///bench.db"
 [api]
 http = "127.0.0.1:{port}"
+grpc = "off"
 [worker]
 batch_size = 1000
 [log]

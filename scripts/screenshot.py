@@ -32,7 +32,7 @@ def demo() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    environment = {**os.environ, "PENSTOCK_API__HTTP": address}
+    environment = {**os.environ, "PENSTOCK_API__HTTP": address, "PENSTOCK_API__GRPC": "off"}
     command = [sys.executable, str(ROOT / "scripts" / "demo.py")]
     process = subprocess.Popen(command, cwd=ROOT, env=environment)  # noqa: S603 - our own script
     try:
@@ -62,7 +62,7 @@ def shoot(browser: Browser, url: str, view: str, theme: Theme, file: Path) -> No
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=240)
+    parser.add_argument("--seconds", type=float, default=150)
     wanted = parser.parse_args()
     IMAGES.mkdir(parents=True, exist_ok=True)
     with demo() as url, sync_playwright() as playwright:

@@ -1,6 +1,6 @@
 // The last half hour, one point a second: loaded with every connection, then grown by the stream.
 
-export const SERIES = ["accepted", "released", "delivered", "failed", "deferred", "blocked", "pending", "late_p50", "late_p99"];
+const SERIES = ["accepted", "released", "delivered", "failed", "deferred", "blocked", "pending", "late_p50", "late_p99"];
 const MOST = 1800;
 const GAP = 3; // seconds
 

@@ -54,11 +54,6 @@ export function follow(path, on) {
       clearTimeout(timer);
       current?.abort();
     },
-    /** Now, for instance with another token. */
-    retry() {
-      this.stop();
-      return follow(path, on);
-    },
   };
 }
 
