@@ -27,7 +27,7 @@ export function mount(root) {
   return onFigures((stats, before) => {
     keepRates(stats, before);
     routes.update(Object.entries(stats.routes).sort(([a], [b]) => a.localeCompare(b)).map(([name, route]) => ({ name, ...route })));
-    processes.update(stats.processes ?? []);
+    processes.update(stats.processes);
   });
 }
 
