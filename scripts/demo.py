@@ -30,12 +30,14 @@ from penstock.sim.replies import Reply
 from penstock.sim.requests import Received
 
 PER_SECOND = 40
+TICK = 0.2
+"""Seconds between two handfuls."""
 AHEAD = 6_000
 """Messages scheduled at the start over the next three days, for the forecast."""
 DAYS = 3
 CHANNELS = ("push", "sms", "email", "partner")
 WEIGHTS = (5, 3, 3, 1)
-AWAY_EVERY, AWAY_FOR = 180.0, 25.0
+AWAY_EVERY, AWAY_FOR = 300.0, 20.0
 """Seconds: how often the partner's endpoint does not answer, and how long."""
 ROOM = "sale"
 VISITORS_A_SECOND = 1.6
@@ -60,8 +62,8 @@ POLICIES: dict[str, dict[str, object]] = {
     },
     "sms-provider": {
         "kind": "pace",
-        "rate": "12/s",
-        "burst": 12,
+        "rate": "16/s",
+        "burst": 16,
         "applies_to": {"route": ["sms"]},
     },
     "nights": {
@@ -106,14 +108,15 @@ class Traffic:
 
     async def run(self, client: AsyncClient) -> None:
         while True:
-            outcomes = await client.schedule_many(self._second())
+            outcomes = await client.schedule_many(self._some())
             for outcome in outcomes:
                 if not isinstance(outcome, PenstockError) and self._chance.random() < 0.02:
                     await self._change_of_mind(client, outcome.id)
-            await asyncio.sleep(1)
+            await asyncio.sleep(TICK)
 
-    def _second(self) -> Iterator[dict[str, Any]]:
-        for _ in range(self._chance.randint(PER_SECOND // 2, PER_SECOND * 3 // 2)):
+    def _some(self) -> Iterator[dict[str, Any]]:
+        number = PER_SECOND * TICK
+        for _ in range(round(self._chance.uniform(number / 2, number * 3 / 2))):
             yield self._message(min(600.0, self._chance.expovariate(1 / 20)))
 
     async def seed(self, store: str) -> None:

@@ -35,7 +35,7 @@ class Watch:
             for problem in self.problems
             if not any(allowed.search(problem) for allowed in self._allowed)
         ]
-        assert unexpected == []
+        assert unexpected == [], "\n".join(unexpected)
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:

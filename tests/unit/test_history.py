@@ -87,3 +87,14 @@ def test_a_clock_that_went_back_goes_on_from_there() -> None:
     view = history.view(NOW)
     assert view.points["accepted"][-2:] == [None, 2]
     assert view.from_ == format_moment(NOW - 500 - 4000 - (LENGTH - 1) * 1000)
+
+
+def test_the_newest_point_is_the_last_of_every_curve() -> None:
+    history = History()
+    history.add(NOW, {"accepted": 1}, late(1), 5)
+    history.add(NOW + 1000, {"accepted": 4}, late(1, 8), 6)
+    newest = history.newest()
+    view = history.view(NOW + 1000)
+    assert newest.at == format_moment(NOW + 500)
+    assert newest.points == {name: curve[-1] for name, curve in view.points.items()}
+    assert newest.points["accepted"] == 3

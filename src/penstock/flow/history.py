@@ -38,11 +38,26 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
     pending: scheduled; late_p50, late_p99: milliseconds."""
 
 
+class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest point of every curve."""
+
+    at: str
+    points: dict[str, float | None]
+
+
 class _Point(msgspec.Struct, frozen=True):
     rates: dict[str, float | None]
     pending: int | None
     p50: int | None
     p99: int | None
+
+    def curves(self) -> dict[str, float | None]:
+        return {
+            **self.rates,
+            "pending": self.pending,
+            "late_p50": self.p50,
+            "late_p99": self.p99,
+        }
 
 
 _UNKNOWN = _Point(dict.fromkeys(RATES), None, None, None)
@@ -80,15 +95,16 @@ class History:
         self._points.extend([point] * gap)
         self._second = second
 
+    def newest(self) -> HistoryPoint:
+        """What was added last, for those who have what came before."""
+        at = format_moment(self._second * STEP_MS)
+        return HistoryPoint(at=at, points=self._points[-1].curves())
+
     def view(self, now: int) -> HistoryView:
         """Everything known; before the first look all of it is unknown."""
         last = self._second if self._totals is not None else now // STEP_MS
-        points: dict[str, list[float | None]] = {
-            name: [point.rates[name] for point in self._points] for name in RATES
-        }
-        points["pending"] = [point.pending for point in self._points]
-        points["late_p50"] = [point.p50 for point in self._points]
-        points["late_p99"] = [point.p99 for point in self._points]
+        curves = [point.curves() for point in self._points]
+        points = {name: [each[name] for each in curves] for name in _UNKNOWN.curves()}
         first = (last - LENGTH + 1) * STEP_MS
         return HistoryView(step=STEP_MS // 1000, from_=format_moment(first), points=points)
 

@@ -69,7 +69,7 @@ async def test_a_token_that_may_write_does_not_pause(
 async def test_the_page_paints_before_any_figure_has_come(
     world: World, dashboard: OpenDashboard, watch: Watch
 ) -> None:
-    watch.allow("ERR_FAILED|aborted")
+    watch.allow("ERR_FAILED|401")
     page = await dashboard("now", scope=None)
     await page.context.route("**/v1/**", lambda route: route.abort())
     await page.reload()

@@ -171,7 +171,5 @@ async def settled(page: Page) -> None:
     """The view's heading is there and nothing is being asked for."""
     await expect(page.locator("main h1")).to_be_visible()
     await expect(page.locator("main .notice:visible")).to_have_count(0)
-    await page.wait_for_function(
-        "() => document.querySelector("
-        "'main table, main .tile, main .lesson, main .room, main .timeline')"
-    )
+    shown = page.locator("main :is(table, .tile, .lesson, .room, .timeline)")
+    await expect(shown.first).to_be_attached()

@@ -75,7 +75,11 @@ class Live:
         self.history.add(self._clock.now(), told.totals, told.all_lateness(), self._pending)
         if self._next is not None:
             event, following, self._next = await self._event(), self._next, None
-            following.set_result(event)
+            following.set_result(_sse(b"point", self.history.newest()) + event)
 
     async def _event(self) -> bytes:
-        return b"event: stats\ndata: " + _encoder.encode(await self._status.stats()) + b"\n\n"
+        return _sse(b"stats", await self._status.stats())
+
+
+def _sse(name: bytes, data: msgspec.Struct) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name, _encoder.encode(data))

@@ -327,7 +327,12 @@ OPERATIONS: tuple[Operation, ...] = (
         name="events",
         tag="Figures",
         summary="The same figures once a second, as server-sent events",
-        answers={200: ("`event: stats` with the figures as data", None)},
+        answers={
+            200: (
+                "`event: stats` with the figures, `event: point` with the newest of every curve",
+                None,
+            )
+        },
         failures=(429,),
         media=("text/event-stream",),
     ),

@@ -97,10 +97,10 @@ export function redriveMany(filter, title = "Redrive dead letters") {
   });
 }
 
-/** A filter in words. */
-export function words({ state, route, key, due_from: from, due_to: to, error }) {
+/** A filter in words; its state is said already. */
+function words({ route, key, due_from: from, due_to: to, error }) {
   const parts = [
-    state && `in state ${state}`, route && `on route ${route}`, key && `with key ${key}`,
+    route && `on route ${route}`, key && `with key ${key}`,
     from && `due from ${moment(from)}`, to && `due before ${moment(to)}`, error && `with an error like “${error}”`,
   ].filter(Boolean);
   return parts.length ? parts.join(", ") : "without any filter";

@@ -6,7 +6,7 @@ const ROOT = new URL("../", import.meta.url);
 /** Told of a 401, so that the page can ask for a token. */
 export const refused = new EventTarget();
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, code, message, field) {
     super(message);
     Object.assign(this, { status, code, field });
@@ -15,7 +15,7 @@ export class ApiError extends Error {
 
 export const address = (path) => new URL(path, ROOT);
 
-export const authorization = () => (token() ? { authorization: `Bearer ${token()}` } : {});
+const authorization = () => (token() ? { authorization: `Bearer ${token()}` } : {});
 
 /** Fetch, or an ApiError that says kindly what went wrong. */
 export async function request(path, options = {}) {

@@ -79,7 +79,7 @@ function options({ series, axis, bars, size, read }) {
   const grid = { stroke: () => color("line"), width: 1 };
   return {
     ...size,
-    padding: [unit * 0.5, unit * 0.5, 0, 0],
+    padding: [unit * 0.5, unit * 1.7, 0, 0], // the last label of the time axis needs the room
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: bars ? { show: false } : { size: 6 } },
     scales: {

@@ -1,64 +1,40 @@
-// The last half hour, one point a second: loaded once, then grown by the live stream.
+// The last half hour, one point a second: loaded with every connection, then grown by the stream.
 
-export const SERIES = ["accepted", "released", "delivered", "failed", "deferred", "blocked", "pending", "late_p50", "late_p99"];
-const RATES = { accepted: ["accepted"], released: ["released"], delivered: ["delivered"], failed: ["retry", "dead"], deferred: ["deferred"], blocked: ["blocked"] };
+const SERIES = ["accepted", "released", "delivered", "failed", "deferred", "blocked", "pending", "late_p50", "late_p99"];
 const MOST = 1800;
+const GAP = 3; // seconds
 
 export class History {
   constructor() {
     this.times = [];
     this.points = Object.fromEntries(SERIES.map((name) => [name, []]));
-    this.previous = null;
   }
 
-  /** What the server remembers goes before what this page saw itself. */
+  /** What the server remembers takes the place of what this page saw, up to its last second:
+   *  it has no gaps where the page slept or was cut off. */
   load({ from, step, points }) {
     const start = Math.round(Date.parse(from) / 1000);
-    const first = this.times[0] ?? Infinity;
-    const times = [];
-    const length = Math.max(0, ...SERIES.map((name) => points[name]?.length ?? 0));
-    for (let i = 0; i < length && start + i * step < first; i += 1) times.push(start + i * step);
-    for (const name of SERIES) {
-      const known = points[name] ?? [];
-      this.points[name] = [...times.map((_, i) => known[i] ?? null), ...this.points[name]];
-    }
-    this.times = [...times, ...this.times];
+    const told = Array.from(points.accepted, (_, i) => start + i * step);
+    const later = this.times.findIndex((second) => second > told.at(-1));
+    const kept = (own) => (later < 0 ? [] : own.slice(later));
+    this.times = [...told, ...kept(this.times)];
+    for (const name of SERIES) this.points[name] = [...points[name], ...kept(this.points[name])];
     this.trim();
   }
 
-  /** One event of the stream → one point. */
-  add(stats) {
-    const point = stats.point ?? this.derive(stats);
-    this.previous = stats;
-    const second = Math.round(Date.parse(stats.now) / 1000);
+  /** One event of the stream. */
+  add({ at, points }) {
+    const second = Math.round(Date.parse(at) / 1000);
     const last = this.times.at(-1);
-    if (!point || second <= last) return;
-    if (last !== undefined && second - last > 3) this.push(last + 1, {}); // a gap stays a gap
-    this.push(second, point);
+    if (second <= last) return;
+    if (last !== undefined && second - last > GAP) this.push(last + 1, {}); // a gap stays a gap
+    this.push(second, points);
     this.trim();
   }
 
   push(second, point) {
     this.times.push(second);
     for (const name of SERIES) this.points[name].push(point[name] ?? null);
-  }
-
-  derive(stats) {
-    const before = this.previous;
-    if (!before) return null;
-    const seconds = (Date.parse(stats.now) - Date.parse(before.now)) / 1000;
-    if (seconds <= 0) return null;
-    const point = { pending: stats.states.scheduled ?? 0 };
-    for (const [name, stages] of Object.entries(RATES)) {
-      const grown = stages.reduce((sum, stage) => sum + (stats.totals[stage] ?? 0) - (before.totals[stage] ?? 0), 0);
-      point[name] = grown < 0 ? null : grown / seconds; // it started anew
-    }
-    const late = Object.values(stats.lateness ?? {});
-    for (const share of ["p50", "p99"]) {
-      const known = late.map((one) => one[share]).filter((value) => value !== null);
-      point[`late_${share}`] = known.length ? Math.max(...known) : null;
-    }
-    return point;
   }
 
   trim() {

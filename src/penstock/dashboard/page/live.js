@@ -15,15 +15,18 @@ const tell = (name, detail) => live.dispatchEvent(new CustomEvent(name, { detail
 
 export function start() {
   stream?.stop();
-  get("v1/history").then((found) => { history.load(found); tell("stats"); }).catch(() => {});
   stream = follow("v1/events", {
-    open: () => tell("link", { state: "live" }),
+    async open() {
+      tell("link", { state: "live" });
+      history.load(await get("v1/history"));
+      if (figures.stats) tell("stats");
+    },
     lost: (error, wait) => tell("link", { state: "lost", error, wait }),
     event(name, data) {
+      if (name === "point") history.add(JSON.parse(data));
       if (name !== "stats") return;
       figures.before = figures.stats;
       figures.stats = JSON.parse(data);
-      history.add(figures.stats);
       if (!document.hidden) tell("stats");
     },
   });

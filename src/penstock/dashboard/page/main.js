@@ -3,7 +3,7 @@
 import { refused } from "./api.js";
 import { h, setText } from "./dom.js";
 import { askToken } from "./gate.js";
-import { figures, live, onFigures, start } from "./live.js";
+import { live, onFigures, start } from "./live.js";
 import { compact } from "./numbers.js";
 import { zone } from "./time.js";
 import { forgetToken, token } from "./token.js";
@@ -89,6 +89,3 @@ refused.addEventListener("refused", ({ detail: wrong }) => gate(wrong));
 addEventListener("hashchange", show);
 onFigures(showShell);
 begin();
-
-// For whoever looks at the page from outside: tests, and the curious.
-globalThis.penstock = { figures };

@@ -14,12 +14,12 @@ export function notice(where, error) {
 
 export const noticePlace = () => h("div.notice", { role: "alert", hidden: true });
 
-/** A line that goes away by itself; `bad` ones stay until they are closed. */
-export function toast(text, { bad = false } = {}) {
+/** A line about what was done, which goes away by itself. */
+export function toast(text) {
   const close = () => line.remove();
-  const line = h(bad ? "div.toast.bad" : "div.toast", {},
+  const line = h("div.toast", {},
     h("span", {}, text),
     h("button.plain", { type: "button", "aria-label": "Close", onclick: close }, "×"));
   document.getElementById("toasts").append(line);
-  if (!bad) setTimeout(close, PASSING);
+  setTimeout(close, PASSING);
 }

@@ -1,7 +1,7 @@
 // Numbers for people: short, steady in width, the same everywhere.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 /** 12345 → "12,345"; nothing known → "–". */
 export const count = (value) => (value === null || value === undefined ? "–" : whole.format(value));

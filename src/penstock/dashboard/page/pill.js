@@ -4,7 +4,7 @@ import { h, setText } from "./dom.js";
 
 const TONES = {
   scheduled: "calm", leased: "busy", delivered: "good", dead: "bad", blocked: "warn", expired: "warn", cancelled: "off",
-  running: "good", paused: "warn", "waiting for sink": "bad", "nobody serves it": "bad", idle: "off",
+  running: "good", paused: "warn", "breaker open": "bad", "nobody serves it": "bad", idle: "off",
   open: "good", closed: "off", ALLOW: "good", DEFER: "warn", BLOCK: "bad",
 };
 

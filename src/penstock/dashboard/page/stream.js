@@ -7,7 +7,7 @@ const LONGEST_WAIT = 15_000;
 const SILENT = 10_000; // the server speaks every second: this long without a word, it is gone
 
 /** Reads a path's events until stopped; comes back by itself after a fault.
- *  on.event(name, data) · on.open() · on.lost(error, waitMs) */
+ *  on.open(): async, before the first event · on.event(name, data) · on.lost(error, waitMs) */
 export function follow(path, on) {
   let wait = FIRST_WAIT;
   let timer = 0;
@@ -25,7 +25,7 @@ export function follow(path, on) {
     try {
       alive();
       const answer = await request(path, { signal: abort.signal });
-      on.open();
+      await on.open();
       for await (const [name, data] of events(answer.body)) {
         alive();
         wait = FIRST_WAIT;
@@ -53,11 +53,6 @@ export function follow(path, on) {
       ended = true;
       clearTimeout(timer);
       current?.abort();
-    },
-    /** Now, for instance with another token. */
-    retry() {
-      this.stop();
-      return follow(path, on);
     },
   };
 }

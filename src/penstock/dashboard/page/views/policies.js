@@ -24,7 +24,7 @@ export function mount(root) {
     h("section.card", {}, h("h2", {}, "Suppression lists"), lists.node));
   let known = null;
   const draw = () => {
-    if (known) policies.update(known.map((policy) => ({ policy, bound: figures.stats?.policies?.[policy.id] ?? {} })));
+    if (known) policies.update(known.map((policy) => ({ policy, bound: figures.stats?.policies[policy.id] ?? {} })));
   };
   const asking = poll(SECONDS, trouble, async (signal) => {
     known = (await get("v1/policies", signal)).items;

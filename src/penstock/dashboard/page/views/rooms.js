@@ -14,6 +14,7 @@ export const title = "Waiting rooms";
 
 const SECONDS = 2;
 const KEPT = 450;
+const MOST = 50;
 const WINDOW = 900;
 /** Room → its curves; kept while the page is open. */
 const curves = new Map();
@@ -28,7 +29,7 @@ export function mount(root) {
   const cards = new Map();
 
   const asking = poll(SECONDS, trouble, async (signal) => {
-    const rooms = await all(signal);
+    const { items: rooms } = await get(`v1/rooms?limit=${MOST}`, signal);
     empty.hidden = rooms.length > 0;
     for (const [name, card] of cards) {
       if (rooms.some((room) => room.room === name)) continue;
@@ -50,12 +51,6 @@ export function mount(root) {
     asking.stop();
     for (const card of cards.values()) card.destroy();
   };
-}
-
-/** Rooms with their figures; where the list has names only, each is asked for. */
-async function all(signal) {
-  const { items } = await get("v1/rooms?limit=50", signal);
-  return Promise.all(items.map((item) => (typeof item === "string" ? get(`v1/rooms/${encodeURIComponent(item)}`, signal) : item)));
 }
 
 const inside = (room) => room.admitted + room.entered;
@@ -111,7 +106,7 @@ function roomCard(name, again) {
 function numbers(room) {
   const pairs = [
     ["Waiting", room.waiting], ["Admitted", room.admitted], ["Entered", room.entered],
-    ["Left", room.left_total ?? room.left], ["Expired", room.expired_total ?? room.expired], ["Joined", room.joined_total ?? room.joined],
+    ["Left", room.left_total], ["Expired", room.expired_total], ["Joined", room.joined_total],
   ];
   return [
     ...pairs.map(([label, number]) => h("p", {}, h("b.figure", {}, count(number)), h("span.soft", {}, label))),

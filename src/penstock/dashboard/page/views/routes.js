@@ -27,7 +27,7 @@ export function mount(root) {
   return onFigures((stats, before) => {
     keepRates(stats, before);
     routes.update(Object.entries(stats.routes).sort(([a], [b]) => a.localeCompare(b)).map(([name, route]) => ({ name, ...route })));
-    processes.update(stats.processes ?? []);
+    processes.update(stats.processes);
   });
 }
 
@@ -46,7 +46,7 @@ function routeTable() {
           setAttribute(node.lastChild, "title", route.sink);
         },
       },
-      { label: "State", make: () => pill(""), update: (node, route) => showPill(node, stateOf(route)) },
+      { label: "State", make: () => pill(""), update: showState },
       {
         label: "Delivered /s", number: true,
         make: sparkCell,
@@ -77,11 +77,21 @@ function routeTable() {
   });
 }
 
-/** The circuit breaker's word is "waiting for sink": it is open, and one message probes now and then. */
+const MEANING = {
+  paused: "Nothing of it is released until it is resumed.",
+  "nobody serves it": "The store holds messages for it, and no process knows where they go.",
+  "breaker open": "The sink does not answer: messages wait in the store, one probes now and then.",
+};
+
 function stateOf(route) {
   if (route.paused) return "paused";
   if (route.sink === null) return "nobody serves it";
-  return route.waiting_for_sink ? "waiting for sink" : "running";
+  return route.waiting_for_sink ? "breaker open" : "running";
+}
+
+function showState(node, route) {
+  showPill(node, stateOf(route));
+  setAttribute(node, "title", MEANING[stateOf(route)]);
 }
 
 function nextDue(text) {

@@ -1,0 +1,205 @@
+"""What an open dashboard costs the server, and whether fifty of them slow delivery.
+
+`penstock serve` on a SQLite file with a sink that does nothing, in a process of its own. Turns with
+and without pages alternate, since the machine is never quite the same twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import httpx
+from playwright.async_api import async_playwright
+
+from bench.processes import Running, penstock
+from bench.report import Report, console
+from bench.sqlite_limits import folder
+from tests.servers.ports import free_port
+
+RATE = 5_000
+BATCHES = 10
+"""A second."""
+SECONDS = 8.0
+ROUNDS = 5
+PAGES = 50
+BACKLOG = 40_000
+CONFIG = """
+store = "sqlite:///bench.db"
+[api]
+http = "127.0.0.1:{port}"
+grpc = "off"
+[worker]
+batch_size = 1000
+[log]
+level = "error"
+[routes.default]
+sink = "python:idle:take"
+"""
+SINK = '''"""A sink that does nothing."""
+import penstock
+async def take(batch: list[penstock.Message]) -> None: ...
+'''
+
+
+class Server:
+    """The running server: what it delivers and what it costs."""
+
+    def __init__(self, process: Running, http: httpx.AsyncClient, port: int) -> None:
+        self._process = process
+        self._http = http
+        self.port = port
+
+    async def put(self, number: int, delay: str) -> None:
+        body = b'{"payload":1,"delay":"%b"}\n' % delay.encode() * number
+        headers = {"content-type": "application/x-ndjson"}
+        answer = await self._http.post("/v1/messages/batch", content=body, headers=headers)
+        answer.raise_for_status()
+
+    async def delivered(self) -> int:
+        stats = (await self._http.get("/v1/stats")).json()
+        return int(stats["totals"].get("delivered", 0))
+
+    async def turn(self) -> tuple[float, float]:
+        """Messages delivered a second, and the share of a core, under the steady load."""
+        before, cpu, start = await self.delivered(), self._process.cpu(), time.perf_counter()
+        await asyncio.sleep(SECONDS)
+        took = time.perf_counter() - start
+        return (await self.delivered() - before) / took, (self._process.cpu() - cpu) / took
+
+    async def drain(self) -> float:
+        """Messages a second out of a backlog, as fast as it goes."""
+        await self._http.post("/v1/routes/default/pause")
+        await asyncio.sleep(1)
+        before = await self.delivered()
+        for _ in range(BACKLOG // 1000):
+            await self.put(1000, "0s")
+        start = time.perf_counter()
+        await self._http.post("/v1/routes/default/resume")
+        while (done := await self.delivered() - before) < BACKLOG:
+            await asyncio.sleep(0.1)
+            if time.perf_counter() - start > 120:
+                raise RuntimeError(f"only {done:,} of {BACKLOG:,} were delivered")
+        return BACKLOG / (time.perf_counter() - start)
+
+    async def load(self) -> None:
+        """RATE messages a second, due a second later, until cancelled."""
+        start = time.perf_counter()
+        for number in range(1_000_000):
+            await asyncio.sleep(max(0.0, start + number / BATCHES - time.perf_counter()))
+            await self.put(RATE // BATCHES, "1s")
+
+
+@asynccontextmanager
+async def browser_page(url: str) -> AsyncIterator[None]:
+    """The page itself, in a browser."""
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = await chromium.new_page()
+        await page.goto(url)
+        await page.locator("#link[data-state=live]").wait_for()
+        yield
+        await chromium.close()
+
+
+@asynccontextmanager
+async def streams(port: int, number: int) -> AsyncIterator[None]:
+    """What so many open pages ask for all the time: a stream of events each."""
+
+    async def read() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        try:
+            while await reader.read(1 << 16):
+                pass
+        finally:
+            writer.close()
+
+    reading = [asyncio.create_task(read()) for _ in range(number)]
+    await asyncio.sleep(1)
+    yield
+    for task in reading:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
+
+
+async def measure(report: Report, server: Server) -> None:
+    load = asyncio.create_task(server.load())
+    await asyncio.sleep(3)
+    without: list[tuple[float, float]] = []
+    with_one: list[tuple[float, float]] = []
+    with_many: list[tuple[float, float]] = []
+    for number in range(ROUNDS):
+        console.print(f"  [dim]round {number + 1} of {ROUNDS}[/dim]")
+        without.append(await server.turn())
+        async with browser_page(f"http://127.0.0.1:{server.port}/"):
+            with_one.append(await server.turn())
+        async with streams(server.port, PAGES):
+            with_many.append(await server.turn())
+    load.cancel()
+    await asyncio.gather(load, return_exceptions=True)
+    base = _median(without, 1)
+    one = statistics.median(b[1] - a[1] for a, b in zip(without, with_one, strict=True))
+    many = statistics.median(b[1] - a[1] for a, b in zip(without, with_many, strict=True))
+    report.add("server at this load, no page", base * 100, "% of a core")
+    report.add("one page open, in a browser: on top", one * 100, "% of a core", aim="<= 5")
+    report.add(f"{PAGES} pages open: on top", many * 100, "% of a core")
+    calm = _median(without, 0)
+    report.add("delivered, no page", calm, "messages/s")
+    report.add(
+        f"delivered, {PAGES} pages",
+        _median(with_many, 0),
+        "messages/s",
+        baseline=calm,
+        against="no page",
+        aim=">= 0.95 x",
+    )
+    await _drains(report, server)
+
+
+async def _drains(report: Report, server: Server) -> None:
+    alone: list[float] = []
+    watched: list[float] = []
+    for _ in range(ROUNDS):
+        alone.append(await server.drain())
+        async with streams(server.port, PAGES):
+            watched.append(await server.drain())
+    report.add("a backlog as fast as it goes, no page", statistics.median(alone), "messages/s")
+    report.add(
+        f"a backlog as fast as it goes, {PAGES} pages",
+        statistics.median(watched),
+        "messages/s",
+        baseline=statistics.median(alone),
+        against="no page",
+        aim=">= 0.9 x",
+    )
+
+
+def _median(turns: list[tuple[float, float]], which: int) -> float:
+    return statistics.median(turn[which] for turn in turns)
+
+
+async def _run(at: Path) -> None:
+    report = Report("dashboard", f"open dashboards at {RATE:,} messages/s, SQLite file, FULL")
+    port = free_port()
+    (at / "penstock.toml").write_text(CONFIG.format(port=port))
+    (at / "idle.py").write_text(SINK)
+    async with AsyncExitStack() as stack:
+        process = stack.enter_context(penstock(at, "serve", "serve"))
+        process.wait_for("dashboard")
+        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60)
+        http = await stack.enter_async_context(client)
+        await measure(report, Server(process, http, port))
+    report.finish()
+
+
+def main() -> None:
+    with folder() as at:
+        asyncio.run(_run(at))
