@@ -14,6 +14,7 @@ from penstock.stores.redis.connect import connect
 from penstock.stores.redis.rooms import RedisRooms
 from penstock.stores.redis.rooms_link import Link
 from penstock.testing.clock import ManualClock
+from tests.rooms.crowd import run_crowd
 from tests.rooms.machine import LONG_AGO, RoomMachine
 from tests.servers.redis import RedisServer
 
@@ -39,3 +40,13 @@ def test_redis_rooms_agree_with_the_model(server: RedisServer) -> None:
     run_state_machine_as_test(
         RedisMachine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )
+
+
+async def test_a_crowd_of_a_hundred_thousand_of_whom_a_tenth_gives_up(server: RedisServer) -> None:
+    client = connect(parse_address(server.url))
+    await client.call("FLUSHALL")
+    try:
+        rooms = RedisRooms(Link(client, "redis"), ManualClock(LONG_AGO))
+        await run_crowd(rooms, 100_000, 1_000)
+    finally:
+        await client.close()

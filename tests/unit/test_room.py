@@ -248,5 +248,13 @@ def test_asking_again_is_always_within_the_grace(
     ahead: int | None, low: int | None, grace: int
 ) -> None:
     eta = None if low is None else Eta(low, low + 1)
-    assert 1 <= poll_after_ms(ahead, eta, grace) <= max(1, grace // 3)
-    assert 1_000 <= poll_after_ms(ahead, eta, None) <= 30_000
+    assert 1 <= poll_after_ms(ahead, eta, grace, 5) <= max(1, grace // 3)
+    assert 1_000 <= poll_after_ms(ahead, eta, None, 5) <= 30_000
+
+
+def test_whoever_could_be_next_asks_often_whatever_the_estimate() -> None:
+    far_off = Eta(600, 3_600)
+    assert poll_after_ms(0, far_off, None, 100) == 3_000
+    assert poll_after_ms(99, far_off, None, 100) == 3_000
+    assert poll_after_ms(250, far_off, None, 100) == 9_000
+    assert poll_after_ms(5_000, far_off, None, 100) == 30_000

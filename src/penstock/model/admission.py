@@ -27,6 +27,8 @@ WINDOW_MS = 60_000
 """Admissions are counted over about this long."""
 MIN_POLL_MS = 1_000
 MAX_POLL_MS = 30_000
+NEAR_POLL_MS = 3_000
+"""Those who come next ask this often at least; they are no more than there are slots."""
 IDLE_POLL_MS = 5_000
 MAX_ETA_S = 30 * 86_400
 """Longer than this is not an estimate any more."""
@@ -196,8 +198,12 @@ def _seconds(people: float, a_minute: float, *, up: bool) -> int:
     return max(1, math.ceil(exact)) if up else int(exact)
 
 
-def poll_after_ms(ahead: int | None, eta: Eta | None, wait_grace: int | None) -> int:
-    """When to ask again: often near the front, rarely at the back, always within the grace."""
+def poll_after_ms(ahead: int | None, eta: Eta | None, wait_grace: int | None, capacity: int) -> int:
+    """When to ask again: often near the front, rarely at the back, always within the grace.
+
+    An estimate may be far off: whoever could be let in when the room empties once asks every few
+    seconds whatever it says, so that a slot is not held by somebody who does not know of it.
+    """
     if ahead is None:
         wait = MIN_POLL_MS
     elif eta is None:
@@ -205,4 +211,5 @@ def poll_after_ms(ahead: int | None, eta: Eta | None, wait_grace: int | None) ->
     else:
         wait = eta.low * 1000 // 5
     longest = MAX_POLL_MS if wait_grace is None else min(MAX_POLL_MS, wait_grace // 3)
+    longest = min(longest, NEAR_POLL_MS * (1 + (ahead or 0) // max(1, capacity)))
     return max(min(MIN_POLL_MS, longest), min(wait, longest), 1)

@@ -92,7 +92,9 @@ def place_of(room: str, ticket: Ticket, outlook: Outlook, signer: TokenSigner) -
         outlook=outlook,
         ahead=ahead,
         eta=eta,
-        poll_after=poll_after_ms((ahead or 0) if waiting else None, eta, settings.wait_grace),
+        poll_after=poll_after_ms(
+            (ahead or 0) if waiting else None, eta, settings.wait_grace, settings.capacity
+        ),
         token=token,
         secret=signer.ticket_secret(room, epoch, ticket.user, ticket.number),
     )

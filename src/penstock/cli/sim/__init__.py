@@ -5,10 +5,11 @@ from __future__ import annotations
 import typer
 
 from penstock.cli.session import group
-from penstock.cli.sim import provider, sms, ticks
+from penstock.cli.sim import crowd, provider, sms, ticks
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "Stand-ins for the world: load, providers, senders.")
 ticks.register(app)
 provider.register(app)
 sms.register(app)
+crowd.register(app)
