@@ -9,7 +9,18 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
-ORDER = ("put", "release", "http", "ndjson", "lateness", "pending", "redis", "brokers", "ticks")
+ORDER = (
+    "put",
+    "release",
+    "http",
+    "ndjson",
+    "lateness",
+    "pending",
+    "redis",
+    "brokers",
+    "ticks",
+    "grpc",
+)
 _MARKED = re.compile(r"(<!-- figures -->\n).*?(<!-- /figures -->)", re.DOTALL)
 
 
