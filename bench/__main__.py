@@ -10,8 +10,18 @@ from pathlib import Path
 from bench.report import console
 
 ORDER = (
-    *("put", "release", "http", "ndjson", "lateness", "pending"),
-    *("redis", "brokers", "ticks", "rooms", "dashboard"),
+    "put",
+    "release",
+    "http",
+    "ndjson",
+    "lateness",
+    "pending",
+    "redis",
+    "brokers",
+    "ticks",
+    "rooms",
+    "grpc",
+    "dashboard",
 )
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -21,7 +22,11 @@ class Running:
         self.out, self.err = folder / f"{name}.out", folder / f"{name}.err"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock", *words], cwd=folder, stdout=out, stderr=err
+                [sys.executable, "-m", "penstock", *words],
+                cwd=folder,
+                env={**os.environ, "PENSTOCK_API__GRPC": "off"},  # not what is measured
+                stdout=out,
+                stderr=err,
             )
         self.usage = psutil.Process(self._process.pid)
 

@@ -10,7 +10,17 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 ORDER = (
-    *("put", "release", "http", "ndjson", "lateness", "pending", "redis", "brokers", "ticks"),
+    "put",
+    "release",
+    "http",
+    "ndjson",
+    "lateness",
+    "pending",
+    "redis",
+    "brokers",
+    "ticks",
+    "rooms",
+    "grpc",
     "dashboard",
 )
 _MARKED = re.compile(r"(<!-- figures -->\n).*?(<!-- /figures -->)", re.DOTALL)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from penstock.sdk.client import Client
     from penstock.sdk.embedded import Engine
     from penstock.sdk.embedded import open_engine as open  # noqa: A004 - penstock.open(…) it is
+    from penstock.sdk.grpc_client import GrpcClient
+    from penstock.sdk.summary import Refusal, StreamSummary
     from penstock.settings import RouteSettings
 
 _HOMES = {
@@ -72,6 +74,8 @@ _HOMES = {
     "penstock.sdk.async_client": ("AsyncClient",),
     "penstock.sdk.client": ("Client",),
     "penstock.sdk.embedded": ("Engine", "open"),
+    "penstock.sdk.grpc_client": ("GrpcClient",),
+    "penstock.sdk.summary": ("Refusal", "StreamSummary"),
     "penstock.settings": ("RouteSettings",),
 }
 """Where each public name lives: imported when it is first asked for, since a command line or a
@@ -103,6 +107,7 @@ __all__ = [
     "Engine",
     "Event",
     "Forbidden",
+    "GrpcClient",
     "InvalidMessage",
     "InvalidToken",
     "Labels",
@@ -112,6 +117,7 @@ __all__ = [
     "Overloaded",
     "PenstockError",
     "Receipt",
+    "Refusal",
     "Reject",
     "Retry",
     "RetryLater",
@@ -122,6 +128,7 @@ __all__ = [
     "State",
     "StoreCorrupt",
     "StoreUnavailable",
+    "StreamSummary",
     "TokenUsed",
     "TooLarge",
     "Unauthorized",

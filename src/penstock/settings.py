@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     field_validator,
 )
 from pydantic import ValidationError as PydanticError
@@ -27,7 +28,7 @@ from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.policy import Policy, check_policy_id, policy_from
 from penstock.model.route import Backoff, KeyLimit, Route, is_route_name, parse_backoff
-from penstock.model.times import parse_duration
+from penstock.model.times import format_duration, parse_duration
 from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
 from penstock.settings_origin import Read, read_layers
@@ -223,13 +224,21 @@ class LimitSettings(_Part):
     max_payload: int = Field(default=MAX_PAYLOAD, ge=1, le=64 * 1024 * 1024)
     """Bytes of one payload at most."""
     min_delay: Millis | None = None
-    """Nothing is accepted for sooner than this ahead."""
-    max_delay: Millis | None = None
-    """Nothing is accepted for later than this ahead."""
+    """Nothing is accepted for sooner than this ahead, whoever asks; unset: any moment."""
+    max_delay: Millis | None = Field(default=None, ge=1)
+    """Nothing is accepted for later than this ahead, whoever asks; unset: any moment."""
     retention: Millis = 24 * 3_600_000
     """How long settled ids stay known."""
     retention_count: int = Field(default=1_000_000, ge=1)
     """How many settled ids stay known at most (about)."""
+
+    @field_validator("max_delay")
+    @classmethod
+    def _not_below_min_delay(cls, value: int | None, info: ValidationInfo) -> int | None:
+        least = info.data.get("min_delay")
+        if value is not None and least is not None and value < least:
+            raise ValueError(f"must not be less than min_delay ({format_duration(least)})")
+        return value
 
 
 class RoomKeySettings(_Part):

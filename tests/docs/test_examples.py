@@ -15,6 +15,7 @@ from penstock.settings import load
 from penstock.sim.receiver_process import run_receiver
 from tests.docs.blocks import PAGES, ROOT, Block, blocks
 from tests.servers.penstock import run_penstock
+from tests.servers.ports import free_port
 
 PYTHON = [block for block in blocks("python") if not block.needs_server]
 PYTHON_WITH_SERVER = [block for block in blocks("python") if block.needs_server]
@@ -51,8 +52,10 @@ def test_a_python_example_runs(block: Block, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", PYTHON_WITH_SERVER, ids=str)
 async def test_a_python_example_runs_against_a_server(block: Block, tmp_path: Path) -> None:
-    async with run_penstock(tmp_path, CONFIG.format(url="log://")) as server:
+    grpc = f"127.0.0.1:{free_port()}"
+    async with run_penstock(tmp_path, CONFIG.format(url="log://"), grpc=grpc) as server:
         code = block.code.replace("http://127.0.0.1:8700", server.url)
+        code = code.replace("127.0.0.1:8701", grpc)
         done = await asyncio.to_thread(run, code, tmp_path)
     assert done.returncode == 0, done.stderr
 

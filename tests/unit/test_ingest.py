@@ -233,3 +233,22 @@ async def test_more_messages_than_one_put_takes_are_all_kept(parts: Parts) -> No
     async with ingesting(parts, broker, form="decision-batch"):
         ids = [f"{b}-{n}" for b in range(7) for n in range(1000)]
         assert None not in await found(parts, *ids)
+
+
+async def test_a_record_outside_the_horizon_goes_to_the_dead_letter() -> None:
+    limits = {"min_delay": "1m", "max_delay": "15d"}
+    settings = given(store="sqlite:///:memory:", routes={"push": {}}, limits=limits)
+    async with open_parts(settings) as parts:
+        now = parts.store.clock.now() / 1000
+        broker = Broker(
+            {"event_id": "soon", "execute_at": now + 5},
+            {"event_id": "fits", "execute_at": now + 3600},
+            {"event_id": "far", "execute_at": now + 16 * 86_400},
+        )
+        dead = DeadLetter()
+        async with ingesting(parts, broker, dead, "schedule-event"):
+            kept = [message is not None for message in await found(parts, "soon", "fits", "far")]
+            assert kept == [False, True, False]
+            reasons = [(letter.headers or {})[REASON] for letter in dead.kept]
+            assert ["min_delay" in reasons[0], "max_delay" in reasons[1]] == [True, True]
+            assert all(reason.startswith("at: ") for reason in reasons)

@@ -299,3 +299,18 @@ def test_a_route_may_promise_order_or_a_number_in_flight_per_key() -> None:
     assert routes["b"].as_route("b").per_key == KeyLimit(3)
     with pytest.raises(ConfigError, match=r"routes\.a\.max_in_flight_per_key"):
         given(routes={"a": {"ordered": True, "max_in_flight_per_key": 2}})
+
+
+def test_the_horizon_must_have_room() -> None:
+    limits = given(limits={"min_delay": "1m", "max_delay": "15d"}).limits
+    assert (limits.min_delay, limits.max_delay) == (60_000, 15 * 86_400_000)
+    with pytest.raises(ConfigError, match=r"limits\.max_delay: must not be less than min_delay"):
+        given(limits={"min_delay": "2m", "max_delay": "1m"})
+    with pytest.raises(ConfigError, match=r"limits\.min_delay"):
+        given(limits={"min_delay": "soon"})
+
+
+def test_grpc_is_an_address_or_off() -> None:
+    assert given(api={"grpc": "off"}).api.grpc == "off"
+    with pytest.raises(ConfigError, match=r'api\.grpc: must be "host:port"'):
+        given(api={"grpc": "8701"})

@@ -192,7 +192,7 @@ class Unreachable(PenstockError):
 
 
 class ServerFault(PenstockError):
-    """The server failed, or what answered is not Penstock; `status` is the HTTP status."""
+    """The server failed, or what answered is not Penstock; `status` is the HTTP or gRPC status."""
 
     code = "server_fault"
 

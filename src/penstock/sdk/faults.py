@@ -64,6 +64,13 @@ def fault_of(
         return ServerFault(
             f"HTTP {status} from something that is not Penstock: {said!r}", status=status
         )
+    return known_fault(fault, status, message_id, retry_after)
+
+
+def known_fault(
+    fault: Fault, status: int, message_id: str | None, retry_after: float | None
+) -> PenstockError:
+    """The error a server of ours tells of, whatever wire it told it on."""
     about_id = message_id or ""
     match fault.error.code:
         case AlreadyReleased.code:

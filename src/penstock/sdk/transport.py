@@ -10,18 +10,15 @@ from typing import Any
 import httpx
 
 from penstock.model.answers import retry_after
-from penstock.model.errors import ConfigError, PenstockError, Unreachable
+from penstock.model.errors import ConfigError, Unreachable
 from penstock.model.identity import IdMaker
-from penstock.model.route import Backoff
 from penstock.sdk.calls import Call
 from penstock.sdk.faults import fault_of
+from penstock.sdk.patience import MAX_RETRY_AFTER, Patience
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_TIMEOUT = 30.0
 DEFAULT_RETRIES = 4
-PAUSE = Backoff(100, 5_000)
-MAX_RETRY_AFTER = 60.0
-"""Seconds: a server that asks for more is answered with its own error."""
 
 
 @dataclass(slots=True)
@@ -43,8 +40,7 @@ class Wiring:
         if parsed.scheme not in {"http", "https"} or not parsed.host:
             raise ConfigError(f"url: {self.url!r} must be like {DEFAULT_URL}", field="url")
         self.url = self.url.rstrip("/")
-        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
-            raise ConfigError("token: must be printable ASCII characters", field="token")
+        check_token(self.token)
 
     def options(self) -> dict[str, Any]:
         """For httpx.Client and httpx.AsyncClient alike."""
@@ -70,12 +66,17 @@ class Wiring:
         return Tries(self)
 
 
+def check_token(token: str | None) -> None:
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise ConfigError("token: must be printable ASCII characters", field="token")
+
+
 class Tries:
     """One call's patience: show it each answer or failure; it says how long to pause, or raises."""
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
-        self._failures = 0
+        self._patience = Patience(wiring.retries, wiring.chance)
         self._wait = 0.0
 
     def busy(self, call: Call[Any], answer: httpx.Response) -> bool:
@@ -88,7 +89,7 @@ class Tries:
             raise fault
         if call.counts and answer.status_code == 503:  # the store went away part of the way
             raise fault
-        self._again(fault, asked)
+        self._wait = self._patience.again(fault, asked)
         return True
 
     def failed(self, call: Call[Any], exc: httpx.HTTPError) -> None:
@@ -98,18 +99,11 @@ class Tries:
         unreachable.__cause__ = exc
         if not isinstance(exc, httpx.TransportError) or not (never_sent or call.repeatable):
             raise unreachable
-        self._again(unreachable, None)
+        self._wait = self._patience.again(unreachable)
 
     def pause(self) -> float:
         """Seconds to wait now."""
         return self._wait
-
-    def _again(self, fault: PenstockError, asked: float | None) -> None:
-        self._failures += 1
-        if self._failures > self._wiring.retries:
-            raise fault
-        backoff = PAUSE.wait(self._failures, self._wiring.chance) / 1000
-        self._wait = max(backoff, asked or 0.0)
 
 
 def _sentence(url: str, exc: httpx.HTTPError) -> str:

@@ -1,1 +1,1 @@
-"""`penstock.v1` of the gRPC API: generated from proto/ by scripts/proto.py, not written by hand."""
+"""`penstock.v1` of the gRPC API: what scripts/proto.py makes of proto/, and its values as ours."""

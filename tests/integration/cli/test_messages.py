@@ -201,3 +201,13 @@ def test_what_others_sent_cannot_steer_the_terminal(cli: Cli) -> None:
     shown = cli("get", "m1").out
     assert "\x1b" not in shown
     assert "\\x1b[31mred" in shown
+
+
+def test_the_horizon_holds_here_too(cli: Cli, folder: Path) -> None:
+    (folder / "penstock.toml").write_text('[limits]\nmin_delay = "1m"\nmax_delay = "15d"\n')
+    for delay, limit in (("59s", "min_delay"), ("16d", "max_delay")):
+        done = cli("schedule", "--payload", "1", "--delay", delay, "--json")
+        assert (done.code, done.error["field"]) == (2, "delay")
+        assert limit in done.error["message"]
+    assert cli("schedule", "--payload", "1", "--delay", "1h", "--id", "m1").code == 0
+    assert cli("reschedule", "m1", "--delay", "1s", "--json").error["field"] == "delay"

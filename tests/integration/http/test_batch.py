@@ -223,3 +223,15 @@ async def test_a_batch_of_another_type_is_refused(client: httpx.AsyncClient) -> 
         "/v1/messages/batch", content=b"id\n1", headers={"content-type": "text/csv"}
     )
     assert answer.status_code == 415
+
+
+async def test_the_horizon_holds_on_every_way_in(serve: Serve) -> None:
+    limits = {"min_delay": "1m", "max_delay": "15d"}
+    async with serve(limits=limits) as running, running.client() as client:
+        one = await client.post("/v1/messages", json={"delay": "59s"})
+        assert (one.status_code, one.json()["error"]["field"]) == (422, "delay")
+        messages = [{"delay": "16d"}, {"at": "2999-01-01T00:00:00Z"}, {"delay": "1h"}]
+        many = (await client.post("/v1/messages/batch", json=messages)).json()
+        assert [item.get("error", {}).get("field") for item in many] == ["delay", "at", None]
+        tick = await client.post("/ticks", json={"item": "a", "at": "2020-01-01T00:00:00Z"})
+        assert (tick.status_code, tick.json()["error"]["field"]) == (422, "at")

@@ -79,18 +79,19 @@ async def test_calls_that_come_one_by_one_go_together_where_the_store_is_slow() 
     assert await asyncio.gather(*calls) == [RECEIPT] * 5
 
 
-async def test_a_group_as_large_as_the_last_waits_for_nobody_else() -> None:
+async def test_a_crowd_of_one_size_comes_to_wait_for_nobody_else() -> None:
     rig = Rig()
     await rig.learn_that_the_store_is_slow()
-    first = [rig.call() for _ in range(3)]
-    await rig.until(lambda: len(rig.taken.held) == 3)
-    rig.taken.answer()
-    await asyncio.gather(*first)
-    second = [rig.call() for _ in range(3)]
+    for _ in range(20):  # it learns by and by how many there are
+        calls = [rig.call() for _ in range(3)]
+        await rig.until(lambda: len(rig.taken.held) == 3)
+        rig.taken.answer()
+        await asyncio.gather(*calls)
+    calls = [rig.call() for _ in range(3)]
     await asyncio.sleep(0)
     assert len(rig.taken.held) == 3
     rig.taken.answer()
-    await asyncio.gather(*second)
+    await asyncio.gather(*calls)
 
 
 async def test_who_is_alone_waits_for_nobody() -> None:

@@ -19,7 +19,9 @@ def _name(path: Path) -> str:
 
 
 def test_the_systems_are_all_there() -> None:
-    assert {path.name for path in EXAMPLES} >= {"ticks", "sender-rabbitmq", "sender-nats", "sms"}
+    assert {path.name for path in EXAMPLES} >= {
+        *("ticks", "sender-rabbitmq", "sender-nats", "sms", "scheduler-service")
+    }
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=_name)

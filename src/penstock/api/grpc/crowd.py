@@ -19,7 +19,7 @@ SHORTEST = 0.0003
 """A store that answers faster than this gains nothing by waiting."""
 HOPE = 8
 """Full groups in a row until it is looked whether more would come."""
-ALONE = 4
+ALONE = 8
 """After so many waits in vain in a row a caller counts as alone …"""
 SELDOM = 16
 """… and only every so often is it looked whether it still is."""
@@ -28,7 +28,7 @@ SELDOM = 16
 class Crowd:
     """Lets calls wait for each other about as long as the store takes, if there are several.
 
-    A group as large as the last goes at once: then probably everybody is there.
+    A group as large as those before it goes at once: then probably everybody is there.
     """
 
     def __init__(self, intake: Way) -> None:
@@ -56,7 +56,7 @@ class Crowd:
                 self._timer = asyncio.get_running_loop().call_later(wait, self._late)
         elif len(self._group) >= self._full:
             self._hope -= 1
-            self._gathered(GROUP if self._hope == 0 else self._full)
+            self._gathered(self._full if self._hope else self._full * 2)
 
     def withdraw(self, done: Done) -> None:
         self._group = [entry for entry in self._group if entry[1] is not done]
@@ -77,10 +77,11 @@ class Crowd:
         self._hope = HOPE
         size = len(self._group)
         self._in_vain = 0 if size > 1 else self._in_vain + 1
-        self._gathered(size if size > 1 else GROUP)
+        self._gathered(max(size, self._full * 3 // 4))
 
     def _gathered(self, full: int) -> None:
-        self._full = full
+        self._full = min(GROUP, max(2, full))
+        self._hope = self._hope or HOPE
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

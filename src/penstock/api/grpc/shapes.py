@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from typing import cast
 
-import msgspec
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -16,16 +13,22 @@ from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Event, Label
 from penstock.model.message import OnConflict as Conflict
 from penstock.model.outcome import Receipt
 from penstock.model.patch import Patch
-from penstock.model.state import State
-from penstock.model.times import check_range, format_moment
+from penstock.model.times import format_moment
 from penstock.v1 import scheduler_pb2 as pb
+from penstock.v1.values import (
+    CONFLICTS,
+    MAX_NANOS,
+    STATES,
+    labels_of,
+    labels_out,
+    millis,
+    moment,
+)
 
-STATES = {state: cast("pb.State", pb.State.Value(f"STATE_{state.name}")) for state in State}
 _CONFLICTS = {
     pb.ON_CONFLICT_UNSPECIFIED: Conflict.KEEP,
-    **{pb.OnConflict.Value(f"ON_CONFLICT_{word.name}"): word for word in Conflict},
+    **{number: word for word, number in CONFLICTS.items()},
 }
-_NANOS = 999_999_999
 _MAX_SECONDS = 315_576_000_000
 """Of a Duration: ten thousand years, as its own definition has it."""
 
@@ -73,17 +76,6 @@ def patch_of(asked: pb.RescheduleRequest) -> Patch:
     return change
 
 
-def labels_of(given: pb.Labels) -> Labels | None:
-    found = Labels(
-        channel=given.channel or None,
-        campaign=given.campaign or None,
-        class_=getattr(given, "class") or None,
-        tags=tuple(given.tags),
-        tz=given.tz or None,
-    )
-    return None if found == _NO_LABELS else found
-
-
 def response_of(receipt: Receipt) -> pb.ScheduleResponse:
     return pb.ScheduleResponse(
         id=receipt.id,
@@ -119,31 +111,14 @@ def message_of(message: Message, timeline: list[Event] | None = None) -> pb.Mess
     )
 
 
-def labels_out(labels: Labels) -> pb.Labels:
-    given: Mapping[str, object] = msgspec.to_builtins(labels)  # what is unset is left out
-    return pb.Labels(**given)  # type: ignore[arg-type] # `class` can be named in no other way
-
-
-def millis(at: Timestamp, field: str) -> int:
-    """A Timestamp → epoch ms, rounded up."""
-    if not 0 <= at.nanos <= _NANOS:
-        raise InvalidMessage(field, "has nanos outside 0 … 999999999")
-    return check_range(at.seconds * 1000 - (-at.nanos // 1_000_000), field)
-
-
 def seconds(span: Duration) -> float:
     """A Duration → seconds that round up to the same millisecond."""
     whole, nanos = span.seconds, span.nanos
     if whole < 0 or nanos < 0:
         raise InvalidMessage("delay", "must not be negative")
-    if whole > _MAX_SECONDS or nanos > _NANOS:
+    if whole > _MAX_SECONDS or nanos > MAX_NANOS:
         raise InvalidMessage("delay", "is outside what a Duration can be")
     return (whole * 1000 - (-nanos // 1_000_000)) / 1000
-
-
-def moment(at: int) -> Timestamp:
-    whole, rest = divmod(at, 1000)
-    return Timestamp(seconds=whole, nanos=rest * 1_000_000)
 
 
 def _moment(at: int | None) -> Timestamp | None:
@@ -167,6 +142,3 @@ def _check_clear(field: str, clear: bool, given: bool) -> None:
 
 def _words() -> str:
     return ", ".join(pb.OnConflict.keys())
-
-
-_NO_LABELS = Labels()

@@ -1,0 +1,28 @@
+"""What a stream of messages came to."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.errors import PenstockError
+
+MAX_REFUSALS = 1_000
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A message of a stream that was not kept."""
+
+    index: int
+    """Which one, counted from 0."""
+    id: str | None
+    error: PenstockError
+
+
+class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
+    received: int
+    accepted: int
+    """Durable, duplicates included."""
+    duplicates: int
+    refused: int
+    refusals: tuple[Refusal, ...] = ()
+    """The first thousand of those that were refused."""
