@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^/?#\s]*|[^/?#\s@]*:(?!\d+(?:/|$))[^\s@]*)@")
 _SECRET_NAME = re.compile(
@@ -19,7 +20,9 @@ def redact(url: str) -> str:
 
 
 def _redact_pair(pair: re.Match[str]) -> str:
-    return f"{pair[1]}=***" if names_secret(pair[1]) else pair[0]
+    # A value may be a URL itself, written with %-escapes that hide its credentials from us.
+    hidden = _CREDENTIALS.search(unquote(pair[0].partition("=")[2]).replace("***@", ""))
+    return f"{pair[1]}=***" if hidden or names_secret(pair[1]) else pair[0]
 
 
 def names_secret(name: str) -> bool:

@@ -50,7 +50,8 @@ STORES = {
     # scheme: (module, extra). A module has `async def open_store(url, **options) -> MessageStore`
     # and `def nothing_to_read(url) -> str | None`, which checks the URL and says why a look into
     # the store would find nothing but a store made by looking. One that can keep a store in
-    # memory has `def in_memory(url) -> bool` too.
+    # memory has `def in_memory(url) -> bool` too, and one that must be made before it is used
+    # `async def init_store(url) -> str`.
     "sqlite": ("penstock.stores.sqlite", None),
     "redis": ("penstock.stores.redis", "redis"),
     "rediss": ("penstock.stores.redis", "redis"),
@@ -58,6 +59,7 @@ STORES = {
     "rediss+cluster": ("penstock.stores.redis", "redis"),
     "redis+unix": ("penstock.stores.redis", "redis"),
     "unix": ("penstock.stores.redis", "redis"),
+    "dynamodb+redis": ("penstock.stores.dynamodb", "dynamodb"),
 }
 SINKS = {
     # scheme: (module with `async def open_sink(url, options: SinkOptions) -> Sink`, extra)
@@ -138,6 +140,16 @@ def nothing_to_read(settings: Settings) -> str | None:
     driver = _driver(STORES, settings.store, "store")
     reason: str | None = driver.nothing_to_read(settings.store)
     return reason
+
+
+async def init_store(settings: Settings) -> str:
+    """Make what the store needs before it is opened; says what was done."""
+    driver = _driver(STORES, settings.store, "store")
+    init = getattr(driver, "init_store", None)
+    if init is None:
+        return f"{redact(settings.store)} makes itself when it is first used"
+    done: str = await init(settings.store)
+    return done
 
 
 def in_memory(settings: Settings) -> bool:

@@ -8,18 +8,20 @@ server's name in the test's own (file, class or function): the controller knows 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] # it has no types
 
+from tests.servers.dynamodb import DynamoServer, dynamo_server, dynamodb_jars
 from tests.servers.kafka import Kafka, KafkaServer, MockKafka, kafka_jars
 from tests.servers.nats import NatsServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
 
-GROUPS = ("kafka", "rabbitmq", "nats")
+GROUPS = ("kafka", "rabbitmq", "nats", "dynamodb")
 """The slow to start first: a test that uses several belongs to the first of them."""
 NEEDS_PROCESS = "kafka_process"
 
@@ -77,6 +79,20 @@ def nats_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 def nats(nats_node: NatsServer) -> NatsServer:
     nats_node.start()
     return nats_node
+
+
+@pytest.fixture(scope="session")
+def dynamodb_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoServer]:
+    server = dynamo_server(tmp_path_factory.mktemp("dynamodb"))
+    server.start()
+    yield server
+    server.kill()  # it keeps nothing
+
+
+@pytest.fixture
+def dynamodb(dynamodb_node: DynamoServer) -> DynamoServer:
+    dynamodb_node.start()
+    return dynamodb_node
 
 
 @pytest.fixture(scope="session")
@@ -140,14 +156,18 @@ def _fixtures(item: pytest.Item) -> set[str]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line when a stand-in was used; counted from reports, which xdist's controller has too."""
-    ran = [
-        report
+    ran = Counter(
+        server_of(report.nodeid)
         for kind in ("passed", "failed", "error")
         for report in terminalreporter.getreports(kind)
-        if server_of(report.nodeid) == "kafka"
-    ]
-    if ran and not _real_kafka():
+    )
+    if ran["kafka"] and not _real_kafka():
         terminalreporter.write_line(
-            f"Maven Central could not be reached: {len(ran)} Kafka tests ran against "
+            f"Maven Central could not be reached: {ran['kafka']} Kafka tests ran against "
             "librdkafka's mock cluster (those that stop the broker were left out)"
+        )
+    if ran["dynamodb"] and dynamodb_jars() is None:
+        terminalreporter.write_line(
+            f"Maven Central could not be reached: {ran['dynamodb']} DynamoDB tests ran against "
+            "moto's server"
         )

@@ -10,7 +10,26 @@ from penstock.model.errors import UnknownThing
 from penstock.ports.store import SelfChecking
 
 app = typer.Typer(no_args_is_help=True)
-group(app, "The store itself: check.")
+group(app, "The store itself: check, init.")
+
+
+@command(app)
+async def init(session: Session) -> None:
+    """Make what the store needs before it is first used: a DynamoDB table with its indexes.
+
+    Harmless to repeat: what is there stays as it is.
+
+    \b
+    Examples:
+      penstock store init --config penstock.toml
+    """
+    from penstock.wiring import init_store
+
+    done = await init_store(session.settings())
+    if session.json:
+        show.as_json({"status": "ok", "done": done})
+    else:
+        show.as_text(done)
 
 
 @command(app)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.resources import files
@@ -90,10 +90,18 @@ def heeding_cancellation() -> Iterator[None]:
 class Runner:
     """Calls scripts; raises only our errors."""
 
-    def __init__(self, server: Server, name: str, wait: Sequence[Argument] = ()) -> None:
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        wait: Sequence[Argument] = (),
+        *,
+        scripts: Callable[[str], Script] = load,
+    ) -> None:
         self._server = server
         self._name = name
         self._wait = wait
+        self._load = scripts
         self._breakers: dict[int, Breaker] = {}
 
     async def run(
@@ -185,7 +193,7 @@ class Runner:
                 arguments += group.arguments
             plans.append([*offsets, *group.plan])
             keys += group.keys
-        script = load(name)
+        script = self._load(name)
         command = (
             "EVALSHA",
             script.sha,

@@ -1,0 +1,112 @@
+"""The tiered store: DynamoDB is the truth, Redis holds the ids of the near future.
+
+`dynamodb+redis://HOST:PORT/TABLE?redis=…`; see `address.py` for what a URL may say.
+"""
+
+from __future__ import annotations
+
+from penstock.model.clock import Clock
+from penstock.model.errors import ConfigError, PenstockError
+from penstock.ports.store import MessageStore
+from penstock.stores.dynamodb import schema
+from penstock.stores.dynamodb.address import Address, parse_address
+from penstock.stores.dynamodb.buckets import Buckets
+from penstock.stores.dynamodb.clock import NearClock
+from penstock.stores.dynamodb.gateway import Gateway, open_gateway
+from penstock.stores.dynamodb.items import Shape
+from penstock.stores.dynamodb.near import Near, load
+from penstock.stores.dynamodb.session import Session, log
+from penstock.stores.dynamodb.store import TieredStore
+from penstock.stores.dynamodb.table import Table
+from penstock.stores.redis.connect import connect
+from penstock.stores.redis.scripts import Runner
+from penstock.stores.redis.wake import Wakeups
+
+__all__ = ["TieredStore", "init_store", "nothing_to_read", "open_store"]
+
+
+async def open_store(
+    url: str,
+    *,
+    total_partitions: int,
+    retention: int,
+    retention_count: int,
+    bucket_size_sec: int = 60,
+    clock: Clock | None = None,
+) -> MessageStore:
+    """Connect to a table that is there; whoever opens it closes it.
+
+    `retention` (milliseconds) is how long settled messages stay known; `retention_count` bounds
+    their number where the URL says `forget=exact`. Redis may be away: messages are taken then
+    and released when it is back. `clock` replaces Redis' own: it can only be behind it.
+    """
+    address = parse_address(url)
+    gateway = await open_gateway(address)
+    server = connect(address.redis)
+    try:
+        table, shards = await _table(gateway, address)
+        await schema.keep_partitions(table, total_partitions)
+        runner = Runner(server, address.redis.name, scripts=load)
+        if clock is None:
+            clock = await _redis_clock(runner)
+        shape = Shape(bucket_size_sec * 1000, shards)
+        wakeups = Wakeups(server, f"{address.redis.prefix}:near:wake")
+        near = Near(runner, wakeups, address.redis.prefix, total_partitions, cluster=server.cluster)
+    except BaseException:
+        await server.close()
+        await gateway.close()
+        raise
+    session = Session(
+        table,
+        Buckets(table, shape),
+        shape,
+        near,
+        wakeups,
+        clock,
+        near_ms=address.near,
+        exact=address.options.forget == "exact",
+        retention=retention,
+        retention_count=retention_count,
+    )
+    return TieredStore(address, gateway, server, session, clock)
+
+
+async def _table(gateway: Gateway, address: Address) -> tuple[Table, int]:
+    options = address.options
+    if await schema.state_of(gateway, address.table) is None:
+        if not options.create:
+            raise ConfigError(
+                f"store: there is no table {address.table!r}: make it with `penstock store init`"
+            )
+        await schema.create(gateway, address.table, options.shards)
+    table = Table(gateway, address.table, partiql=options.partiql == "yes")
+    shards = await schema.shards_of(table)
+    if options.partiql == "auto":
+        table.partiql = await schema.takes_statements(gateway, address.table)
+    return table, shards
+
+
+async def _redis_clock(runner: Runner) -> NearClock:
+    clock = NearClock(runner.server_time)
+    try:
+        await clock.measure()
+    except PenstockError as exc:
+        log.warning("Redis is away, so nothing is released until it is back: %s", exc)
+    return clock
+
+
+async def init_store(url: str) -> str:
+    """Make the table, or what is missing of it; says what was done."""
+    address = parse_address(url)
+    gateway = await open_gateway(address)
+    try:
+        made = await schema.create(gateway, address.table, address.options.shards)
+    finally:
+        await gateway.close()
+    return f"made {address.name}" if made else f"{address.name} is there"
+
+
+def nothing_to_read(url: str) -> str | None:
+    """Check the URL; a table is there or it is not, and looking at it makes nothing."""
+    parse_address(url)
+    return None

@@ -1,0 +1,138 @@
+"""HYDRATE: bring what comes near from the table into Redis, again and again.
+
+The index is a moment behind the table, a process may die between its two writes, and Redis may
+lose everything: so a bucket is never done. Buckets that come near are read as a whole; the open
+one and those past are read again, up to what is due, until they are past and empty. One process
+at a time does it, and if several do, or one dies in the middle, nothing is harmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+
+from penstock.model.errors import PenstockError
+from penstock.model.message import DEFAULT_PRIORITY
+from penstock.stores.dynamodb.buckets import MARGIN_MS, Bucket
+from penstock.stores.dynamodb.items import Item, before, bucket_key, read_order
+from penstock.stores.dynamodb.near import Hint
+from penstock.stores.dynamodb.session import Session, log
+from penstock.stores.dynamodb.table import DUE, Range
+
+STEP_SECONDS = 1.0
+"""Between two looks whether there is something to do."""
+REREAD_SECONDS = 5.0
+"""The open bucket and the one before it."""
+PAST_SECONDS = 30.0
+"""Older ones that are not empty."""
+AHEAD_SECONDS = 60.0
+"""Those that are near and not open yet."""
+SHARE = 20
+"""A bucket that took long is left alone this many times as long."""
+AT_ONCE = 8
+"""Shards read at the same time."""
+LOOK_AHEAD_MS = 6_000
+"""What is due within this is read again too."""
+
+
+class Hydrator:
+    """A task that runs from the first claim on."""
+
+    def __init__(self, session: Session, reopen: Callable[[], Awaitable[None]]) -> None:
+        self._session = session
+        self._reopen = reopen
+        self._name = secrets.token_hex(8)
+        self._read: dict[tuple[int, int], tuple[float, float]] = {}
+        """Bucket → when it was read and how long that took, by the monotonic clock."""
+        self._hurry = asyncio.Event()
+        self._mark = secrets.token_hex(8)
+        self._opened_at = 0.0
+
+    def hurry(self) -> None:
+        """Redis has lost what it had: look at once."""
+        self._read.clear()
+        self._hurry.set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.step()
+            except PenstockError as exc:
+                self._read.clear()  # whoever comes back may have forgotten everything
+                log.warning("the near future waits: %s", exc)
+            try:
+                async with asyncio.timeout(STEP_SECONDS):
+                    await self._hurry.wait()
+            except TimeoutError:
+                pass  # the ordinary case: time for the next look
+            self._hurry.clear()
+
+    async def step(self) -> int:
+        """Read what it is time to read, if it is on us; how many messages were brought."""
+        session = self._session
+        if not await session.near.lead(self._name):
+            self._read.clear()
+            return 0
+        if not await session.near.life(self._mark):
+            self._read.clear()
+        if time.monotonic() - self._opened_at > REREAD_SECONDS:
+            await self._reopen()
+            self._opened_at = time.monotonic()
+        now = session.clock.now()
+        brought = 0
+        buckets = await session.buckets.registered(now + session.near_ms)
+        for bucket in buckets:
+            if self._is_time(bucket, now):
+                brought += await self._sweep(bucket, now)
+                await session.near.lead(self._name)
+        return brought
+
+    async def stop(self) -> None:
+        await self._session.near.give_way(self._name)
+
+    def _is_time(self, bucket: Bucket, now: int) -> bool:
+        last = self._read.get((bucket.width, bucket.number))
+        if last is None:
+            return True
+        read_at, took = last
+        if bucket.start > now + LOOK_AHEAD_MS:
+            wait = AHEAD_SECONDS
+        elif bucket.end + bucket.width > now:
+            wait = REREAD_SECONDS
+        else:
+            wait = PAST_SECONDS
+        return time.monotonic() - read_at >= max(wait, took * SHARE)
+
+    async def _sweep(self, bucket: Bucket, now: int) -> int:
+        """Read a bucket: whole the first time and while it is ahead, later what is due."""
+        session = self._session
+        place = bucket.width, bucket.number
+        whole = place not in self._read or bucket.start > now + LOOK_AHEAD_MS
+        high = None if whole else before(now + LOOK_AHEAD_MS)
+        began = time.monotonic()
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def read(shard: int) -> int:
+            key = bucket_key(bucket.width, bucket.number, shard)
+            number = 0
+            async with gate:
+                async for page in session.table.pages(Range(DUE, key, before=high)):
+                    await session.near.add([_hint(item) for item in page])
+                    number += len(page)
+            return number
+
+        found = sum(await asyncio.gather(*map(read, range(session.shape.shards))))
+        self._read[place] = time.monotonic(), time.monotonic() - began
+        long_past = now - MARGIN_MS
+        if not found and bucket.end < long_past and bucket.vouched < long_past:
+            await session.buckets.drop(bucket)
+            del self._read[place]
+        return found
+
+
+def _hint(item: Item) -> Hint:
+    due, message_id = read_order(item["o"]["S"])
+    priority = int(item["pr"]["N"]) if "pr" in item else DEFAULT_PRIORITY
+    return Hint(message_id, item["r"]["S"], priority, due)

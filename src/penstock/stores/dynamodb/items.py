@@ -1,0 +1,305 @@
+"""Items ↔ messages: the only place that knows the names of attributes.
+
+Of a message (`pk` = "m:" + id) what is usual is left out, so that it costs nothing:
+  o    when it is due and its id, the order of every index        n    revision: + 1 a write
+  b    bucket and shard, while it waits or is leased (index "due")  r    route
+  l    class, route and shard (index "list")                      k    key, if not the id ("key")
+  p ct h lb tp x pr     content: payload, type, headers, labels, topic, expires, priority
+  s v a af c cl se er cp de     state, version, attempts and times, last error, cancel asked …
+  tk   token of the lease under way      ev   timeline (msgpack)      ttl  when DynamoDB deletes it
+Of a lease (`pk` = "t:" + token): l, o (its end), r, ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+import msgspec
+
+from penstock.model.message import DEFAULT_PRIORITY, JSON, Event, Labels, Message, NewMessage
+from penstock.model.state import PURGEABLE, State
+from penstock.model.verdict import Decided
+
+Value: TypeAlias = dict[str, Any]
+"""{"S": text}, {"N": digits}, {"B": bytes}, {"BOOL": true}."""
+Item: TypeAlias = dict[str, Value]
+
+OPEN = "open"
+"""The class of what waits or is leased: a claim leaves every index as it is."""
+LEASE_SHARDS = 4
+MAX_EVENTS = 100
+"""Lines kept of one message's timeline; the oldest go first."""
+MAX_ITEM = 400 * 1024
+"""Bytes, by DynamoDB; names, indexes and a timeline want some of it."""
+MAX_CONTENT = 320 * 1024
+
+_encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+_headers: Final = msgspec.json.Decoder(dict[str, str])
+_labels: Final = msgspec.json.Decoder(Labels)
+_decided: Final = msgspec.json.Decoder(Decided)
+
+
+class Line(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """An event as it is kept."""
+
+    at: int
+    event: str
+    detail: str | None = None
+    attempt: int | None = None
+
+
+_lines: Final = msgspec.msgpack.Decoder(tuple[Line, ...])
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A message with what only the store needs; `message.ref` is the revision."""
+
+    message: Message
+    token: int | None = None
+    lines: tuple[Line, ...] = ()
+    ttl: int | None = None
+    """Epoch seconds."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What decides where index entries are: the same for every process of a table."""
+
+    width: int
+    """Milliseconds of a bucket."""
+    shards: int
+
+    def bucket(self, due: int) -> int:
+        return due // self.width
+
+    def shard(self, message_id: str) -> int:
+        return crc32(message_id.encode()) % self.shards
+
+
+def message_pk(message_id: str) -> str:
+    return "m:" + message_id
+
+
+def order(due: int, message_id: str) -> str:
+    """Sorts by due, then id."""
+    return f"{max(0, due):015d}#{message_id}"
+
+
+def before(moment: int) -> str:
+    """Every `order` due earlier than the moment sorts before this, no other."""
+    return f"{max(0, moment):015d}"
+
+
+def read_order(text: str) -> tuple[int, str]:
+    """(due, id)"""
+    return int(text[:15]), text[16:]
+
+
+def bucket_key(width: int, bucket: int, shard: int) -> str:
+    return f"{width // 1000}.{bucket}#{shard}"
+
+
+def list_key(kind: str, route: str, shard: int) -> str:
+    return f"{kind}#{route}#{shard}"
+
+
+def kind_of(state: State) -> str:
+    """The class a state is listed under."""
+    return OPEN if state in (State.SCHEDULED, State.LEASED) else state.value
+
+
+def new_item(new: NewMessage, now: int, shape: Shape, expiry: int) -> Item:
+    """The item of a message that was just accepted."""
+    message_id, due = new.id, new.due
+    shard = shape.shard(message_id)
+    item: Item = {
+        "pk": {"S": "m:" + message_id},
+        "o": {"S": order(due, message_id)},
+        "r": {"S": new.route},
+        "p": {"B": new.payload},
+        "c": {"N": str(now)},
+        "n": {"N": "1"},
+    }
+    if new.blocked is None:
+        item["b"] = {"S": bucket_key(shape.width, shape.bucket(max(0, due)), shard)}
+        item["l"] = {"S": list_key(OPEN, new.route, shard)}
+    else:
+        item["l"] = {"S": list_key(State.BLOCKED.value, new.route, shard)}
+        item["s"] = {"S": State.BLOCKED.value}
+        item["se"] = {"N": str(now)}
+        item["er"] = {"S": new.blocked}
+        item["ttl"] = {"N": str(expiry)}
+    _add_content(item, new)
+    return item
+
+
+def _add_content(item: Item, message: NewMessage | Message) -> None:
+    if message.key != message.id:
+        item["k"] = {"S": message.key}
+    if message.content_type != JSON:
+        item["ct"] = {"S": message.content_type}
+    if message.headers:
+        item["h"] = {"S": _encode(message.headers).decode()}
+    if message.labels is not None:
+        item["lb"] = {"S": _encode(message.labels).decode()}
+    if message.topic is not None:
+        item["tp"] = {"S": message.topic}
+    if message.expires is not None:
+        item["x"] = {"N": str(message.expires)}
+    if message.priority != DEFAULT_PRIORITY:
+        item["pr"] = {"N": str(message.priority)}
+
+
+def to_item(record: Record, shape: Shape) -> Item:
+    """Everything that is kept of the message."""
+    m = record.message
+    shard = shape.shard(m.id)
+    item: Item = {
+        "pk": {"S": "m:" + m.id},
+        "o": {"S": order(m.due, m.id)},
+        "l": {"S": list_key(kind_of(m.state), m.route, shard)},
+        "r": {"S": m.route},
+        "c": {"N": str(m.created)},
+        "n": {"N": str(m.ref)},
+    }
+    if m.state in (State.SCHEDULED, State.LEASED):
+        item["b"] = {"S": bucket_key(shape.width, shape.bucket(max(0, m.due)), shard)}
+    if m.payload:
+        item["p"] = {"B": m.payload}
+    _add_content(item, m)
+    _add_progress(item, record)
+    return item
+
+
+def next_item(old: Item, record: Record, shape: Shape) -> Item:
+    """The item after a step; where it did not move, its index entry stays where it was put."""
+    item = to_item(record, shape)
+    if "b" in old and "b" in item and old["o"] == item["o"]:
+        item["b"] = old["b"]
+    return item
+
+
+def _add_progress(item: Item, record: Record) -> None:
+    m = record.message
+    if m.state is not State.SCHEDULED:
+        item["s"] = {"S": m.state.value}
+    numbers = {"v": (m.version, 1), "a": (m.attempt, 0), "af": (m.attempt_floor, 0)}
+    for name, (number, usual) in numbers.items():
+        if number != usual:
+            item[name] = {"N": str(number)}
+    optional = {"cl": m.claimed, "se": m.settled, "tk": record.token, "ttl": record.ttl}
+    for name, value in optional.items():
+        if value is not None:
+            item[name] = {"N": str(value)}
+    if m.last_error is not None:
+        item["er"] = {"S": m.last_error}
+    if m.cancel_pending:
+        item["cp"] = {"BOOL": True}
+    if m.decided is not None:
+        item["de"] = {"S": _encode(m.decided).decode()}
+    if record.lines:
+        item["ev"] = {"B": _pack(record.lines)}
+
+
+def to_record(item: Item) -> Record:
+    return Record(
+        message=to_message(item),
+        token=_number(item, "tk"),
+        lines=_lines.decode(item["ev"]["B"]) if "ev" in item else (),
+        ttl=_number(item, "ttl"),
+    )
+
+
+def to_message(item: Item) -> Message:
+    due, message_id = read_order(item["o"]["S"])
+    return Message(
+        id=message_id,
+        route=item["r"]["S"],
+        key=item["k"]["S"] if "k" in item else message_id,
+        payload=item["p"]["B"] if "p" in item else b"",
+        due=due,
+        content_type=item["ct"]["S"] if "ct" in item else JSON,
+        headers=_headers.decode(item["h"]["S"]) if "h" in item else None,
+        expires=_number(item, "x"),
+        priority=int(item["pr"]["N"]) if "pr" in item else DEFAULT_PRIORITY,
+        labels=_labels.decode(item["lb"]["S"]) if "lb" in item else None,
+        topic=item["tp"]["S"] if "tp" in item else None,
+        state=State(item["s"]["S"]) if "s" in item else State.SCHEDULED,
+        version=int(item["v"]["N"]) if "v" in item else 1,
+        attempt=int(item["a"]["N"]) if "a" in item else 0,
+        attempt_floor=int(item["af"]["N"]) if "af" in item else 0,
+        created=int(item["c"]["N"]),
+        claimed=_number(item, "cl"),
+        settled=_number(item, "se"),
+        last_error=item["er"]["S"] if "er" in item else None,
+        cancel_pending="cp" in item,
+        decided=_decided.decode(item["de"]["S"]) if "de" in item else None,
+        ref=int(item["n"]["N"]),
+    )
+
+
+def _number(item: Item, name: str) -> int | None:
+    return int(item[name]["N"]) if name in item else None
+
+
+def timeline(record: Record) -> list[Event]:
+    """The usual course is read off the message's own fields, the rest off its lines."""
+    m = record.message
+    noted = [
+        Event(at=line.at, event=line.event, detail=line.detail, attempt=line.attempt)
+        for line in record.lines
+    ]
+    events = [Event(at=m.created, event="accepted"), *noted]
+    if m.claimed is not None and not (noted and noted[-1].event == "cancel_asked"):
+        events.append(Event(at=m.claimed, event="released", attempt=m.attempt))
+    if m.settled is not None:
+        attempt = m.attempt if m.claimed is not None else None
+        error = m.last_error if m.state is not State.DELIVERED else None
+        events.append(Event(at=m.settled, event=m.state.value, detail=error, attempt=attempt))
+    return events
+
+
+def expiry(now: int, retention: int) -> int:
+    """Epoch seconds after which DynamoDB may delete what was settled now."""
+    return (now + retention) // 1000 + 1
+
+
+def is_forgotten(record: Record, now: int) -> bool:
+    """Past its time, though DynamoDB has not come round to deleting it."""
+    due = record.message.state in PURGEABLE and record.ttl is not None
+    return due and (record.ttl or 0) * 1000 < now
+
+
+def lease_pk(token: int) -> str:
+    return f"t:{token}"
+
+
+def lease_shard(shard: int) -> str:
+    return f"lease#{shard}"
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Messages claimed together. Kept before they are claimed, so that none is ever forgotten."""
+
+    token: int
+    until: int
+    ids: Sequence[str]
+
+
+_ids: Final = msgspec.msgpack.Decoder(list[str])
+
+
+def lease_item(lease: Lease) -> Item:
+    return {
+        "pk": {"S": lease_pk(lease.token)},
+        "l": {"S": lease_shard(lease.token % LEASE_SHARDS)},
+        "o": {"S": order(lease.until, str(lease.token))},
+        "ids": {"B": _pack(list(lease.ids))},
+    }
+
+
+def to_lease(item: Item) -> Lease:
+    until, token = read_order(item["o"]["S"])
+    return Lease(int(token), until, _ids.decode(item["ids"]["B"]))

@@ -1,0 +1,187 @@
+"""CLAIM, EXTEND, REAP: the life of a lease up to its end by time.
+
+A claim takes hints from Redis, writes the lease down, reads the messages and leases each that
+still is what the hint said, on the condition that nobody changes it meanwhile: so of a claim and
+a cancel, or of two claims, exactly one wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from penstock.model.errors import PenstockError
+from penstock.model.message import Message
+from penstock.model.outcome import Claim, Reaped
+from penstock.model.state import PURGEABLE, State
+from penstock.stores.dynamodb.changes import leased, lost
+from penstock.stores.dynamodb.items import (
+    LEASE_SHARDS,
+    Lease,
+    Record,
+    before,
+    lease_item,
+    lease_pk,
+    lease_shard,
+    order,
+    read_order,
+    to_lease,
+)
+from penstock.stores.dynamodb.session import Held, Session
+from penstock.stores.dynamodb.settle import Settling
+from penstock.stores.dynamodb.table import LIST, Range
+
+MAX_CLAIM = 1_000
+"""Messages under one token: their ids must fit into the lease's item."""
+ROUNDS = 50
+"""Times a claim looks for more because hints were wrong."""
+
+
+class Leases:
+    """Made with what to do when Redis has forgotten us."""
+
+    def __init__(
+        self, session: Session, settling: Settling, refill: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._session = session
+        self._settling = settling
+        self._refill = refill
+
+    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+        session = self._session
+        limit = min(limit, MAX_CLAIM)
+        if limit <= 0:
+            return Claim(0)
+        token = session.token()
+        claimed: list[Message] = []
+        later: list[Message] = []
+        next_due: int | None = None
+        written: list[str] = []
+        for _ in range(ROUNDS):
+            taken = await session.near.take(route, limit - len(claimed), now)
+            if taken.lost:
+                await self._refill()
+                if not taken.ids:
+                    continue
+            next_due = taken.next_due
+            if not taken.ids:
+                break
+            written += taken.ids
+            try:
+                # Before any of them is leased: whatever happens then, their lease ends.
+                await session.table.put(lease_item(Lease(token, now + lease, written)))
+                found = await session.read(taken.ids)
+                claimed += await self._lease(found, route, token, now, later)
+            except PenstockError:
+                await self._put_back(taken.ids, route, now)
+                if not claimed:
+                    raise
+                break
+            if len(claimed) >= limit:
+                break
+        if later:
+            await session.bring(later, now)
+        return await self._claimed(claimed, written, token, next_due, later, route)
+
+    async def _claimed(
+        self,
+        claimed: list[Message],
+        written: Sequence[str],
+        token: int,
+        next_due: int | None,
+        later: Sequence[Message],
+        route: str,
+    ) -> Claim:
+        dues = [message.due for message in later if message.route == route]
+        if next_due is not None:
+            dues.append(next_due)
+        if not claimed:
+            if written:
+                await self._session.table.delete(lease_pk(token))
+            return Claim(0, (), min(dues, default=None))
+        claimed.sort(key=lambda m: (-m.priority, m.due, m.id))
+        self._settling.began(token, len(claimed))
+        return Claim(token, tuple(claimed), min(dues, default=None))
+
+    async def _lease(
+        self, found: dict[str, Held], route: str, token: int, now: int, later: list[Message]
+    ) -> list[Message]:
+        """Those that are due and that nobody else got; into `later` what waits elsewhere."""
+        steps: list[tuple[Held, Record]] = []
+        for held in found.values():
+            message = held.message
+            if message.state is not State.SCHEDULED:
+                continue
+            if message.due > now or message.route != route:
+                later.append(message)
+            else:
+                steps.append((held, leased(held.record, token, now)))
+        made = await self._session.write(steps, now)
+        # One that was changed in between was changed by somebody who knows where it belongs.
+        return [after.message for (_, after), done in zip(steps, made, strict=True) if done]
+
+    async def _put_back(self, ids: Sequence[str], route: str, now: int) -> None:
+        """The truth cannot be had: the ids wait. Their place in line is found out later."""
+        unread = [Message(id=one, route=route, key=one, payload=b"", due=now) for one in ids]
+        await self._session.bring(unread, now)
+
+    async def extend(self, tokens: Sequence[int], until: int) -> None:
+        await asyncio.gather(*(self._extend(token, until) for token in set(tokens)))
+
+    async def _extend(self, token: int, until: int) -> None:
+        await self._session.table.update(
+            lease_pk(token),
+            "SET o = :until",
+            ConditionExpression="attribute_exists(pk)",
+            ExpressionAttributeValues={":until": {"S": order(until, str(token))}},
+        )
+
+    async def reap(self, now: int, limit: int) -> list[Reaped]:
+        """Lease by lease, oldest end first, until `limit` messages are back."""
+        reaped: list[Reaped] = []
+        for token in await self._ended(now):
+            item = (await self._session.table.get([lease_pk(token)])).get(lease_pk(token))
+            if item is None:
+                continue
+            lease = to_lease(item)
+            if lease.until <= now:  # the index may be behind: the lease itself is asked
+                reaped += await self._reap(lease, now, limit - len(reaped))
+            if len(reaped) >= limit:
+                break
+        return reaped
+
+    async def _ended(self, now: int) -> list[int]:
+        """Tokens whose lease seems to be over."""
+        ranges = [
+            Range(LIST, lease_shard(shard), before=before(now + 1)) for shard in range(LEASE_SHARDS)
+        ]
+        pages = await asyncio.gather(*(self._first_page(asked) for asked in ranges))
+        return [int(token) for _, token in sorted(entry for page in pages for entry in page)]
+
+    async def _first_page(self, asked: Range) -> list[tuple[int, str]]:
+        async for page in self._session.table.pages(asked, 100):
+            return [read_order(item["o"]["S"]) for item in page]
+        return []
+
+    async def _reap(self, lease: Lease, now: int, room: int) -> list[Reaped]:
+        session = self._session
+        ids = list(lease.ids)[:room]
+        found = await session.read(ids)
+        steps = [
+            (held, lost(held.record, now, session.retention))
+            for held in found.values()
+            if held.record.token == lease.token
+        ]
+        made = await session.write(steps, now)
+        back = [after.message for (_, after), done in zip(steps, made, strict=True) if done]
+        rest = list(lease.ids)[room:]
+        if not all(made):  # settled in between, or a cancel was asked: look once more
+            changed = [h.message.id for (h, _), done in zip(steps, made, strict=True) if not done]
+            rest = changed + rest
+        if rest:
+            await session.table.put(lease_item(Lease(lease.token, lease.until, rest)))
+        else:
+            await session.table.delete(lease_pk(lease.token))
+        await session.bring([m for m in back if m.state is State.SCHEDULED], now)
+        await session.retire([m.id for m in back if m.state in PURGEABLE], now)
+        return [Reaped(m.id, m.route, m.state, m.attempt) for m in back]

@@ -1,0 +1,198 @@
+"""The near future in Redis: ids by partition, route and priority, in the order of due.
+
+Nothing here is the truth. An id that is missing is brought back from the table, one that should
+not be here is found out when it is claimed, and all of it may be lost at any moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from penstock.model.identity import partition_of
+from penstock.model.message import Message
+from penstock.stores.redis.keys import PartitionKeys
+from penstock.stores.redis.scripts import Group, Runner, Script
+from penstock.stores.redis.wake import Wakeups, news_of
+
+LEAD_MS = 4_000
+"""How long the one that hydrates is alone with it after it was last heard of."""
+
+
+class Hint(NamedTuple):
+    """Where a message may be found, and when it may be due."""
+
+    id: str
+    route: str
+    priority: int
+    due: int
+
+    @staticmethod
+    def of(message: Message) -> Hint:
+        return Hint(message.id, message.route, message.priority, message.due)
+
+
+class Taken(NamedTuple):
+    ids: list[str]
+    next_due: int | None
+    """Of what is left here."""
+    lost: bool
+    """Redis knows nothing of us (any more): what is near must be brought back."""
+
+
+@lru_cache(maxsize=16)
+def load(name: str) -> Script:
+    """`lua/<name>.lua`."""
+    source = (files("penstock.stores.dynamodb") / "lua" / f"{name}.lua").read_bytes()
+    return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
+
+
+class Near:
+    """Ids in Redis. Every call raises StoreUnavailable while Redis is away."""
+
+    def __init__(
+        self, runner: Runner, wakeups: Wakeups, prefix: str, total: int, *, cluster: bool
+    ) -> None:
+        self._runner = runner
+        self._wakeups = wakeups
+        self._keys = [PartitionKeys(f"{prefix}:near", number) for number in range(total)]
+        self._cluster = cluster
+        self._turn = 0
+        self._lead = f"{prefix}:near:lead"
+        self._life = f"{prefix}:near:life"
+
+    async def add(self, hints: Sequence[Hint], *, exact: bool = False) -> None:
+        """Hold these; a due that is known stays if it is nearer, unless this one is `exact`."""
+        lanes: dict[int, dict[tuple[str, int], list[bytes]]] = {}
+        for hint in hints:
+            part = lanes.setdefault(self._home(hint.id), {})
+            entries = part.setdefault((hint.route, hint.priority), [])
+            entries += (b"%d" % hint.due, hint.id.encode())
+        groups = [
+            Group(
+                partition,
+                [self._keys[partition].lane(route, priority) for route, priority in part],
+                [[[route, len(entries) // 2] for (route, _), entries in part.items()]],
+                [argument for entries in part.values() for argument in entries],
+            )
+            for partition, part in lanes.items()
+        ]
+        if groups:
+            common = ("" if exact else "LT", self._wakeups.channel)
+            await self._runner.run("add", groups, common)
+
+    async def drop(self, messages: Iterable[Message]) -> None:
+        """Forget these, whatever priority they were held under."""
+        found: dict[tuple[int, str], list[bytes]] = {}
+        for message in messages:
+            place = self._home(message.id), message.route
+            found.setdefault(place, []).append(message.id.encode())
+        groups = [
+            Group(partition, keys, [len(keys), len(ids)], ids)
+            for (partition, route), ids in found.items()
+            for keys in [self._keys[partition].lanes(route)]
+        ]
+        if groups:
+            await self._runner.run("drop", groups)
+
+    async def take(self, route: str, limit: int, now: int) -> Taken:
+        """Take ids that are due. They are gone from here: claim them, or put them back."""
+        if not self._cluster:
+            return await self._take(self._keys, route, limit, now)
+        # Each partition may be on a server of its own: one after the other, in turn.
+        self._turn += 1
+        start = self._turn % len(self._keys)
+        ids: list[str] = []
+        nexts: list[int] = []
+        lost = False
+        for keys in self._keys[start:] + self._keys[:start]:
+            taken = await self._take([keys], route, limit - len(ids), now)
+            ids += taken.ids
+            lost = lost or taken.lost
+            nexts += [] if taken.next_due is None else [taken.next_due]
+        return Taken(ids, min(nexts, default=None), lost)
+
+    async def _take(
+        self, partitions: Sequence[PartitionKeys], route: str, limit: int, now: int
+    ) -> Taken:
+        groups = [Group(keys.number, [keys.generation, *keys.lanes(route)]) for keys in partitions]
+        answers = await self._runner.run("take", groups, (now, limit, route))
+        ids = [id_.decode() for answer in answers for id_ in answer[3][::2]]
+        nexts = [int(answer[2]) for answer in answers if answer[2]]
+        return Taken(ids, min(nexts, default=None), any(answer[0] == 0 for answer in answers))
+
+    async def open(self, paused: Iterable[str]) -> None:
+        """Take every partition into use, with the routes that are paused."""
+        routes = [route.encode() for route in paused]
+        groups = [
+            Group(keys.number, [keys.generation], [len(routes)], routes) for keys in self._keys
+        ]
+        await self._runner.run("open", groups)
+
+    async def pause(self, route: str, paused: bool) -> None:
+        groups = [Group(keys.number, [keys.generation]) for keys in self._keys]
+        await self._runner.run("pause", groups, (route, int(paused)))
+
+    async def tell(self, route: str, due: int) -> None:
+        """Wake whoever serves the route, here and elsewhere."""
+        self._wakeups.tell(route, due)
+        await self._runner.call(0, "PUBLISH", self._wakeups.channel, news_of(route, due))
+
+    async def lead(self, who: str) -> bool:
+        """Whether it is on us to hydrate; merely so that not everybody does."""
+        if await self._runner.call(0, "SET", self._lead, who, "NX", "PX", LEAD_MS):
+            return True
+        if await self._runner.call(0, "GET", self._lead) != who.encode():
+            return False
+        await self._runner.call(0, "PEXPIRE", self._lead, LEAD_MS)
+        return True
+
+    async def give_way(self, who: str) -> None:
+        """Let another one hydrate at once."""
+        if await self._runner.call(0, "GET", self._lead) == who.encode():
+            await self._runner.call(0, "DEL", self._lead)
+
+    async def life(self, mark: str) -> bool:
+        """Whether Redis still has what was put there under this mark; if not, it is set now."""
+        held: bytes | None = await self._runner.call(0, "GET", self._life)
+        if held == mark.encode():
+            return True
+        await self._runner.call(0, "SET", self._life, mark)
+        return False
+
+    async def retire(self, ids: Iterable[str], at: int) -> None:
+        """Note ids to be forgotten in their time."""
+        for partition, members in self._by_home(ids).items():
+            entries = [part for member in members for part in (at, member)]
+            await self._runner.call(partition, "ZADD", self._keys[partition].settled, *entries)
+
+    async def retired(self, before: int, kept: int, limit: int) -> list[str]:
+        """Ids that may be forgotten: settled before that, or more than are kept."""
+        groups = [Group(keys.number, [keys.settled]) for keys in self._keys]
+        each = max(1, kept // len(self._keys))
+        answers = await self._runner.run("retired", groups, (before, each, limit))
+        return [id_.decode() for answer in answers for id_ in answer][:limit]
+
+    async def unretire(self, ids: Iterable[str]) -> None:
+        for partition, members in self._by_home(ids).items():
+            await self._runner.call(partition, "ZREM", self._keys[partition].settled, *members)
+
+    async def note(self, name: str, value: bytes, millis: int) -> None:
+        """Keep something for a while, for every process."""
+        await self._runner.call(0, "SET", f"{self._life}:{name}", value, "PX", millis)
+
+    async def noted(self, name: str) -> bytes | None:
+        found: bytes | None = await self._runner.call(0, "GET", f"{self._life}:{name}")
+        return found
+
+    def _by_home(self, ids: Iterable[str]) -> dict[int, list[bytes]]:
+        found: dict[int, list[bytes]] = {}
+        for message_id in ids:
+            found.setdefault(self._home(message_id), []).append(message_id.encode())
+        return found
+
+    def _home(self, message_id: str) -> int:
+        return partition_of(message_id, len(self._keys))

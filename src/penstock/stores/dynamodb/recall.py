@@ -1,0 +1,101 @@
+"""FIND, TIMELINE, PURGE, PAUSE: what is known of messages and routes, and forgetting it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from penstock.model.message import Event, Message
+from penstock.model.state import PURGEABLE
+from penstock.stores.dynamodb.items import is_forgotten, message_pk, timeline
+from penstock.stores.dynamodb.session import Held, Session
+
+PAUSED = "s:paused"
+ROUTES = "s:routes"
+
+
+async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
+    found = await _known(session, ids)
+    return [found[one].message if one in found else None for one in ids]
+
+
+async def events(session: Session, message_id: str) -> list[Event]:
+    held = (await _known(session, [message_id])).get(message_id)
+    return [] if held is None else timeline(held.record)
+
+
+async def _known(session: Session, ids: Sequence[str]) -> dict[str, Held]:
+    """Without those whose time is over, which DynamoDB deletes when it comes round to it."""
+    found = await session.read(ids) if ids else {}
+    if session.exact:
+        return found
+    now = session.clock.now()
+    return {one: held for one, held in found.items() if not is_forgotten(held.record, now)}
+
+
+async def purge(session: Session, now: int, limit: int) -> int:
+    """Only where it is to be exact: otherwise DynamoDB deletes by itself, free of charge."""
+    if not session.exact:
+        return 0
+    oldest = now - session.retention
+    ids = await session.near.retired(oldest, session.retention_count, limit)
+    if not ids:
+        return 0
+    found = await session.read(ids)
+    settled = [held for held in found.values() if held.message.state in PURGEABLE]
+    await asyncio.gather(
+        *(
+            session.table.delete(message_pk(held.message.id), held.item["n"]["N"])
+            for held in settled
+        )
+    )
+    await session.near.unretire(ids)
+    return len(ids)
+
+
+async def pause(session: Session, route: str, paused: bool) -> None:
+    """In the table, so that it holds after whatever happens; then in Redis, where claims look."""
+    await session.table.update(
+        PAUSED,
+        f"{'ADD' if paused else 'DELETE'} #r :route",
+        ExpressionAttributeNames={"#r": "routes"},
+        ExpressionAttributeValues={":route": {"SS": [route]}},
+    )
+    await session.near.pause(route, paused)
+    if not paused:
+        await session.near.tell(route, session.clock.now())
+
+
+async def paused_routes(session: Session) -> frozenset[str]:
+    return await _names(session, PAUSED)
+
+
+async def known_routes(session: Session) -> frozenset[str]:
+    """Every route that ever had a message here."""
+    return await _names(session, ROUTES)
+
+
+async def _names(session: Session, pk: str) -> frozenset[str]:
+    item = (await session.table.get([pk])).get(pk, {})
+    return frozenset(item["routes"]["SS"]) if "routes" in item else frozenset()
+
+
+class Routes:
+    """Notes every route a message is put on, before it is."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._noted: frozenset[str] = frozenset()
+
+    async def note(self, routes: frozenset[str]) -> None:
+        if routes <= self._noted:
+            return
+        self._noted |= await known_routes(self._session)
+        if new := sorted(routes - self._noted):
+            await self._session.table.update(
+                ROUTES,
+                "ADD #r :routes",
+                ExpressionAttributeNames={"#r": "routes"},
+                ExpressionAttributeValues={":routes": {"SS": new}},
+            )
+            self._noted |= frozenset(new)

@@ -1,0 +1,138 @@
+"""The table itself: made on request, checked at start, its layout's version kept in it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.stores.dynamodb.errors import DUPLICATE
+from penstock.stores.dynamodb.gateway import Gateway
+from penstock.stores.dynamodb.items import Item
+from penstock.stores.dynamodb.table import DUE, KEY, LIST, PARTITION, Table
+
+SCHEMA_VERSION = 1
+SCHEMA = "s:schema"
+PROBE = "s:probe"
+_CREATE_SECONDS = 120
+_PROJECTED = {
+    DUE: {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["r", "pr"]},
+    LIST: {"ProjectionType": "KEYS_ONLY"},
+    KEY: {"ProjectionType": "KEYS_ONLY"},
+}
+
+
+def definition(table: str) -> dict[str, Any]:
+    """What CreateTable is asked for."""
+    named = sorted({"pk", "o", *PARTITION.values()})
+    return {
+        "TableName": table,
+        "BillingMode": "PAY_PER_REQUEST",
+        "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}],
+        "AttributeDefinitions": [{"AttributeName": n, "AttributeType": "S"} for n in named],
+        "GlobalSecondaryIndexes": [
+            {
+                "IndexName": index,
+                "KeySchema": [
+                    {"AttributeName": partition, "KeyType": "HASH"},
+                    {"AttributeName": "o", "KeyType": "RANGE"},
+                ],
+                "Projection": _PROJECTED[index],
+            }
+            for index, partition in PARTITION.items()
+        ],
+    }
+
+
+async def state_of(gateway: Gateway, table: str) -> str | None:
+    """ACTIVE, CREATING …; None: there is no such table."""
+    try:
+        answer = await gateway.call("describe_table", TableName=table)
+    except StoreUnavailable as exc:
+        if "no such table" in exc.message:
+            return None
+        raise
+    found = answer.reply["Table"]
+    states = {found["TableStatus"]}
+    states |= {index["IndexStatus"] for index in found.get("GlobalSecondaryIndexes", [])}
+    return "ACTIVE" if states == {"ACTIVE"} else str(found["TableStatus"])
+
+
+async def create(gateway: Gateway, table: str, shards: int) -> bool:
+    """Make what is missing; False: it was all there. Harmless to repeat."""
+    made = await state_of(gateway, table) is None
+    if made:
+        await gateway.call("create_table", **definition(table))
+    for _ in range(_CREATE_SECONDS * 4):
+        if await state_of(gateway, table) == "ACTIVE":
+            break
+        await asyncio.sleep(0.25)
+    else:
+        raise StoreUnavailable(f"{gateway.name}: the table is not ready yet", retry_after=5.0)
+    await _expire(gateway, table)
+    plain = Table(gateway, table, partiql=False)
+    # `insert`: what the first one wrote stays, whatever the settings say later.
+    await plain.insert([_schema_item(shards), {"pk": {"S": PROBE}, "n": {"N": "1"}}])
+    return made
+
+
+def _schema_item(shards: int) -> Item:
+    return {
+        "pk": {"S": SCHEMA},
+        "n": {"N": "1"},
+        "version": {"N": str(SCHEMA_VERSION)},
+        "shards": {"N": str(shards)},
+    }
+
+
+async def _expire(gateway: Gateway, table: str) -> None:
+    """Let DynamoDB delete by `ttl`; where that is not to be had, settled messages stay."""
+    described = (await gateway.call("describe_time_to_live", TableName=table)).reply
+    status = described.get("TimeToLiveDescription", {}).get("TimeToLiveStatus")
+    if status in ("ENABLED", "ENABLING"):
+        return
+    await gateway.call(
+        "update_time_to_live",
+        TableName=table,
+        TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"},
+    )
+
+
+async def shards_of(table: Table) -> int:
+    """The table's own number; ConfigError when it is not a table this version can work with."""
+    item = (await table.get([SCHEMA])).get(SCHEMA)
+    if item is None:
+        raise ConfigError(
+            f"store: {table.name} is not a table of Penstock: make one with `penstock store init`"
+        )
+    version = int(item["version"]["N"])
+    if version != SCHEMA_VERSION:
+        raise ConfigError(
+            f"store: {table.name} has layout {version}, this Penstock knows {SCHEMA_VERSION}"
+        )
+    return int(item["shards"]["N"])
+
+
+async def keep_partitions(table: Table, total: int) -> None:
+    """Note the largest number of partitions ever used; ConfigError for a smaller one."""
+    grown = await table.update(
+        SCHEMA,
+        "SET #p = :total",
+        ConditionExpression="attribute_not_exists(#p) OR #p <= :total",
+        ExpressionAttributeNames={"#p": "partitions"},
+        ExpressionAttributeValues={":total": {"N": str(total)}},
+    )
+    if not grown:
+        raise ConfigError(
+            f"worker.total_partitions: {table.name} has more than {total};"
+            " the number may grow, never shrink"
+        )
+
+
+async def takes_statements(gateway: Gateway, table: str) -> bool:
+    """Whether BatchExecuteStatement works here and tells a duplicate: stand-ins often do not."""
+    statement = f"INSERT INTO \"{table}\" VALUE {{'pk': ?, 'n': ?}}"
+    asked = [{"Statement": statement, "Parameters": [{"S": PROBE}, {"N": "1"}]}]
+    reply = await gateway.asks("batch_execute_statement", Statements=asked)
+    answers = [] if reply is None else reply.get("Responses", [])
+    return any(answer.get("Error", {}).get("Code") == DUPLICATE for answer in answers)

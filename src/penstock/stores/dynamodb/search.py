@@ -1,0 +1,190 @@
+"""SEARCH: pages merged from index ranges that are each in order, held against the items.
+
+A list of one route and class costs one query a shard, one of a key a single query, one of what is
+leased as many reads as there are messages in flight. The indexes are a moment behind the table;
+what an entry says is believed only if the item says it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.model.message import Message
+from penstock.model.query import Cursor, Filter, Page
+from penstock.model.state import State
+from penstock.stores.dynamodb.items import (
+    LEASE_SHARDS,
+    OPEN,
+    before,
+    kind_of,
+    lease_shard,
+    list_key,
+    order,
+    read_order,
+    to_lease,
+)
+from penstock.stores.dynamodb.recall import known_routes
+from penstock.stores.dynamodb.session import Session
+from penstock.stores.dynamodb.table import KEY, LIST, Range
+
+LOOKS = 50
+"""Batches of entries one page may look at; then it ends early, with a cursor."""
+KINDS = (OPEN, *(state.value for state in State if kind_of(state) != OPEN))
+
+
+class Entry(NamedTuple):
+    due: int
+    id: str
+
+
+async def search(session: Session, where: Filter, after: Cursor | None, limit: int) -> Page:
+    """One page in order of (due, id)."""
+    items: list[Message] = []
+    last: Entry | None = None
+    looks = 0
+    async for batch in _batches(session, where, after, limit + 1):
+        found = await session.read([entry.id for entry in batch])
+        for entry in batch:
+            held = found.get(entry.id)
+            if held is not None and held.message.due == entry.due and matches(held.message, where):
+                if len(items) == limit:
+                    return Page(items, Cursor(items[-1].due, items[-1].id))
+                items.append(held.message)
+            last = entry
+        looks += 1
+        if looks >= LOOKS and last is not None:
+            return Page(items, Cursor(last.due, last.id))
+    return Page(items)
+
+
+def matches(message: Message, where: Filter) -> bool:
+    return (
+        (where.state is None or message.state is where.state)
+        and (where.route is None or message.route == where.route)
+        and (where.key is None or message.key == where.key)
+        and (where.due_from is None or message.due >= where.due_from)
+        and (where.due_to is None or message.due < where.due_to)
+        and (where.error is None or where.error in (message.last_error or ""))
+    )
+
+
+async def _batches(
+    session: Session, where: Filter, after: Cursor | None, size: int
+) -> AsyncIterator[list[Entry]]:
+    """Entries in order that may match, the first once each."""
+    size = min(size, 500)
+    if where.state is State.LEASED and where.key is None:
+        entries = _within(await leased_entries(session), where, after)
+        for i in range(0, len(entries), size):
+            yield entries[i : i + size]
+        return
+    ranges = await _ranges(session, where, after)
+    streams = [_Stream(session, one, size) for one in ranges]
+    await asyncio.gather(*(stream.fill() for stream in streams))
+    extra = _within(await _same_id(session, where), where, after)
+    heap = [(stream.head, n) for n, stream in enumerate(streams) if stream.head is not None]
+    heapq.heapify(heap)
+    batch: list[Entry] = []
+    while heap or extra:
+        if extra and (not heap or extra[0] < heap[0][0]):
+            batch.append(extra.pop(0))
+        else:
+            entry, n = heap[0]
+            batch.append(entry)
+            head = await streams[n].next()
+            if head is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (head, n))
+        if len(batch) >= size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+async def _ranges(session: Session, where: Filter, after: Cursor | None) -> list[Range]:
+    low = None if after is None else order(after.due, after.id)
+    if where.due_from is not None:
+        low = max(low or "", before(where.due_from))
+    high = None if where.due_to is None else before(where.due_to)
+    if low is not None and high is not None and low >= high:
+        return []
+    if where.key is not None:
+        return [Range(KEY, where.key, low, high)]
+    kinds = KINDS if where.state is None else (kind_of(where.state),)
+    routes = (where.route,) if where.route is not None else sorted(await known_routes(session))
+    return [
+        Range(LIST, list_key(kind, route, shard), low, high)
+        for kind in kinds
+        for route in routes
+        for shard in range(session.shape.shards)
+    ]
+
+
+async def _same_id(session: Session, where: Filter) -> list[Entry]:
+    """A key that is an id: such messages are not in the index of keys."""
+    if where.key is None:
+        return []
+    held = (await session.read([where.key])).get(where.key)
+    if held is None or "k" in held.item:
+        return []
+    return [Entry(held.message.due, held.message.id)]
+
+
+def _within(entries: Iterable[Entry], where: Filter, after: Cursor | None) -> list[Entry]:
+    start = None if after is None else Entry(after.due, after.id)
+    return [
+        entry
+        for entry in entries
+        if (start is None or entry > start)
+        and (where.due_from is None or entry.due >= where.due_from)
+        and (where.due_to is None or entry.due < where.due_to)
+    ]
+
+
+async def leased_messages(session: Session) -> list[Message]:
+    """What is in flight, by the leases."""
+    pages = await asyncio.gather(*(_leases(session, shard) for shard in range(LEASE_SHARDS)))
+    tokens = [pk for page in pages for pk in page]
+    leases = [to_lease(item) for item in (await session.table.get(tokens)).values()]
+    found = await session.read([one for lease in leases for one in lease.ids])
+    return [held.message for held in found.values() if held.message.state is State.LEASED]
+
+
+async def leased_entries(session: Session) -> list[Entry]:
+    return sorted(Entry(m.due, m.id) for m in await leased_messages(session))
+
+
+async def _leases(session: Session, shard: int) -> list[str]:
+    found: list[str] = []
+    async for page in session.table.pages(Range(LIST, lease_shard(shard))):
+        found += [item["pk"]["S"] for item in page]
+    return found
+
+
+class _Stream:
+    """One range, read page by page, with its next entry at hand."""
+
+    def __init__(self, session: Session, asked: Range, size: int) -> None:
+        self._pages = session.table.pages(asked, size)
+        self._page: Sequence[Entry] = ()
+        self._place = 0
+        self.head: Entry | None = None
+
+    async def fill(self) -> None:
+        self.head = await self.next()
+
+    async def next(self) -> Entry | None:
+        while self._place >= len(self._page):
+            try:
+                page = await anext(self._pages)
+            except StopAsyncIteration:
+                return None
+            self._page = [Entry(*read_order(item["o"]["S"])) for item in page]
+            self._place = 0
+        self._place += 1
+        return self._page[self._place - 1]

@@ -1,0 +1,126 @@
+"""What every step of the store works with."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Iterable, Sequence
+
+from penstock.model.clock import Clock
+from penstock.model.errors import PenstockError
+from penstock.model.message import Message
+from penstock.stores.dynamodb.buckets import Buckets
+from penstock.stores.dynamodb.items import Item, Record, Shape, message_pk, next_item, to_record
+from penstock.stores.dynamodb.near import Hint, Near
+from penstock.stores.dynamodb.table import Change, Table
+from penstock.stores.redis.wake import Wakeups
+
+log = logging.getLogger("penstock.stores.dynamodb")
+
+NEAR_SECONDS = 1.5
+"""How long a put waits for Redis at most: the message is safe already."""
+
+
+class Held:
+    """A message as it was read: the record, and the item it was read from."""
+
+    __slots__ = ("item", "record")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.record = to_record(item)
+
+    @property
+    def message(self) -> Message:
+        return self.record.message
+
+
+class Session:
+    """The open store: its table, its near future, its wake-ups."""
+
+    def __init__(
+        self,
+        table: Table,
+        buckets: Buckets,
+        shape: Shape,
+        near: Near,
+        wakeups: Wakeups,
+        clock: Clock,
+        *,
+        near_ms: int,
+        exact: bool,
+        retention: int,
+        retention_count: int,
+    ) -> None:
+        self.table = table
+        self.buckets = buckets
+        self.shape = shape
+        self.near = near
+        self.wakeups = wakeups
+        self.clock = clock
+        self.near_ms = near_ms
+        self.retention = retention
+        self.retention_count = retention_count
+        self.exact = exact
+        """Settled messages are forgotten to the second, by `purge`."""
+
+    def token(self) -> int:
+        """A lease's: never 0, and never one that was given out before."""
+        return secrets.randbits(62) + 1
+
+    async def read(self, ids: Iterable[str]) -> dict[str, Held]:
+        """The messages that are there, by id."""
+        items = await self.table.get([message_pk(message_id) for message_id in ids])
+        return {pk[2:]: Held(item) for pk, item in items.items()}
+
+    async def write(self, steps: Sequence[tuple[Held, Record]], now: int) -> list[bool]:
+        """Make each step if the message still is what it was read as; whether it was made."""
+        moved = [
+            after.message.due for held, after in steps if held.message.due != after.message.due
+        ]
+        await self.buckets.ensure(moved, now)
+        changes = [
+            Change.between(held.item, next_item(held.item, after, self.shape))
+            for held, after in steps
+        ]
+        return await self.table.change(changes)
+
+    def is_near(self, due: int, now: int) -> bool:
+        """Due so soon that its bucket may have been brought in already."""
+        return due <= now + self.near_ms + 2 * self.shape.width
+
+    async def bring(self, messages: Iterable[Message], now: int, *, exact: bool = False) -> None:
+        """Put what is near into Redis and wake its routes. What fails, the sweep mends."""
+        hints: list[Hint] = []
+        nearest: dict[str, int] = {}
+        for message in messages:
+            if message.due < nearest.get(message.route, message.due + 1):
+                nearest[message.route] = message.due
+            if self.is_near(message.due, now):
+                hints.append(Hint.of(message))
+        await self._mendable(self._add(hints, exact=exact))
+        for route, due in nearest.items():
+            self.wakeups.tell(route, due)
+
+    async def _add(self, hints: Sequence[Hint], *, exact: bool) -> None:
+        if hints:
+            await self.near.add(hints, exact=exact)
+
+    async def drop(self, messages: Iterable[Message]) -> None:
+        await self._mendable(self.near.drop(messages))
+
+    async def retire(self, ids: Sequence[str], at: int) -> None:
+        """So that purge finds them; those it does not find, DynamoDB deletes by itself."""
+        if self.exact and ids:
+            await self._mendable(self.near.retire(ids, at))
+
+    async def _mendable(self, work: Awaitable[None]) -> None:
+        """A step in Redis whose failure costs time and nothing else."""
+        try:
+            async with asyncio.timeout(NEAR_SECONDS):
+                await work
+        except TimeoutError:
+            log.warning("the near future will be mended: Redis does not answer in time")
+        except PenstockError as exc:
+            log.warning("the near future will be mended: %s", exc)

@@ -1,0 +1,168 @@
+"""The store as the flow sees it: the port's methods, each a step of its own file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from penstock.model.clock import Clock
+from penstock.model.errors import PenstockError
+from penstock.model.message import Event, Message, NewMessage
+from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
+from penstock.model.query import Cursor, Filter, Page, StoreFigures
+from penstock.model.state import State
+from penstock.ports.rooms import OpenRooms
+from penstock.ports.store import WakeListener
+from penstock.stores.dynamodb import amend, figures, put, recall, search
+from penstock.stores.dynamodb.address import Address
+from penstock.stores.dynamodb.clock import NearClock
+from penstock.stores.dynamodb.gateway import Gateway
+from penstock.stores.dynamodb.hydrate import Hydrator
+from penstock.stores.dynamodb.lease import Leases
+from penstock.stores.dynamodb.schema import SCHEMA_VERSION, state_of
+from penstock.stores.dynamodb.session import Session, log
+from penstock.stores.dynamodb.settle import Settling
+from penstock.stores.redis.connect import Server
+from penstock.stores.redis.rooms_open import open_rooms
+
+MAX_PUT = 2_000
+"""Messages of one put call; longer batches go in several, each safe to repeat."""
+
+
+class TieredStore:
+    """Messages in DynamoDB, the near future's ids in Redis. Made by `open_store`."""
+
+    def __init__(
+        self, address: Address, gateway: Gateway, server: Server, session: Session, clock: Clock
+    ) -> None:
+        self._address = address
+        self._gateway = gateway
+        self._server = server
+        self._session = session
+        self._clock = clock
+        self._settling = Settling(session)
+        self._leases = Leases(session, self._settling, self._refill)
+        self._routes = recall.Routes(session)
+        self._hydrator = Hydrator(session, self._reopen)
+        self._hydrating: asyncio.Task[None] | None = None
+        self._tasks = [asyncio.create_task(session.wakeups.listen(), name="penstock-near-wakeups")]
+        if isinstance(clock, NearClock):
+            self._tasks.append(asyncio.create_task(clock.keep(), name="penstock-near-clock"))
+
+    @property
+    def name(self) -> str:
+        return self._address.name
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        return await self._put(messages, now, admit=True)
+
+    async def put_unadmitted(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        """Keep them without a word to Redis: `admit`, or else the sweep, brings them there."""
+        return await self._put(messages, now, admit=False)
+
+    async def _put(self, messages: Sequence[NewMessage], now: int, *, admit: bool) -> list[Receipt]:
+        await self._routes.note(frozenset(message.route for message in messages))
+        receipts: list[Receipt] = []
+        for first in range(0, len(messages), MAX_PUT):
+            part = messages[first : first + MAX_PUT]
+            receipts += await put.put(self._session, part, now, admit=admit)
+        return receipts
+
+    async def admit(self, ids: Iterable[str], now: int) -> int:
+        """Bring these into Redis if they wait and are near; how many do wait. May be repeated."""
+        found = await self._session.read(ids)
+        waiting = [held.message for held in found.values() if held.message.state is State.SCHEDULED]
+        await self._session.bring(waiting, now)
+        return len(waiting)
+
+    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+        if self._hydrating is None:
+            # Only who releases needs what is near; commands that look do not.
+            self._hydrating = asyncio.create_task(self._hydrator.run(), name="penstock-hydrator")
+        return await self._leases.claim(route, limit, lease, now)
+
+    async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+        return await self._settling.settle(settlements, now) if settlements else []
+
+    async def extend(self, tokens: Sequence[int], until: int) -> None:
+        if tokens:
+            await self._leases.extend(tokens, until)
+
+    async def reap(self, now: int, limit: int) -> list[Reaped]:
+        return await self._leases.reap(now, limit)
+
+    async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
+        return await amend.amend(self._session, amendments, now)
+
+    async def find(self, ids: Sequence[str]) -> list[Message | None]:
+        return await recall.find(self._session, ids)
+
+    async def timeline(self, message_id: str) -> list[Event]:
+        return await recall.events(self._session, message_id)
+
+    async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
+        return await search.search(self._session, where, after, limit)
+
+    async def purge(self, now: int, limit: int) -> int:
+        return await recall.purge(self._session, now, limit)
+
+    async def figures(self, now: int) -> StoreFigures:
+        return await figures.figures(self._session, now, self._address.figures)
+
+    async def pause(self, route: str, paused: bool) -> None:
+        await recall.pause(self._session, route, paused)
+
+    async def paused(self) -> frozenset[str]:
+        return await recall.paused_routes(self._session)
+
+    def listen(self, listener: WakeListener) -> None:
+        self._session.wakeups.add(listener)
+
+    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
+        """Waiting rooms in Redis, as on the Redis store: they are about now, not about later."""
+        return open_rooms(self._server, self.name, self._clock, capacity, consumer)
+
+    async def check(self) -> dict[str, str]:
+        """Facts for health. Without Redis messages are still taken: that is a fact, no failure."""
+        state = await state_of(self._gateway, self._address.table)
+        shown = {
+            "store": self.name,
+            "table": f"{self._address.table} {state or 'is missing'}",
+            "schema_version": str(SCHEMA_VERSION),
+            "shards": str(self._session.shape.shards),
+            "writes": "25 a call" if self._session.table.partiql else "one by one",
+        }
+        try:
+            await self._session.near.noted("figures")
+            shown["redis"] = f"{self._address.redis.name} answers"
+        except PenstockError as exc:
+            shown["redis"] = f"away, nothing is released: {exc.message}"
+        return shown
+
+    async def close(self) -> None:
+        """Closing twice is harmless."""
+        hydrating = self._hydrating
+        for task in self._tasks if hydrating is None else [*self._tasks, hydrating]:
+            while not task.done():
+                task.cancel()  # again and again: a connection being made may swallow one
+                await asyncio.wait([task], timeout=0.05)
+        if hydrating is not None:
+            self._hydrating = None
+            try:
+                await self._hydrator.stop()
+            except PenstockError as exc:
+                log.debug("nobody to tell that we are gone: %s", exc)
+        await self._server.close()
+        await self._gateway.close()
+
+    async def _reopen(self) -> None:
+        await self._session.near.open(await recall.paused_routes(self._session))
+
+    async def _refill(self) -> None:
+        """Redis knows nothing of us: tell it what is paused, and have what is near brought back."""
+        await self._reopen()
+        self._hydrator.hurry()
