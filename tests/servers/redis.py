@@ -162,8 +162,8 @@ class RedisCluster:
     PRIMARIES = 3
 
     def __init__(self) -> None:
-        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
-        options += ("--repl-diskless-sync-delay", "0")  # replicas are there at once
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]
+        options += ["--repl-diskless-sync-delay", "0"]  # replicas are there at once
         self.nodes: list[RedisServer] = []
         try:
             for _ in range(2 * self.PRIMARIES):

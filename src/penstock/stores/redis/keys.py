@@ -17,6 +17,7 @@ Per partition (`<prefix>:{tag}:…`):
   b:<p>:<width>:<start>:<route>  LIST  (offset, id) of the far future, one bucket each
   i:<route>     ZSET    the route's buckets by the earliest due in them
   d:<route>     ZSET    the dead by due
+  k             ZSET    key + \\0 + id, all scored 0: the index by key, where that is asked for
   w             STRING  written so that WAIT has something to wait for, where that is asked for
 Of the whole store: `<prefix>:layout` HASH, `<prefix>:paused` SET, `<prefix>:processes` HASH, and
 the channel `<prefix>:wake`.
@@ -54,6 +55,7 @@ class PartitionKeys:
 
     __slots__ = (
         "_prefix",
+        "by_key",
         "counters",
         "generation",
         "grants",
@@ -74,6 +76,7 @@ class PartitionKeys:
         self.grants = self._name("g")
         self.counters = self._name("c")
         self.settled = self._name("x")
+        self.by_key = self._name("k")
 
     def lane(self, route: str, priority: int) -> bytes:
         return self._name(f"q:{priority}:{route}")
