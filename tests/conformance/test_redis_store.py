@@ -36,6 +36,14 @@ class TestOneServer(DurableStoreSuite, FleetCases):
         await harness.close()
 
 
+class TestAnIndexByKey(DurableStoreSuite):
+    @pytest_asyncio.fixture
+    async def harness(self, server: RedisServer) -> AsyncIterator[RedisHarness]:
+        harness = RedisHarness(server, options="?key_index=true")
+        yield harness
+        await harness.close()
+
+
 class TestTheServersClock(ClaimCases, SettleCases, LeaseCases):
     @pytest_asyncio.fixture
     async def harness(self, server: RedisServer) -> AsyncIterator[RedisHarness]:

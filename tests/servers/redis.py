@@ -59,6 +59,9 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
+    def binary(self) -> str:
+        return "redis-server"
+
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
@@ -73,7 +76,7 @@ class RedisServer:
         return self._process is not None
 
     def start(self) -> None:
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1"]
+        command = [self.binary(), "--port", str(self.port), "--bind", "127.0.0.1"]
         command += ["--dir", str(self.folder), "--unixsocket", str(self.socket)]
         command += ["--appendonly", "yes" if self._aof else "no", "--save", "", "--daemonize", "no"]
         command += self._options
@@ -97,7 +100,7 @@ class RedisServer:
                     time.sleep(0.02)
                 else:
                     return
-        raise RuntimeError(f"redis-server did not start: {(self.folder / 'log').read_text()}")
+        raise RuntimeError(f"{self.binary()} did not start: {(self.folder / 'log').read_text()}")
 
     def cli(self, *command: str) -> str:
         """The same thing a person types: redis-cli, its answer without the line's end."""
@@ -159,7 +162,8 @@ class RedisCluster:
     PRIMARIES = 3
 
     def __init__(self) -> None:
-        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]
+        options += ["--repl-diskless-sync-delay", "0"]  # replicas are there at once
         self.nodes: list[RedisServer] = []
         try:
             for _ in range(2 * self.PRIMARIES):
@@ -204,6 +208,14 @@ class RedisCluster:
     def primaries(self) -> list[RedisServer]:
         """Of the nodes that are up."""
         return [node for node in self.nodes if node.is_up and self._role(node) == "master"]
+
+    def wait_primaries(self) -> None:
+        """Until there are as many as there should be: a replica took over from one that died."""
+        deadline = time.monotonic() + START_SECONDS
+        while len(self.primaries()) < self.PRIMARIES:
+            if time.monotonic() > deadline:
+                raise RuntimeError("no replica took over")
+            time.sleep(0.05)
 
     def _role(self, node: RedisServer) -> str:
         with node.client as client:

@@ -11,6 +11,7 @@ from penstock.stores.redis.address import parse_address
 from penstock.stores.redis.clock import ServerClock
 from penstock.stores.redis.connect import connect
 from penstock.stores.redis.health import inspect, wait_command
+from penstock.stores.redis.key_index import KeyIndex, drop
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.place import Widths
 from penstock.stores.redis.scratch import erase, scratch_url
@@ -48,18 +49,30 @@ async def open_store(
         if clock is None:
             clock = ServerClock(runner.server_time)
             await clock.measure()
+        session = Session(
+            runner,
+            layout,
+            Widths((address.options.bucket_size_sec or bucket_size_sec) * 1000),
+            Wakeups(server, f"{address.prefix}:wake"),
+            retention=retention,
+            retention_count=retention_count,
+        )
+        index = await _key_index(session, address.options.key_index)
     except BaseException:
         await server.close()
         raise
-    session = Session(
-        runner,
-        layout,
-        Widths((address.options.bucket_size_sec or bucket_size_sec) * 1000),
-        Wakeups(server, f"{address.prefix}:wake"),
-        retention=retention,
-        retention_count=retention_count,
-    )
-    return RedisStore(address, server, session, clock)
+    return RedisStore(address, server, session, clock, index)
+
+
+async def _key_index(session: Session, wanted: bool | None) -> KeyIndex | None:
+    """Begun, where it is wanted: a store without messages has it complete from the start."""
+    if wanted is False:
+        await drop(session)
+    if not wanted:
+        return None
+    index = KeyIndex(session)
+    await index.step()
+    return index
 
 
 def nothing_to_read(url: str) -> str | None:

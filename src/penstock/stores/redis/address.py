@@ -39,6 +39,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """1: acknowledged only when it is fsynced to the server's AOF (WAITAOF, Redis 7.2)."""
     wait_ms: int = 1000
     """How long WAIT and WAITAOF may take."""
+    key_index: bool | None = None
+    """True: keep an index for search by key. False: drop it. Unset: as the store has it."""
     ssl_ca_certs: str | None = None
     """File with the authorities trusted; default: the system's."""
     ssl_certfile: str | None = None

@@ -33,10 +33,8 @@ class Server(Protocol):
         """One command that names its key, or that any node can answer."""
         ...
 
-    async def call_durably(
-        self, key: bytes, wait: Sequence[Argument], *command: Argument
-    ) -> tuple[Reply, Reply]:
-        """A command, then WAIT or WAITAOF for it on the same connection."""
+    async def in_a_row(self, key: bytes, *commands: Sequence[Argument]) -> list[Reply]:
+        """Commands about this key, one after the other on the same connection."""
         ...
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
@@ -152,17 +150,16 @@ class SingleServer:
     async def call(self, *command: Argument) -> Reply:
         return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
-    async def call_durably(
+    async def in_a_row(
         self,
         key: bytes,  # noqa: ARG002 - a cluster needs it
-        wait: Sequence[Argument],
-        *command: Argument,
-    ) -> tuple[Reply, Reply]:
+        *commands: Sequence[Argument],
+    ) -> list[Reply]:
         async with self._client.pipeline(transaction=False) as pipe:
-            pipe.execute_command(*command)
-            pipe.execute_command(*wait)
-            done, waited = await pipe.execute()
-        return done, waited
+            for command in commands:
+                pipe.execute_command(*command)
+            replies: list[Reply] = await pipe.execute()
+        return replies
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
         return {self._address.name: await self.call(*command)}
@@ -202,26 +199,23 @@ class ClusterServer:
     async def call(self, *command: Argument) -> Reply:
         return await self._client.execute_command(*command)
 
-    async def call_durably(
-        self, key: bytes, wait: Sequence[Argument], *command: Argument
-    ) -> tuple[Reply, Reply]:
+    async def in_a_row(self, key: bytes, *commands: Sequence[Argument]) -> list[Reply]:
         await self._client.initialize()
         node = self._client.nodes_manager.get_node_from_slot(key_slot(key))
         connection = node.acquire_connection()
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
-            await connection.send_packed_command(connection.pack_commands([command, wait]))
-            done = await node.parse_response(connection, "EVALSHA")
-            waited = await node.parse_response(connection, "WAIT")
+            await connection.send_packed_command(connection.pack_commands(commands))
+            replies = [await node.parse_response(connection, str(c[0])) for c in commands]
         except BaseException as exc:
-            # The second answer would be taken for that of the next command.
+            # The other answers would be taken for those of the next commands.
             await connection.disconnect(nowait=True)
             if isinstance(exc, vendor.AskError):
                 raise vendor.TryAgainError(str(exc)) from exc
             raise
         finally:
             node.release(connection)
-        return done, waited
+        return replies
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
         await self._client.initialize()

@@ -27,6 +27,8 @@ async def inspect(runner: Runner, address: Address) -> None:
             raise ConfigError(f"store: {node} runs Redis {_text(version)}; 6.2 is the oldest")
         if address.options.waitaof and version < WAITAOF_SINCE:
             raise ConfigError(f"store: waitaof needs Redis 7.2, {node} runs {_text(version)}")
+        if address.options.waitaof and not _has_aof(info):
+            raise ConfigError(f"store: waitaof needs an AOF, {node} has none: appendonly yes")
         _warn_of_eviction(node, info)
         await _warn_of_memory_only(runner, node, info)
 
@@ -43,7 +45,7 @@ def _warn_of_eviction(node: str, info: dict[str, object]) -> None:
 
 
 async def _warn_of_memory_only(runner: Runner, node: str, info: dict[str, object]) -> None:
-    if str(info.get("aof_enabled", "0")) == "1":
+    if _has_aof(info):
         return
     saves = (await runner.configured("save")).get(node)
     if saves == "":
@@ -76,9 +78,13 @@ async def facts(session: Session, address: Address) -> dict[str, str]:
     for node, info in (await session.runner.each("INFO")).items():
         shown[node] = (
             f"Redis {_text(_version(info))}, {info.get('used_memory_human', '?')} used,"
-            f" AOF {'on' if str(info.get('aof_enabled')) == '1' else 'off'}"
+            f" AOF {'on' if _has_aof(info) else 'off'}"
         )
     return shown
+
+
+def _has_aof(info: dict[str, object]) -> bool:
+    return str(info.get("aof_enabled", "0")) == "1"
 
 
 def _version(info: dict[str, object]) -> tuple[int, ...]:

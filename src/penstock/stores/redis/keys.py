@@ -17,6 +17,8 @@ Per partition (`<prefix>:{tag}:…`):
   b:<p>:<width>:<start>:<route>  LIST  (offset, id) of the far future, one bucket each
   i:<route>     ZSET    the route's buckets by the earliest due in them
   d:<route>     ZSET    the dead by due
+  k             ZSET    key + \\0 + id, all scored 0: the index by key, where that is asked for
+  w             STRING  written so that WAIT has something to wait for, where that is asked for
 Of the whole store: `<prefix>:layout` HASH, `<prefix>:paused` SET, `<prefix>:processes` HASH, and
 the channel `<prefix>:wake`.
 """
@@ -53,6 +55,7 @@ class PartitionKeys:
 
     __slots__ = (
         "_prefix",
+        "by_key",
         "counters",
         "generation",
         "grants",
@@ -73,6 +76,7 @@ class PartitionKeys:
         self.grants = self._name("g")
         self.counters = self._name("c")
         self.settled = self._name("x")
+        self.by_key = self._name("k")
 
     def lane(self, route: str, priority: int) -> bytes:
         return self._name(f"q:{priority}:{route}")
@@ -92,6 +96,12 @@ class PartitionKeys:
 
     def _name(self, rest: str) -> bytes:
         return (self._prefix + rest).encode()
+
+
+def write_mark(key: bytes) -> bytes:
+    """A key in the same slot as this one, for a write that says nothing."""
+    tag, brace, _ = key.partition(b"}")
+    return tag + b"}:w" if brace else b"{" + key + b"}:w"
 
 
 def counter_of_lane(route: str, priority: int) -> str:

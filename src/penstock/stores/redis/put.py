@@ -142,7 +142,7 @@ class _Batch:
             spot = (message.route, message.priority, bucket_for(message.due, now))
             spots.setdefault(spot, []).append(i)
         wanted[:] = [*(i for places in spots.values() for i in places), *blocked]
-        used = [keys.generation, keys.records, keys.leases, keys.counters]
+        used = [keys.generation, keys.records, keys.leases, keys.counters, keys.by_key]
         pairs: list[bytes] = []
         indexed: list[bytes] = []
         lanes: list[Plan] = []

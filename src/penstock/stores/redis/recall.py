@@ -46,7 +46,10 @@ async def timeline(session: Session, message_id: str) -> list[Event]:
 async def purge(session: Session, now: int, limit: int) -> int:
     """Forget about `limit` messages past the time, or more than the count."""
     every = session.layout.all_keys()
-    groups = [Group(keys.number, (keys.settled, keys.records, keys.counters)) for keys in every]
+    groups = [
+        Group(keys.number, (keys.settled, keys.records, keys.counters, keys.by_key))
+        for keys in every
+    ]
     each = max(1, -(-limit // len(groups)))
     common = [now - session.retention, session.kept_each, each]
     forgotten = sum(await session.runner.run("purge", groups, common))

@@ -22,6 +22,7 @@ from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.stores.redis.breaker import Breaker
 from penstock.stores.redis.connect import Argument, Reply, Server
 from penstock.stores.redis.errors import Vendor, is_transient, translate
+from penstock.stores.redis.keys import write_mark
 
 RETRY_WAITS = (0.02, 0.1, 0.25)
 """Seconds before each repetition of a call that could not be made or lost its connection."""
@@ -253,7 +254,10 @@ class Runner:
     async def _once(self, command: Sequence[Argument], key: bytes, *, durable: bool) -> Reply:
         if not durable or not self._wait:
             return await self._server.call(*command)
-        reply, waited = await self._server.call_durably(key, self._wait, *command)
+        # A server from 7.2 on waits for the last write of this very connection. A command that
+        # finds all done (a put repeated because the wait failed) writes nothing, so we do.
+        mark = ("SET", write_mark(key), b"1")
+        reply, _, waited = await self._server.in_a_row(key, command, mark, self._wait)
         _check_waited(self._wait, waited)
         return reply
 

@@ -5,8 +5,9 @@ they are read through and sorted, as long as that is at most EXACT entries. Beyo
 through the records instead, a bounded piece a page: then each page is in order but the pages among
 each other are not, and one may be short; `next` always leads on until all was seen.
 
-A filter on key or error is held against the records of a page's candidates. A page that looked at
-BUDGET of them ends there, however few matched, and `next` goes on behind them.
+Where the store has an index by key, a filter on key reads that instead, up to EXACT entries.
+Otherwise a filter on key or error is held against the records of a page's candidates. A page that
+looked at BUDGET of them ends there, however few matched, and `next` goes on behind them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ _FROM_X = (State.DELIVERED, State.BLOCKED, State.EXPIRED, State.CANCELLED)
 async def search(session: Session, where: Filter, after: Cursor | None, limit: int) -> Page:
     if after is not None and is_scan(after):
         return await scan(session, where, after, limit)
+    if where.key is not None:
+        page = await _Walk(session, [], where, limit).page_of_key(where.key, after)
+        if page is not None:
+            return page
     found = await overviews(session)
     page = None
     if _without_order(found, where) <= EXACT:
@@ -70,9 +75,7 @@ class _Walk:
 
     async def page(self, after: Cursor | None) -> Page | None:
         """None: there is too much without order."""
-        place = Place(0, b"") if after is None else Place(after.due, pack_id(after.id))
-        if self._where.due_from is not None:
-            place = max(place, Place(self._where.due_from, b""))
+        place = self._start(after)
         unordered = await self._unordered(Range(place, self._due_to))
         looked = 0
         for _ in range(ROUNDS):
@@ -95,6 +98,20 @@ class _Walk:
             if looked >= BUDGET:
                 break
         return Page(self._items, Cursor(place.due, unpack_id(place.member)))
+
+    async def page_of_key(self, key: str, after: Cursor | None) -> Page | None:
+        """None: the index cannot tell."""
+        span = Range(self._start(after), self._due_to)
+        entries = await sources.of_key(self._session, key, span, EXACT)
+        if entries is None:
+            return None
+        last = await self._look(sorted(entries))
+        return Page(self._items, None if last is None else Cursor(last.due, last.id))
+
+    def _start(self, after: Cursor | None) -> Place:
+        place = Place(0, b"") if after is None else Place(after.due, pack_id(after.id))
+        earliest = self._where.due_from
+        return place if earliest is None else max(place, Place(earliest, b""))
 
     async def _unordered(self, span: Range) -> list[Entry]:
         state = self._where.state

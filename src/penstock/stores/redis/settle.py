@@ -142,6 +142,7 @@ class Settling:
             keys.grants,
             keys.counters,
             keys.settled,
+            keys.by_key,
         ]
         arguments = [pack_id(settlements[i].message.id) for i in sent]
         runs = [

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from penstock.model.state import State
 from penstock.stores.redis.connect import Argument
+from penstock.stores.redis.key_index import listed_by_key
+from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.overview import Overview
 from penstock.stores.redis.place import Bucket, parse_member, read_entry
 from penstock.stores.redis.records import STATES, state_and_due
@@ -207,7 +209,7 @@ async def leased(session: Session, found: Sequence[Overview], span: Range) -> li
             members += [member for member in pairs[::2] if not member.startswith(b"\0\0")]
             if cursor == b"0":
                 break
-        entries += await _with_dues(session, one, members, None, span)
+        entries += await _with_dues(session, one.keys, members, None, span)
     return entries
 
 
@@ -222,22 +224,34 @@ async def settled(
             group = Group(one.keys.number, (one.keys.settled,), plan)
             (raw,) = await session.runner.single("peek", group, writes=False)
             members = [entry[6:] for entry in raw]
-            entries += await _with_dues(session, one, members, state, span)
+            entries += await _with_dues(session, one.keys, members, state, span)
+    return entries
+
+
+async def of_key(session: Session, key: str, span: Range, most: int) -> list[Entry] | None:
+    """Everything with this key, by the index; None: there is none, or more than `most`."""
+    listed = await listed_by_key(session, key, most)
+    if listed is None:
+        return None
+    entries: list[Entry] = []
+    for partition, members in listed.items():
+        keys = session.layout.keys(partition)
+        entries += await _with_dues(session, keys, members, None, span)
     return entries
 
 
 async def _with_dues(
     session: Session,
-    overview: Overview,
-    members: list[bytes],
+    keys: PartitionKeys,
+    members: Sequence[bytes],
     state: State | None,
     span: Range,
 ) -> list[Entry]:
-    partition = overview.keys.number
+    partition = keys.number
     entries = []
     for first in range(0, len(members), CHUNK):
         some = members[first : first + CHUNK]
-        group = Group(partition, (overview.keys.records,), [len(some)], some)
+        group = Group(partition, (keys.records,), [len(some)], some)
         heads = await session.runner.single("heads", group, [HEAD], writes=False)
         for member, head in zip(some, heads, strict=True):
             if head is None or (state is not None and STATES[head[0]] is not state):

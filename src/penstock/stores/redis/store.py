@@ -21,6 +21,7 @@ from penstock.stores.redis.connect import Server
 from penstock.stores.redis.fleet import Heartbeats
 from penstock.stores.redis.forecast import forecast
 from penstock.stores.redis.health import facts
+from penstock.stores.redis.key_index import KeyIndex
 from penstock.stores.redis.lease import Leases
 from penstock.stores.redis.rooms_open import open_rooms
 from penstock.stores.redis.session import Session
@@ -34,7 +35,14 @@ MAX_PUT = 2_000
 class RedisStore:
     """Messages in Redis or Redis Cluster. Made by `open_store`."""
 
-    def __init__(self, address: Address, server: Server, session: Session, clock: Clock) -> None:
+    def __init__(
+        self,
+        address: Address,
+        server: Server,
+        session: Session,
+        clock: Clock,
+        index: KeyIndex | None = None,
+    ) -> None:
         self._address = address
         self._server = server
         self._session = session
@@ -45,6 +53,8 @@ class RedisStore:
         self._tasks = [asyncio.create_task(session.wakeups.listen(), name="penstock-redis-wakeups")]
         if isinstance(clock, ServerClock):
             self._tasks.append(asyncio.create_task(clock.keep(), name="penstock-redis-clock"))
+        if index is not None:
+            self._tasks.append(asyncio.create_task(index.keep(), name="penstock-redis-index"))
 
     @property
     def name(self) -> str:

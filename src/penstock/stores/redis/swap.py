@@ -104,7 +104,7 @@ class _Moves:
         self._session = session
         self._keys = keys
         self._now = now
-        self.used = [keys.records, keys.leases, keys.counters]
+        self.used = [keys.records, keys.leases, keys.counters, keys.by_key]
         """The group's keys; commands name them by their place, from 1."""
 
     def of(self, one: Swap) -> tuple[list[Plan], str | bool]:

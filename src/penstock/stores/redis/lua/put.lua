@@ -1,7 +1,7 @@
 -- PUT: keep messages whose ids are all new to their partition.
 --
--- KEYS  a group: generation, records, leases, counters, then the lanes, buckets and indexes its
---       plan points at
+-- KEYS  a group: generation, records, leases, counters, index by key, then the lanes, buckets and
+--       indexes its plan points at
 -- ARGV  1 groups (msgpack): { first key, first argument, generation, number of messages,
 --         lanes   = { { key, first, last, counter, channel, news, earliest due } … },
 --         buckets = { { key, first, last, counter, index key, member, earliest due } … } }
@@ -24,6 +24,14 @@ local function keep(group)
     if known[i] then return { 'known', known, hmget(leases, ids) } end
   end
   variadic('HSET', records, ARGV, a + 1, indexed)
+  if by_key(KEYS[k + 5]) then
+    local keyed = {}
+    for i = 1, number do
+      local entry = key_entry(ARGV[a + 2 * i], ids[i])
+      if entry then keyed[#keyed + 1], keyed[#keyed + 2] = 0, entry end
+    end
+    if #keyed > 0 then variadic('ZADD', KEYS[k + 5], keyed) end
+  end
   for i = 1, #lanes do
     local key, first, last, counter, channel, news, earliest = unpack(lanes[i])
     local head = redis.call('ZRANGE', KEYS[k + key], 0, 0, 'WITHSCORES')

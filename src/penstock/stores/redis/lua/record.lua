@@ -73,6 +73,21 @@ local function route_of(record, at)
   return string.sub(record, at + 1, at + length)
 end
 
+-- The entry of a message in the index by key; false: its key is its id, by which it is found.
+local function key_entry(record, id)
+  local flags = byte(record, 2)
+  if bit.band(flags, KEY) == 0 then return false end
+  local at = bit.band(flags, TOUCHED) ~= 0 and 42 or 22
+  local finish = at + byte(record, at)
+  local low, high = byte(record, finish + 1, finish + 2)
+  return sub(record, finish + 3, finish + 2 + low + 256 * high) .. '\0' .. id
+end
+
+-- Whether this partition keeps an index by key: it has one, if only to say so.
+local function by_key(index)
+  return redis.call('EXISTS', index) == 1
+end
+
 -- One line of the timeline, packed.
 local function event(at, word, detail, attempt)
   local packed = cmsgpack.pack({ at, word, detail or false, attempt or false })
@@ -198,7 +213,7 @@ local function close_grant(tokens, grants, token, number)
 end
 
 -- Forget settled messages past the time or the number, at most `budget`; how many were.
-local function forget(settled, records, counters, before, cap, budget)
+local function forget(settled, records, counters, index, before, cap, budget)
   local over = redis.call('LLEN', settled) - cap
   local oldest = redis.call('LINDEX', settled, 0)
   if not oldest or (over <= 0 and struct.unpack('<I6', oldest) >= before) then return 0 end
@@ -212,12 +227,14 @@ local function forget(settled, records, counters, before, cap, budget)
   end
   if #ids == 0 then return 0 end
   local found = hmget(records, ids)
-  local gone, counts = {}, {}
+  local gone, counts, keyed = {}, {}, {}
+  local indexed = by_key(index)
   for i = 1, #ids do
     if found[i] then
       local h = read_head(found[i])
       if h.settled == moments[i] and h.state ~= SCHEDULED and h.state ~= DEAD then
         gone[#gone + 1] = ids[i]
+        keyed[#keyed + 1] = indexed and key_entry(found[i], ids[i]) or nil
         count(counts, tostring(h.state), -1)
         count(counts, 'g' .. h.generation, -1)
       end
@@ -225,6 +242,7 @@ local function forget(settled, records, counters, before, cap, budget)
   end
   redis.call('LTRIM', settled, #ids, -1)
   if #gone > 0 then variadic('HDEL', records, gone) end
+  if #keyed > 0 then variadic('ZREM', index, keyed) end
   write_counts(counters, counts)
   return #ids
 end

@@ -1,7 +1,7 @@
 -- SETTLE: end leases by what came of the send; a token that is not current changes nothing.
 --
--- KEYS  a group: records, leases, tokens, grants, counters, settled, then the lanes, buckets,
---       indexes and dead letters its plan points at
+-- KEYS  a group: records, leases, tokens, grants, counters, settled, index by key, then the lanes,
+--       buckets, indexes and dead letters its plan points at
 -- ARGV  1 groups (msgpack): { first key, first argument, number of delivered,
 --         runs = { { token, how many of the delivered in a row are its } … },
 --         others = { { id, token, state, 1 if no send was begun, due or false, error or false,
@@ -130,7 +130,7 @@ local function settle(group)
   for token, closed in pairs(ended) do close_grant(tokens, grants, token, closed) end
   if #entries > 0 then variadic('RPUSH', settled, entries) end
   write_counts(counters, counts)
-  forget(settled, records, counters, before, cap, #entries + FORGET)
+  forget(settled, records, counters, KEYS[k + 7], before, cap, #entries + FORGET)
   return answers
 end
 

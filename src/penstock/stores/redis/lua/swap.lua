@@ -1,6 +1,6 @@
 -- SWAP: put a changed record in the place of the one it was made from, with its index entries.
 --
--- KEYS  a group: records, leases, counters, then the keys its commands point at
+-- KEYS  a group: records, leases, counters, index by key, then the keys its commands point at
 -- ARGV  1 groups (msgpack): { first key, first argument, entries = { { id, head that must be
 --         there, lease that must be there or false, commands = { { name, key, arguments … } … },
 --         news or false } … } }
@@ -13,13 +13,20 @@ local channel = ARGV[2]
 
 local function swap(group)
   local k, a, entries = unpack(group)
-  local answers = {}
+  local answers, indexed = {}, by_key(KEYS[k + 4])
   for i = 1, #entries do
     local id, head, lease, commands, news = unpack(entries[i])
     local record = redis.call('HGET', KEYS[k + 1], id)
     if record and string.sub(record, 1, #head) == head
       and redis.call('HGET', KEYS[k + 2], id) == lease then
       redis.call('HSET', KEYS[k + 1], id, ARGV[a + i])
+      if indexed then
+        local old, new = key_entry(record, id), key_entry(ARGV[a + i], id)
+        if old ~= new then
+          if old then redis.call('ZREM', KEYS[k + 4], old) end
+          if new then redis.call('ZADD', KEYS[k + 4], 0, new) end
+        end
+      end
       for _, command in ipairs(commands) do
         redis.call(command[1], KEYS[k + command[2]], unpack(command, 3))
       end
