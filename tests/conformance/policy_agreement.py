@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.limits.memory import MemoryPolicies
 from penstock.model.decision import Conclusion, End, Question
-from penstock.model.policy import Policy, Suppression
+from penstock.model.policy import Cap, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
 from tests.unit.limits import worlds
@@ -147,3 +147,31 @@ class Beside:
         for route in ("push", "mail"):
             room = await self.store.room(route, self.now)
             assert room == await self.reference.room(route, self.now)
+
+
+async def sends(policies: PolicyStore, number: int, now: int, key: str = "ann") -> int:
+    """Decide so many new messages of one key and send those that may go; how many that were."""
+    asked = [Question(id=f"{key}-{now}-{n}", key=key, due=now) for n in range(number)]
+    decisions = await policies.decide(asked, now, worlds.HOLD)
+    allowed = [q for q, d in zip(asked, decisions, strict=True) if d.verdict is Verdict.ALLOW]
+    await policies.conclude([Conclusion(q, End.COMMIT) for q in allowed], now)
+    return len(allowed)
+
+
+async def check_changes_bind_everywhere(here: PolicyStore, there: PolicyStore) -> None:
+    """What one process changes is what the other decides by, at once."""
+    daily = Cap(scope=(Scope.KEY,), limit=2, window="24h")
+    assert await sends(here, 3, worlds.START) == 3
+    await there.put_policy("daily", daily)
+    assert await sends(here, 3, worlds.START + 1) == 2
+    assert await sends(there, 3, worlds.START + 2) == 0
+    await here.drop_policy("daily")
+    assert await sends(there, 3, worlds.START + 3) == 3
+
+
+async def check_counts_anew_after_a_drop(policies: PolicyStore) -> None:
+    daily = Cap(scope=(Scope.KEY,), limit=2, window="24h")
+    for _ in range(3):
+        await policies.put_policy("daily", daily)
+        assert await sends(policies, 3, worlds.START) == 2
+        await policies.drop_policy("daily")

@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Policy, Scope
-from penstock.model.verdict import Verdict
-from penstock.ports.policies import PolicyStore
 from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.stores.sqlite.ledger import DAY_MS
-from tests.conformance.policy_agreement import Beside, Step, sequences
+from tests.conformance.policy_agreement import (
+    Beside,
+    Step,
+    check_changes_bind_everywhere,
+    check_counts_anew_after_a_drop,
+    sends,
+    sequences,
+)
 from tests.unit.limits import worlds
 
 DAILY = Cap(scope=(Scope.KEY,), limit=2, window="24h")
@@ -37,23 +41,15 @@ async def test_sqlite_answers_like_the_reference(
         await store.close()
 
 
-async def _sends(policies: PolicyStore, number: int, now: int) -> int:
-    asked = [Question(id=f"{now}-{n}", key="ann", due=now) for n in range(number)]
-    decisions = await policies.decide(asked, now, worlds.HOLD)
-    allowed = [q for q, d in zip(asked, decisions, strict=True) if d.verdict is Verdict.ALLOW]
-    await policies.conclude([Conclusion(q, End.COMMIT) for q in allowed], now)
-    return len(allowed)
-
-
 async def test_counts_and_policies_outlive_the_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/p.db"
     store = await opened(url)
     await store.policies.put_policy("daily", DAILY)
-    assert await _sends(store.policies, 1, worlds.START) == 1
+    assert await sends(store.policies, 1, worlds.START) == 1
     await store.close()
     store = await opened(url)
     assert (await store.policies.book()).policies == {"daily": DAILY}
-    assert await _sends(store.policies, 5, worlds.START + 1) == 1
+    assert await sends(store.policies, 5, worlds.START + 1) == 1
     await store.close()
 
 
@@ -62,22 +58,14 @@ async def test_a_change_by_one_process_binds_every_other_at_its_next_decision(
 ) -> None:
     url = f"sqlite:///{tmp_path}/p.db"
     here, there = await opened(url), await opened(url)
-    assert await _sends(here.policies, 3, worlds.START) == 3
-    await there.policies.put_policy("daily", DAILY)
-    assert await _sends(here.policies, 3, worlds.START + 1) == 2
-    assert await _sends(there.policies, 3, worlds.START + 2) == 0
-    await here.policies.drop_policy("daily")
-    assert await _sends(there.policies, 3, worlds.START + 3) == 3
+    await check_changes_bind_everywhere(here.policies, there.policies)
     await here.close()
     await there.close()
 
 
 async def test_a_policy_that_was_dropped_and_put_again_counts_anew() -> None:
     store = await opened()
-    for _ in range(3):
-        await store.policies.put_policy("daily", DAILY)
-        assert await _sends(store.policies, 3, worlds.START) == 2
-        await store.policies.drop_policy("daily")
+    await check_counts_anew_after_a_drop(store.policies)
     await store.close()
 
 
@@ -88,18 +76,18 @@ async def test_a_batch_that_fails_leaves_no_trace(monkeypatch: pytest.MonkeyPatc
         "penstock.stores.sqlite.ledger.DAY_MS", 0
     )  # the write divides by it: it fails after everything was decided
     with pytest.raises(ZeroDivisionError):
-        await _sends(store.policies, 1, worlds.START)
+        await sends(store.policies, 1, worlds.START)
     monkeypatch.setattr("penstock.stores.sqlite.ledger.DAY_MS", DAY_MS)
     (figure,) = await store.policies.counters("ann", worlds.START)
     assert figure.used == 0
-    assert await _sends(store.policies, 3, worlds.START) == 2
+    assert await sends(store.policies, 3, worlds.START) == 2
     await store.close()
 
 
 async def test_counters_that_cannot_matter_any_more_are_forgotten() -> None:
     store = await opened()
     await store.policies.put_policy("daily", DAILY)
-    await _sends(store.policies, 1, worlds.START)
+    await sends(store.policies, 1, worlds.START)
     rows = store._session.execute("SELECT count(*) FROM accounts").fetchone
     await store.purge(worlds.START + DAY_MS, 500)
     assert rows() == (1,)

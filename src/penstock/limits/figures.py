@@ -10,7 +10,7 @@ from penstock.model.policy import Cap, Scope
 
 
 def figures(rules: Rules, account: Account, key: str, now: int) -> list[CounterFigure]:
-    """Every cap that counts this key; those by key alone also when nothing was sent yet."""
+    """Every cap that counts something of this key; those by key alone also when it is nothing."""
     found = []
     for name, counter in account.items():
         born, *parts = name.split(SEPARATOR)
@@ -18,7 +18,9 @@ def figures(rules: Rules, account: Account, key: str, now: int) -> list[CounterF
         policy = None if policy_id is None else rules.book.policies.get(policy_id)
         if policy_id is not None and isinstance(policy, Cap):
             values = dict(part.split("=", 1) for part in parts)
-            found.append(_figure(rules.cap(policy_id, policy, values), counter, key, now))
+            figure = _figure(rules.cap(policy_id, policy, values), counter, key, now)
+            if figure.used or figure.resets is not None:
+                found.append(figure)
     shown = {figure.policy for figure in found}
     for policy_id, policy in rules.book.policies.items():
         if isinstance(policy, Cap) and policy.scope == (Scope.KEY,) and policy_id not in shown:

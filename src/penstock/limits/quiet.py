@@ -15,6 +15,9 @@ _BACK = 9
 _AHEAD = 17
 """Days looked at around a moment: two weeks, because a zone may skip a whole day."""
 
+_KEEP_AHEAD = 3_600_000
+"""Milliseconds that spans looked up ahead are good for."""
+
 
 class QuietHours:
     """One quiet policy in one zone: half-open spans of instants, merged where they touch."""
@@ -27,6 +30,7 @@ class QuietHours:
         self._days = frozenset(_DAYS[day] for day in policy.days)
         self._from = self._until = 0
         self._quiet = False
+        self._ahead: tuple[int, list[tuple[int, int]]] = (0, [])
 
     def ends(self, at: int) -> int:
         """The end of the quiet span that `at` lies in; 0 when it is not quiet."""
@@ -39,6 +43,14 @@ class QuietHours:
         if not self._from <= at < self._until:
             self._look(at)
         return at if self._quiet else self._until
+
+    def ahead(self, at: int) -> list[tuple[int, int]]:
+        """The quiet spans of the next days, the one around `at` too."""
+        asked, spans = self._ahead
+        if not asked <= at < asked + _KEEP_AHEAD:
+            spans = self._spans(at)
+            self._ahead = at, spans
+        return [span for span in spans if span[1] > at]
 
     def _look(self, at: int) -> None:
         """Find the span, quiet or not, that holds `at`; most questions that follow are in it."""

@@ -16,7 +16,7 @@ OLDEST = (6, 2)
 WAITAOF_SINCE = (7, 2)
 KEEPS_ALL = "noeviction"
 _VOLATILE = "volatile-"
-"""These evict only keys with a time to live, and Penstock sets none."""
+"""These evict only keys with a time to live: no message has one, only what caps have counted."""
 
 
 async def inspect(runner: Runner, address: Address) -> None:

@@ -72,6 +72,8 @@ def load(name: str) -> Script:
     """`lua/<name>.lua` with what all scripts share before it."""
     folder = files("penstock.stores.redis") / "lua"
     shared = (folder / "record.lua").read_bytes()
+    if name.startswith("policy_"):
+        shared += (folder / "policy_common.lua").read_bytes()
     source = shared + b"\n" + (folder / f"{name}.lua").read_bytes()
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 

@@ -23,6 +23,7 @@ from penstock.stores.redis.forecast import forecast
 from penstock.stores.redis.health import facts
 from penstock.stores.redis.key_index import KeyIndex
 from penstock.stores.redis.lease import Leases
+from penstock.stores.redis.policies import RedisPolicies
 from penstock.stores.redis.rooms_open import open_rooms
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.settle import Settling
@@ -50,6 +51,7 @@ class RedisStore:
         self._leases = Leases(session, cluster=server.cluster)
         self._settling = Settling(session)
         self._heartbeats = Heartbeats(session.runner, address.prefix)
+        self.policies = RedisPolicies(session.runner, address.prefix)
         self._tasks = [asyncio.create_task(session.wakeups.listen(), name="penstock-redis-wakeups")]
         if isinstance(clock, ServerClock):
             self._tasks.append(asyncio.create_task(clock.keep(), name="penstock-redis-clock"))

@@ -1,0 +1,25 @@
+-- POLICY_ACCOUNT: the counters of one key, to be read by people.
+--
+-- KEYS  a group: account
+-- ARGV  1 groups (msgpack): { first key } · 2 now
+-- →     a group: { name, { time … }, { count … }, places held, latest send … }
+
+local groups = cmsgpack.unpack(ARGV[1])
+local now = tonumber(ARGV[2])
+
+local answers = {}
+for i = 1, #groups do
+  local blob = redis.call('GET', KEYS[groups[i][1] + 1])
+  local answer = {}
+  for name, c in pairs(blob and cmsgpack.unpack(blob)[2] or {}) do
+    local waiting = 0
+    for _, ends in pairs(c[HELD]) do
+      if ends > now then waiting = waiting + 1 end
+    end
+    local n = #answer
+    answer[n + 1], answer[n + 2], answer[n + 3] = name, c[TIMES], c[COUNTS]
+    answer[n + 4], answer[n + 5] = waiting, c[LAST]
+  end
+  answers[i] = answer
+end
+return answers

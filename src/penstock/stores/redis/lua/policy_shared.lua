@@ -1,0 +1,275 @@
+-- POLICY_SHARED: in the one slot of what all keys share, decide caps without a key and paces, all
+-- or nothing, messages in order.
+--
+-- A message comes with what was found of it before: `ready` 1: everything else lets it go, and its
+-- places elsewhere are reserved; 2: they are not, because a rule here was expected to refuse it;
+-- 0: something else refuses it, and only a slot or a release is left to do here.
+--
+-- KEYS  a group (only one): version, paces, then three a counter: sends, held, counted
+-- ARGV  1 groups (msgpack): { first key, counters = { name … },
+--         plans = { { caps = { { counter, cap } … }, paces = { { name, kind, ticks, gap, slack,
+--           whole 1, blocks 1, longest deferral or false } … },
+--           quiet spans ahead = { from, to … } } … },
+--         items = { what, plan, id, ready, account, more … } }
+--         more: 0, or { 1 if its refusal may come from a place held in this batch, until, deadline
+--           or 0, 1 if a slot at the same `until` is taken, 1 if it is blocked, waiting since,
+--           pace whose slot it has or 0 }; KEEP: the moment
+--       2 now · 3 hold places until · 4 version · 5 time to live of a counter (ms)
+-- →     a group: a string { stale version } or answers, maybe fewer than items:
+--       0 let go (or done) · 1 `ready` 2, but nothing here refuses it: to be reserved first; the
+--       rest is not decided · { rule, until, used … } of the rules that do not let it go, caps
+--       first, then paces; when only looked at, of all · false: the place it was refused for may
+--       be free again; it and the rest are not decided
+
+local groups = cmsgpack.unpack(ARGV[1])
+local now = tonumber(ARGV[2])
+local hold_until = tonumber(ARGV[3])
+local version = tonumber(ARGV[4])
+local ttl = ARGV[5]
+
+local k, names, plans, items = unpack(groups[1])
+local looks = items[1] == LOOK
+if not is_current(KEYS[k + 1], version, not looks) then
+  return { redis.call('GET', KEYS[k + 1]) }
+end
+
+-- Counters: sends in a string, who holds a place or was counted in sorted sets, because many may.
+
+local counters, paces = {}, {}
+
+local function counter_of(n)
+  local c = counters[n]
+  if not c then
+    local place = k + 2 + 3 * (n - 1)
+    local blob = redis.call('GET', KEYS[place + 1])
+    c = blob and cmsgpack.unpack(blob) or new_counter()
+    c.sends, c.held, c.counted = KEYS[place + 1], KEYS[place + 2], KEYS[place + 3]
+    c.waiting = redis.call('ZCOUNT', c.held, string.format('(%.0f', now), '+inf')
+    counters[n] = c
+  end
+  return c
+end
+
+local function held_until(c, me)
+  local score = redis.call('ZSCORE', c.held, me)
+  return score and tonumber(score)
+end
+
+local function was_counted(c, me) return redis.call('ZSCORE', c.counted, me) end
+
+local function forget_hold(c, me)
+  local ends = held_until(c, me)
+  if not ends then return false end
+  redis.call('ZREM', c.held, me)
+  if ends > now then c.waiting = c.waiting - 1 end
+  return true
+end
+
+local function write_hold(c, me, ends)
+  forget_hold(c, me)
+  redis.call('ZADD', c.held, string.format('%.0f', ends), me)
+  if ends > now then c.waiting = c.waiting + 1 end
+  c.changed = true
+end
+
+local function hold(c, s, me)
+  local counted = was_counted(c, me)
+  redis.call('ZREMRANGEBYSCORE', c.held, '-inf', string.format('%.0f', now))
+  redis.call('ZREMRANGEBYSCORE', c.counted, '-inf', string.format('%.0f', now))
+  if counted then
+    redis.call('ZADD', c.counted, counted, me)
+  else
+    write_hold(c, me, hold_until)
+  end
+  prune(c, s)
+  c.changed = true
+end
+
+local function count_send(c, s, me)
+  if was_counted(c, me) then return end
+  if s[UNSEEN] == 1 and not held_until(c, me) then return end
+  forget_hold(c, me)
+  redis.call('ZADD', c.counted, string.format('%.0f', now + REMEMBER), me)
+  add_send(c, s, now)
+  c.changed = true
+end
+
+local function cap_free_at(c, s, me)
+  local ends = held_until(c, me)
+  local mine = ends and ends > now
+  local free, used = free_at(c, s, now, c.waiting - (mine and 1 or 0))
+  if mine or was_counted(c, me) then free = 0 end
+  return free, used
+end
+
+-- Paces: the generic cell rate algorithm in whole ticks, as in penstock.limits.pace.
+
+local PACE, TICKS, GAP, SLACK, WHOLE, PACE_BLOCKS, PACE_DEFERS = 1, 3, 4, 5, 6, 7, 8
+
+local function pace_of(p)
+  local state = paces[p[PACE]]
+  if not state then
+    local blob = redis.call('HGET', KEYS[k + 2], p[PACE])
+    local ticks, next_, cursor = p[TICKS], 0, 0
+    if blob then ticks, next_, cursor = unpack(cmsgpack.unpack(blob)) end
+    state = { ticks = ticks, next = next_, cursor = cursor }
+    paces[p[PACE]] = state
+  end
+  if state.ticks ~= p[TICKS] then -- the rate was changed: the same moments in its ticks
+    local function converted(value)
+      local rest = math.fmod(value, state.ticks)
+      return (value - rest) / state.ticks * p[TICKS] + divided_up(rest * p[TICKS], state.ticks)
+    end
+    state.next, state.cursor, state.ticks = converted(state.next), converted(state.cursor), p[TICKS]
+  end
+  return state
+end
+
+local function pace_free_at(p, state, has_slot)
+  local last = math.max(state.next, state.cursor)
+  if (has_slot and state.next or last) - p[SLACK] <= now * p[TICKS] then return 0 end
+  return divided_up(last - p[SLACK], p[TICKS])
+end
+
+local function go(p, state)
+  state.next = math.max(state.next, now * p[TICKS]) + p[GAP]
+  state.changed = true
+end
+
+local function give_slot(p, state)
+  local last = math.max(state.next, state.cursor)
+  local slot = divided_up(last - p[SLACK], p[TICKS])
+  state.cursor = math.max(last, slot * p[TICKS]) + p[GAP]
+  state.changed = true
+end
+
+local NOTHING = { 0, 0, 0, 0, 0, 0, 0 }
+
+-- What the rules here say: { rule, until, used … }, whether one acts, which refuse, and with what
+-- was found before: the latest moment, the deadline, whether it is blocked.
+local function findings(plan, me, more, all)
+  local _, latest, deadline, _, blocked, since, slot = unpack(more)
+  local found, acts, refusing = {}, false, {}
+  blocked = blocked == 1
+
+  local function add(rule, kind, free, used, blocks, defers)
+    if free > 0 or all then
+      local f = #found
+      found[f + 1], found[f + 2], found[f + 3] = rule, free, used
+    end
+    if free == 0 then return end
+    refusing[rule] = free
+    if kind == ACTING then
+      acts = true
+      blocked = blocked or blocks == 1
+      latest = math.max(latest, free)
+      if defers and (deadline == 0 or since + defers + 1 < deadline) then
+        deadline = since + defers + 1
+      end
+    end
+  end
+
+  local caps, plan_paces = plan[1], plan[2]
+  for i = 1, #caps do
+    local s = caps[i][2]
+    if s[KIND] ~= COUNTED then
+      local free, used = cap_free_at(counter_of(caps[i][1]), s, me)
+      add(i, s[KIND], free, used, s[BLOCKS], s[DEFERS])
+    end
+  end
+  for i = 1, #plan_paces do
+    local p = plan_paces[i]
+    if p[KIND] ~= COUNTED then
+      local free = pace_free_at(p, pace_of(p), p[WHOLE] == 1 or slot == i)
+      add(#caps + i, p[KIND], free, 0, p[PACE_BLOCKS], p[PACE_DEFERS])
+    end
+  end
+  local waits = not blocked and (deadline == 0 or latest < deadline)
+  return found, acts, refusing, waits and latest or 0
+end
+
+local function reserve(plan, me, refusing)
+  local caps, plan_paces = plan[1], plan[2]
+  for i = 1, #caps do
+    if not refusing[i] then hold(counter_of(caps[i][1]), caps[i][2], me) end
+  end
+  for i = 1, #plan_paces do
+    if not refusing[#caps + i] then go(plan_paces[i], pace_of(plan_paces[i])) end
+  end
+end
+
+local function let_go(plan, me)
+  for _, cap in ipairs(plan[1]) do forget_hold(counter_of(cap[1]), me) end
+end
+
+local function is_quiet(spans, moment)
+  for i = 1, #spans, 2 do
+    if spans[i] <= moment and moment < spans[i + 1] then return true end
+  end
+  return false
+end
+
+-- Whoever waits for nothing but a pace gets the next slot of it.
+local function give_slots(plan, refusing, latest, more)
+  if latest == 0 or is_quiet(plan[3], latest) then return end
+  if more[2] == latest and more[4] == 0 then return end
+  local caps, plan_paces = plan[1], plan[2]
+  for i = 1, #plan_paces do
+    local p = plan_paces[i]
+    if p[KIND] == ACTING and refusing[#caps + i] == latest then give_slot(p, pace_of(p)) end
+  end
+end
+
+local answers, broken = {}, {}
+for i = 1, #items, 6 do
+  local what, plan, me, ready, account, more = unpack(items, i, i + 5)
+  plan = plans[plan]
+  local answer = 0
+  if what <= LOOK then
+    more = more == 0 and NOTHING or more
+    if more[1] == 1 and broken[account] then
+      answers[#answers + 1] = false
+      break
+    end
+    local found, acts, refusing, latest = findings(plan, me, more, what == LOOK)
+    if #found > 0 then answer = found end
+    if what == DECIDE and not acts and ready == 2 then
+      answers[#answers + 1] = 1
+      break
+    end
+    if what == DECIDE and not acts and ready == 1 then
+      reserve(plan, me, refusing)
+    elseif what == DECIDE then
+      let_go(plan, me)
+      give_slots(plan, refusing, latest, more)
+      if ready == 1 then broken[account] = true end
+    end
+  elseif what == RELEASE then
+    let_go(plan, me)
+  else
+    for _, cap in ipairs(plan[1]) do
+      local c = counter_of(cap[1])
+      if what == COMMIT then
+        count_send(c, cap[2], me)
+      elseif held_until(c, me) then
+        write_hold(c, me, more)
+      end
+    end
+  end
+  answers[#answers + 1] = answer
+end
+
+for _, c in pairs(counters) do
+  if c.changed then
+    redis.call('SET', c.sends, cmsgpack.pack({ c[TIMES], c[COUNTS], {}, c[LAST] }), 'PX', ttl)
+    redis.call('PEXPIRE', c.held, ttl)
+    redis.call('PEXPIRE', c.counted, ttl)
+  end
+end
+for name, state in pairs(paces) do
+  if state.changed then
+    redis.call('HSET', KEYS[k + 2], name,
+      cmsgpack.pack({ state.ticks, state.next, state.cursor }))
+  end
+end
+return { answers }

@@ -1,0 +1,278 @@
+"""DECIDE on Redis: first in the shards of the keys, then in the slot of what keys share.
+
+The first script reserves every cap that is kept with a key; the second decides the rest, all or
+nothing, and where it refuses, the first is released. Whoever comes between the two sees the place
+taken: a cap is never exceeded, and the worst is that somebody waits for a place that comes free.
+
+For a caller on its own, a batch gives the answers that its messages would get one by one. Only one
+thing could differ: a message that was refused because one before it, of the same key, had reserved
+the place that the second script then made it give back. There the second script stops, and the
+rest of the batch is decided again. What refused before is then expected to refuse again, so that
+nothing is reserved for it first: a round more for every shared rule that refuses, not for every
+message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.limits import engine
+from penstock.limits.engine import Finding, Findings
+from penstock.limits.rules import CapRule, PaceRule, QuietRule, Rules
+from penstock.model.decision import Decision, Subject
+from penstock.model.verdict import Verdict
+from penstock.stores.redis.connect import Reply
+from penstock.stores.redis.policy_calls import DECIDE, LOOK, REFUSE, RELEASE, Calls, Work
+from penstock.stores.redis.policy_numbers import Numbers
+
+_RESERVED, _UNSURE = 1, 2
+_AGAIN = 1
+"""Answer of the second script: nothing refused what was expected to be refused."""
+
+
+class _Found(NamedTuple):
+    """What is known of a message before the second script."""
+
+    numbers: Numbers
+    refused: Decision | None
+    """Outright: expired or suppressed."""
+    findings: list[tuple[int, Finding]]
+    """(place among the plan's rules, finding) of caps kept with the key."""
+    ready: int
+
+
+class Batch:
+    """A batch being decided."""
+
+    def __init__(self, calls: Calls, rules: Rules, subjects: Sequence[Subject], now: int) -> None:
+        self._calls = calls
+        self._rules = rules
+        self._subjects = subjects
+        self._now = now
+        self._numbers: dict[int, Numbers] = {}
+        self._refusing: set[str] = set()
+        """Shared rules that refused something: they will refuse more."""
+        self._sure: set[int] = set()
+        """Places of messages that were expected to be refused and were not."""
+
+    async def decide(self) -> list[Decision]:
+        decisions: list[Decision] = []
+        released: list[Work] = []
+        while len(decisions) < len(self._subjects):
+            first = len(decisions)
+            found = await self._first(first, released)
+            answers = await self._second(first, found)
+            released = self._take(found[: len(answers)], answers, decisions)
+            if len(decisions) == first:
+                self._sure.add(first)
+        if released:
+            await self._calls.keyed(released)
+        return decisions
+
+    async def _first(self, first: int, released: list[Work]) -> list[_Found]:
+        """Everything but shared rules, of the messages from `first` on."""
+        works = list(released)
+        known: list[tuple[Numbers, Decision | None, int]] = []
+        for place in range(first, len(self._subjects)):
+            subject = self._subjects[place]
+            numbers = self.numbers_of(subject)
+            late = engine.expired(subject, self._now)
+            ready = self._readiness(place, numbers)
+            known.append((numbers, late, ready))
+            if numbers.with_key:
+                what = DECIDE if ready == _RESERVED else REFUSE
+                works.append(Work(subject, numbers, RELEASE if late else what))
+        replies = iter((await self._calls.keyed(works))[len(released) :] if works else ())
+        found = []
+        for numbers, late, ready in known:
+            reply = next(replies) if numbers.with_key else 0
+            found.append(_found(numbers, late, ready, reply))
+        return found
+
+    def _readiness(self, place: int, numbers: Numbers) -> int:
+        if numbers.is_quiet:
+            return 0
+        if self._refusing and place not in self._sure:
+            for _, cap in numbers.shared:
+                if cap.counter in self._refusing:
+                    return _UNSURE
+            for pace in numbers.paces:
+                if pace.state in self._refusing:
+                    return _UNSURE
+        return _RESERVED
+
+    async def _second(self, first: int, found: list[_Found]) -> list[Reply]:
+        """An answer each, until one that has to be decided anew."""
+        works = []
+        places = []
+        holding: set[str] = set()
+        """Keys that may have to give back a place."""
+        for number, known in enumerate(found):
+            subject = self._subjects[first + number]
+            if known.numbers.with_all or (known.findings and subject.key in holding):
+                places.append(number)
+                works.append(_shared_work(subject, known))
+                if known.ready == _RESERVED and known.numbers.keyed:
+                    holding.add(subject.key)
+        answers: list[Reply] = [0] * len(found)
+        if not works:
+            if not any(known.numbers.with_key for known in found):
+                await self._calls.shared(works)  # the version must be looked at somewhere
+            return answers
+        replies = await self._calls.shared(works)
+        for number, reply in zip(places, replies, strict=False):
+            if reply is None or reply == _AGAIN:
+                return answers[:number]
+            answers[number] = reply
+        return answers
+
+    def _take(
+        self, found: list[_Found], answers: list[Reply], decisions: list[Decision]
+    ) -> list[Work]:
+        """Decide what was answered; the places to be given back."""
+        released = []
+        for known, answer in zip(found, answers, strict=True):
+            subject = self._subjects[len(decisions)]
+            decision = self._decision(subject, known, answer)
+            decisions.append(decision)
+            reserved = known.ready == _RESERVED and known.numbers.keyed
+            if reserved and decision.verdict is not Verdict.ALLOW:
+                released.append(Work(subject, known.numbers, RELEASE))
+        return released
+
+    def _decision(self, subject: Subject, known: _Found, answer: Reply) -> Decision:
+        if known.refused is not None:
+            return known.refused
+        if not answer and not known.findings and not known.numbers.quiets:
+            return engine.judge(known.numbers.plan, subject, [])
+        found = [*known.findings]
+        if answer:
+            shared = shared_findings(known.numbers, answer)
+            self._refusing.update(_name(f) for _, f in shared if not f.rule.shadow)
+            found += shared
+        return engine.judge(known.numbers.plan, subject, in_order(known.numbers, found))
+
+    def numbers_of(self, subject: Subject) -> Numbers:
+        plan = self._rules.plan(subject.route, subject.labels)
+        numbers = self._numbers.get(id(plan))
+        if numbers is None:
+            numbers = self._numbers[id(plan)] = Numbers(plan, self._now)
+        return numbers
+
+    async def explain(self) -> list[Decision]:
+        """Each on its own, with what every rule says; nothing is written."""
+        numbers = [self.numbers_of(subject) for subject in self._subjects]
+        pairs = list(zip(self._subjects, numbers, strict=True))
+        keyed = [Work(subject, one, LOOK) for subject, one in pairs if one.with_key]
+        shared = [
+            _shared_work(subject, _Found(one, None, [], 0), LOOK)
+            for subject, one in pairs
+            if one.with_all
+        ]
+        said = iter(await self._calls.keyed(keyed) if keyed else ())
+        answered = iter(await self._calls.shared(shared) if shared or not keyed else ())
+        return [
+            self._told(
+                subject,
+                one,
+                next(said) if one.with_key else 0,
+                next(answered) if one.with_all else 0,
+            )
+            for subject, one in pairs
+        ]
+
+    def _told(self, subject: Subject, numbers: Numbers, said: Reply, answered: Reply) -> Decision:
+        late = engine.expired(subject, self._now)
+        known = _found(numbers, late, 0, said)
+        found = [*known.findings, *(shared_findings(numbers, answered) if answered else [])]
+        used = {id(f.rule): f.used for _, f in found}
+        refusing = [(place, f) for place, f in found if f.until]
+
+        def count(cap: CapRule) -> int:
+            return used.get(id(cap), 0)
+
+        findings = in_order(numbers, refusing)
+        return engine.tell(numbers.plan, subject, self._now, findings, known.refused, count)
+
+
+def _found(numbers: Numbers, late: Decision | None, ready: int, reply: Reply) -> _Found:
+    refused = late
+    findings: list[tuple[int, Finding]] = []
+    if reply:
+        suppressing, *rest = reply
+        if suppressing and refused is None:
+            refused = engine.suppressed(numbers.plan, numbers.lists[suppressing - 1])
+        findings = [
+            numbers.keyed_finding(rest[i], rest[i + 1], rest[i + 2]) for i in range(0, len(rest), 3)
+        ]
+    acts = any(not finding.rule.shadow for _, finding in findings if finding.until)
+    if refused is not None or acts:
+        ready = 0
+    return _Found(numbers, refused, findings, ready)
+
+
+def shared_findings(numbers: Numbers, answer: Reply) -> list[tuple[int, Finding]]:
+    return [
+        numbers.shared_finding(answer[i], answer[i + 1], answer[i + 2])
+        for i in range(0, len(answer), 3)
+    ]
+
+
+def in_order(numbers: Numbers, found: list[tuple[int, Finding]]) -> Findings:
+    """Quiet hours, caps, paces: the order in which they give the reason."""
+    found.sort(key=_by_place)
+    return [*numbers.quiets, *(finding for _, finding in found)]
+
+
+def _by_place(found: tuple[int, Finding]) -> int:
+    return found[0]
+
+
+def _name(finding: Finding) -> str:
+    rule = finding.rule
+    if isinstance(rule, CapRule):
+        return rule.counter
+    return rule.state if isinstance(rule, PaceRule) else ""
+
+
+def _shared_work(subject: Subject, known: _Found, what: int = DECIDE) -> Work:
+    """With what was found before, as the script needs it to give out slots."""
+    numbers = known.numbers
+    if known.refused is not None:
+        return Work(subject, numbers, RELEASE)
+    if (
+        not known.findings
+        and not numbers.quiets
+        and not numbers.defers
+        and subject.expires is None
+        and subject.decided is None
+    ):
+        return Work(subject, numbers, what, ready=known.ready)
+    acting = [
+        finding for finding in in_order(numbers, [*known.findings]) if not finding.rule.shadow
+    ]
+    latest = max(acting, key=_until, default=None)
+    deadline = engine.deadline_of(subject, acting)
+    end = 0 if deadline is None else deadline[0]
+    until, taken = (0, 1) if latest is None else (latest.until, 1)
+    if latest is not None and isinstance(latest.rule, QuietRule):
+        taken = int(engine.spread(numbers.plan, latest, subject, end or None) == latest.until)
+    slot = 0
+    for number, pace in enumerate(numbers.paces, start=1):
+        if engine.waits_for(pace, subject):
+            slot = number
+    more = [
+        int(bool(known.findings)),
+        until,
+        end,
+        taken,
+        int(any(finding.rule.blocks for finding in acting)),
+        engine.waiting_since(subject),
+        slot,
+    ]
+    return Work(subject, numbers, what, ready=known.ready, more=more)
+
+
+def _until(finding: Finding) -> int:
+    return finding.until

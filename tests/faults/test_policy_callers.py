@@ -1,0 +1,100 @@
+"""Processes that decide by the same caps, and one that dies between ALLOW and the end of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.model.decision import Conclusion, End, Question
+from penstock.model.policy import Cap, Scope
+from penstock.model.verdict import Verdict
+from tests.faults.policy_caller import HOLD, KEYS, opened
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+LIMIT = 100
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+async def caller(url: str, name: str, what: str, more: str) -> Process:
+    command = (sys.executable, "-m", "tests.faults.policy_caller", url, name, what, more)
+    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+
+
+async def test_processes_at_once_never_exceed_a_cap(redis: RedisServer) -> None:
+    redis.flush()
+    store = await opened(redis.url)
+    await store.policies.put_policy("each", Cap(scope=(Scope.KEY,), limit=LIMIT, window="24h"))
+    everybody = Cap(scope=(Scope.ROUTE,), limit=LIMIT * KEYS - 10, window="24h")
+    await store.policies.put_policy("all", everybody)
+    callers = [await caller(redis.url, f"c{n}", "turns", "60") for n in range(3)]
+    for process in callers:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+    told = await asyncio.gather(*(process.communicate(b"go\n") for process in callers))
+    keys = [out.decode().split() for out, _ in told]
+    assert [process.returncode for process in callers] == [0, 0, 0]
+    assert all(keys)  # they worked beside each other
+    sent = Counter(key for some in keys for key in some)
+    assert max(sent.values()) <= LIMIT
+    assert LIMIT * KEYS - 20 <= sum(sent.values()) <= LIMIT * KEYS - 10
+    for key, number in sent.items():
+        (figure,) = await store.policies.counters(key, store.clock.now())
+        assert (figure.used, figure.limit) == (number, LIMIT)
+    await store.close()
+
+
+async def test_a_process_killed_after_allow_keeps_the_count_right(redis: RedisServer) -> None:
+    redis.flush()
+    store = await opened(redis.url)
+    policies = store.policies
+    await policies.put_policy("one", Cap(scope=(Scope.KEY,), limit=1, window="24h"))
+    process = await caller(redis.url, "m1", "hold", "ann")
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ALLOW\n"
+    process.kill()
+    await process.communicate()
+
+    now = store.clock.now()
+    mine, other = (Question(id=name, key="ann", due=now) for name in ("m1", "m2"))
+    refused, again = await policies.decide([other, mine], now, HOLD)
+    assert (refused.verdict, again.verdict) == (Verdict.DEFER, Verdict.ALLOW)
+    for _ in range(2):  # its lease was lost, and whoever has it now may say it twice
+        await policies.conclude([Conclusion(mine, End.COMMIT)], now)
+    (figure,) = await policies.counters("ann", now)
+    assert figure.used == 1
+    later = now + 2 * HOLD
+    (still,) = await policies.decide([other], later, HOLD)
+    assert still.verdict is Verdict.DEFER
+    await store.close()
+
+
+async def test_a_place_that_nobody_speaks_of_any_more_is_free_after_a_while(
+    redis: RedisServer,
+) -> None:
+    redis.flush()
+    store = await opened(redis.url)
+    policies = store.policies
+    await policies.put_policy("one", Cap(scope=(Scope.KEY,), limit=1, window="24h"))
+    now = store.clock.now()
+    lost, other = (Question(id=name, key="ann", due=now) for name in ("m1", "m2"))
+    (allowed,) = await policies.decide([lost], now, HOLD)
+    (refused,) = await policies.decide([other], now + HOLD - 1, HOLD)
+    (free,) = await policies.decide([other], now + HOLD, HOLD)
+    assert [d.verdict for d in (allowed, refused, free)] == [
+        Verdict.ALLOW,
+        Verdict.DEFER,
+        Verdict.ALLOW,
+    ]
+    await store.close()
