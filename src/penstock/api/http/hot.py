@@ -28,6 +28,7 @@ from penstock.flow.intake import Outcome
 from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import PenstockError
 from penstock.model.outcome import Receipt
+from penstock.model.trace import give_trace
 
 
 class HotRoute(NamedTuple):
@@ -114,6 +115,7 @@ class HotProtocol(BoundedProtocol):
         """Set while the body of a hot request is arriving."""
         self._answer_with: Callable[[Receipt], Answer] = receipt_answer
         self._refusal: PenstockError | None = None
+        self._traceparent: bytes | None = None
         self._pieces: list[bytes] = []
 
     def data_received(self, data: bytes) -> None:
@@ -176,9 +178,10 @@ class HotProtocol(BoundedProtocol):
         if self._refusal is not None:
             self._answer(error_answer(self._refusal))
             return
-        if self._first is not None and self._turn.keep_alive:
+        trace = self._traceparent
+        if self._first is not None and self._turn.keep_alive and trace is None:
             self._remember(self._first, route, len(body))
-        self._take(route, body)
+        self._take(route, body, trace)
 
     def _remember(self, request: bytes, route: HotRoute, length: int) -> None:
         """The head of a request that came in one piece and was let through."""
@@ -189,10 +192,12 @@ class HotProtocol(BoundedProtocol):
                 self._known.clear()
             self._known[head] = KnownHead(route, length)
 
-    def _take(self, route: HotRoute, body: bytes) -> None:
+    def _take(self, route: HotRoute, body: bytes, traceparent: bytes | None = None) -> None:
         try:
             self._api.check_load()
             draft = route.decode(body)
+            if traceparent is not None:
+                give_trace(draft, traceparent.decode("latin-1"))
         except Exception as exc:  # noqa: BLE001 - error_answer logs what is not ours
             self._answer(error_answer(exc))
             return
@@ -220,6 +225,7 @@ class HotProtocol(BoundedProtocol):
         guard = self._api.guard
         host = headers.get(b"host")
         self._refusal = None
+        self._traceparent = headers.get(b"traceparent")
         try:
             guard.check_host(host)
             guard.check_token(headers.get(b"authorization"), Scope.WRITE)
