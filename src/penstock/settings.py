@@ -31,6 +31,7 @@ from penstock.model.times import parse_duration
 from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
 from penstock.settings_origin import Read, read_layers
+from penstock.settings_ports import PortRange, port_range
 
 DEFAULT_FILE = Path("penstock.toml")
 """Read when it is there and no other file is named."""
@@ -109,6 +110,9 @@ class ApiSettings(_Part):
     """A body that sends nothing for this long is answered 408 and cut."""
     keep_alive: Millis = 30_000
     """An idle connection is closed after this."""
+    metrics: Annotated[PortRange | None, BeforeValidator(port_range)] = None
+    """Where an API process serves /metrics besides, for those that share a port: "host:port", or
+    "host:first-last" for the first that is free. Unset: only where HTTP listens."""
 
 
 class WorkerSettings(_Part):
@@ -122,6 +126,11 @@ class WorkerSettings(_Part):
     """How long a claimed message is a worker's own; extended while a send is under way."""
     shutdown: Millis = 10_000
     """How long a stopping worker waits for sends in flight."""
+    metrics: Annotated[PortRange | None, BeforeValidator(port_range)] = PortRange(
+        "127.0.0.1", 9101, 9199
+    )
+    """Where a worker without an API serves /metrics and health: "host:port", "host:first-last" for
+    the first that is free, or "none"."""
 
 
 class RouteSettings(_Part):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -40,6 +41,38 @@ async def test_a_full_disk_accepts_nothing_it_did_not_keep(tmp_path: Path) -> No
         store._session.execute("PRAGMA max_page_count = 1000000")
         assert not (await store.put([new("after")], NOW))[0].duplicate
         await store.integrity()
+
+
+async def test_a_store_without_room_for_more_is_not_healthy(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as store:
+        (pages,) = store._session.execute("PRAGMA page_count").fetchone()
+        store._session.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreUnavailable, match="disk is full"):
+            await store.check()
+        store._session.execute("PRAGMA max_page_count = 1000000")
+        assert int((await store.check())["disk_free"]) > 0
+        assert execute(tmp_path / "a.db", "SELECT 1 FROM meta WHERE name = 'probe'") == []
+
+
+async def test_a_disk_as_good_as_full_is_not_healthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write-ahead log that starts over has room for a while on a disk that has none."""
+    real = os.statvfs(tmp_path)
+    async with opened(tmp_path / "a.db") as store:
+        full = os.statvfs_result((*real[:3], 3, 3, *real[5:]))
+        monkeypatch.setattr(os, "statvfs", lambda _: full)
+        with pytest.raises(StoreUnavailable, match=r"disk is full: [\d,]+ bytes are left"):
+            await store.check()
+
+
+async def test_health_writes_only_now_and_then(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as store:
+        await store.check()
+        before = store._session.connection.total_changes
+        for _ in range(5):
+            await store.check()
+        assert store._session.connection.total_changes == before
 
 
 _FILL = """

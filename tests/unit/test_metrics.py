@@ -2,11 +2,13 @@
 
 from typing import cast
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.flow.observe import Observer
 from penstock.flow.worker import Worker
 from penstock.model.clock import SystemClock
+from penstock.model.errors import StoreUnavailable
 from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.route import Route
 from penstock.ports.store import MessageStore
@@ -48,14 +50,16 @@ def test_lateness_is_a_cumulative_histogram_in_seconds() -> None:
     ]
     assert found["penstock_lateness_seconds_count", (("route", "push"),)] == 6
     assert found["penstock_lateness_seconds_sum", (("route", "push"),)] == 10_000.073
-    assert found["penstock_early_total", (("route", "push"),)] == 1
+    assert found["penstock_early_messages_total", (("route", "push"),)] == 1
 
 
 def test_what_the_store_holds_is_shown_when_given() -> None:
     held = RouteFigures(scheduled=5, overdue=2, leased=1, dead=4)
     figures = StoreFigures(routes={'odd"\n': held}, states={})
     found = samples(render(Observer(), figures))
-    assert found["penstock_held_messages", (("route", 'odd"\n'), ("state", "dead"))] == 4
+    assert found["penstock_pending_messages", (("route", 'odd"\n'),)] == 5
+    assert found["penstock_leased_messages", (("route", 'odd"\n'),)] == 1
+    assert found["penstock_dead_messages", (("route", 'odd"\n'),)] == 4
     assert found["penstock_overdue_messages", (("route", 'odd"\n'),)] == 2
 
 
@@ -73,9 +77,53 @@ def test_a_workers_lanes_are_shown_when_given() -> None:
     worker = Worker(cast("MessageStore", NoStore()), {"push": (route, sink)}, Observer())
     worker.lanes["push"].in_flight = 3
     found = samples(render(Observer(), worker=worker))
-    assert found["penstock_in_flight", (("route", "push"),)] == 3
-    assert found["penstock_capacity", (("route", "push"),)] == 7
+    assert found["penstock_in_flight_messages", (("route", "push"),)] == 3
+    assert found["penstock_capacity_messages", (("route", "push"),)] == 7
     assert found["penstock_breaker_open", (("route", "push"),)] == 0
+
+
+def test_sends_are_a_histogram_of_messages_by_how_long_they_took() -> None:
+    observer = Observer()
+    observer.sent("push", 40, 10)
+    observer.sent("push", 700, 1)
+    found = samples(render(observer))
+    assert found["penstock_delivery_seconds_bucket", (("le", "0.06"), ("route", "push"))] == 10
+    assert found["penstock_delivery_seconds_count", (("route", "push"),)] == 11
+    assert found["penstock_delivery_seconds_sum", (("route", "push"),)] == 1.1
+
+
+def test_store_calls_are_timed_and_their_errors_counted() -> None:
+    observer = Observer()
+    with observer.asking("claim"):
+        pass
+    with pytest.raises(StoreUnavailable), observer.asking("claim"):
+        raise StoreUnavailable("away")
+    found = samples(render(observer))
+    assert found["penstock_store_call_seconds_count", (("call", "claim"),)] == 1
+    assert found["penstock_store_errors_total", (("call", "claim"),)] == 1
+
+
+def test_policies_are_counted_by_verdict() -> None:
+    observer = Observer()
+    observer.bound("three-a-day", "deferred", 5)
+    labels = (("policy", "three-a-day"), ("verdict", "deferred"))
+    assert samples(render(observer))["penstock_policy_verdicts_total", labels] == 5
+
+
+def test_lost_leases_have_a_counter_of_their_own() -> None:
+    observer = Observer()
+    observer.count("recovered", "push", 2)
+    found = samples(render(observer))
+    assert found["penstock_lease_recoveries_total", (("route", "push"),)] == 2
+
+
+def test_rooms_are_no_label_since_there_may_be_any_number_of_them() -> None:
+    observer = Observer()
+    observer.count("joined", "sale-1", 2)
+    observer.count("joined", "sale-2", 3)
+    text = render(observer)
+    assert samples(text)["penstock_room_visitors_total", (("stage", "joined"),)] == 5
+    assert b"sale-" not in text
 
 
 def test_the_process_itself_is_measured() -> None:

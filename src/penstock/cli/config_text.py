@@ -12,6 +12,7 @@ from penstock.model.route import Backoff
 from penstock.model.times import format_duration
 from penstock.settings import Settings, millis
 from penstock.settings_origin import Read
+from penstock.settings_ports import PortRange
 from penstock.settings_secrets import names_secret, redact
 
 HIDDEN = "***"
@@ -53,6 +54,8 @@ def plain(name: str, value: object) -> object:
         value = dict(value)
     if isinstance(value, dict):
         return {key: plain(str(key), item) for key, item in value.items()}
+    if isinstance(value, PortRange):
+        return str(value)
     if isinstance(value, list | tuple):
         return [plain(name, item) for item in value]
     if isinstance(value, str) and value:

@@ -33,6 +33,7 @@ from penstock.wiring import (
 )
 
 if TYPE_CHECKING:
+    from penstock.api.http.scrape import ScrapeServer
     from penstock.api.http.server import HttpServer
     from penstock.flow.worker import Worker
 
@@ -94,7 +95,10 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
         ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
         rooms = await stack.enter_async_context(open_rooms(parts))
         server = _bound_server(parts, worker, rooms, roles) if roles.api else None
-        await stack.enter_async_context(parts.fleet.joined(worker))
+        metrics = None if server is None else f"{server.url}/metrics"
+        if scrape := _scrape_server(parts, worker, rooms, roles):
+            metrics = (await stack.enter_async_context(scrape)).url
+        await stack.enter_async_context(parts.fleet.joined(worker, metrics))
         async with asyncio.TaskGroup() as group:
             helpers: list[asyncio.Task[None]] = []
             if worker is not None:
@@ -108,7 +112,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
                 group.create_task(server.run())
                 if beside is not None:
                     helpers.append(group.create_task(beside(server.url)))
-            _announce(server, parts, roles, json=json)
+            _announce(server, parts, roles, metrics, json=json)
             await stopping.wait()
             log.info("stopping: no more is claimed or accepted, what is in flight is finished")
             for helper in helpers:
@@ -129,6 +133,19 @@ def _bound_server(
     server = HttpServer(parts, worker, rooms=rooms, insecure=roles.insecure)
     server.bind()
     return server
+
+
+def _scrape_server(
+    parts: Parts, worker: Worker | None, rooms: RoomParts | None, roles: Roles
+) -> ScrapeServer | None:
+    """A port for Prometheus, when the settings of this role say so."""
+    from penstock.api.http.scrape import ScrapeServer
+
+    role = "api" if roles.api else "worker"
+    where = getattr(parts.settings, role).metrics
+    if where is None:
+        return None
+    return ScrapeServer(where, f"{role}.metrics", parts, worker, rooms, insecure=roles.insecure)
 
 
 async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> MessageStore | None:
@@ -163,12 +180,15 @@ def _on_signals(stopping: asyncio.Event) -> None:
         loop.add_signal_handler(number, asked, number)
 
 
-def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bool) -> None:
+def _announce(
+    server: HttpServer | None, parts: Parts, roles: Roles, metrics: str | None, *, json: bool
+) -> None:
     """Tell people where it is and what to try; on stdout, since logs are on stderr."""
     store, secured = parts.store.name, bool(parts.settings.api.tokens)
     url = None if server is None else server.url
     if json:
-        show.as_json({"event": "started", "url": url, "store": store, "worker": roles.worker})
+        started = {"event": "started", "url": url, "store": store, "worker": roles.worker}
+        show.as_json({**started, "metrics": metrics})
         return
     lines = [f"Penstock holds messages in {store}"]
     if url is not None:
@@ -178,6 +198,8 @@ def _announce(server: HttpServer | None, parts: Parts, roles: Roles, *, json: bo
             f"  API docs   {url}/docs",
             f"  try it     curl -s {url}/v1/messages {BEARER if secured else ''}{JSON} -d '{body}'",
         ]
+    elif metrics is not None:
+        lines.append(f"  metrics    {metrics}")
     if not roles.worker:
         lines.append("  no worker here: start one with `penstock worker`")
     show.as_text(*lines)

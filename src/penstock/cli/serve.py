@@ -46,7 +46,7 @@ def api(session: Session, http: HttpOption = None, insecure: Insecure = False) -
 
 
 def worker(session: Session) -> None:
-    """Run only a worker: releases what is due, listens nowhere.
+    """Run only a worker: releases what is due, and listens only for Prometheus and health checks.
 
     \b
     Examples:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -130,10 +130,14 @@ class Control:
             raise InvalidMessage("expires", f"must be after the due time {format_moment(due)}")
 
     async def _one(self, amendment: Amendment) -> Message:
-        (amended,) = await self._store.amend([amendment], self._store.clock.now())
+        (amended,) = await self._amend([amendment])
         message = definite(amendment.id, amended)
         self._observer.count(amendment.action, message.route)
         return message
+
+    async def _amend(self, amendments: Sequence[Amendment]) -> list[Amended]:
+        with self._observer.asking("amend"):
+            return await self._store.amend(amendments, self._store.clock.now())
 
     async def _bulk(
         self,
@@ -160,7 +164,7 @@ class Control:
     async def _apply(self, changes: list[Amendment]) -> int:
         """How many were done."""
         done = 0
-        answers = await self._store.amend(changes, self._store.clock.now())
+        answers = await self._amend(changes)
         for answer, change in zip(answers, changes, strict=True):
             if answer.answer is Answer.DONE:
                 done += 1

@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
+from penstock.flow.observe import Observer
 from penstock.model.clock import Clock
 from penstock.model.message import Message
 from penstock.model.outcome import Dead, Delivered, Retry, SendOutcome, Settlement
@@ -28,11 +29,14 @@ _INTERRUPTED = Retry("interrupted by shutdown", after=0.0, interrupted=True)
 class Deliver:
     """One route's sends. Never raises for what the other side does."""
 
-    def __init__(self, route: Route, sink: Sink, clock: Clock, chance: random.Random) -> None:
+    def __init__(
+        self, route: Route, sink: Sink, clock: Clock, chance: random.Random, observer: Observer
+    ) -> None:
         self._route = route
         self._sink = sink
         self._clock = clock
         self._chance = chance
+        self._observer = observer
 
     def batches(self, messages: Sequence[Message]) -> list[Sequence[Message]]:
         size = self._sink.max_batch
@@ -48,6 +52,7 @@ class Deliver:
     ) -> None:
         """Send, then `finish` exactly once, even when cancelled in the middle."""
         outcomes: Sequence[SendOutcome]
+        began = self._clock.now()
         try:
             outcomes = await self._sink.send(batch)
             if len(outcomes) != len(batch):
@@ -61,6 +66,7 @@ class Deliver:
         except Exception as exc:
             log.exception("sink %s failed", self._sink.name)
             outcomes = [Retry(f"{type(exc).__name__}: {exc}")] * len(batch)
+        self._observer.sent(self._route.name, max(0, self._clock.now() - began), len(batch))
         finish(self._settlements(batch, token, outcomes), outcomes)
 
     def _settlements(

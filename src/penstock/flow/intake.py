@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from penstock.flow.observe import Observer
@@ -71,7 +71,10 @@ class Intake:
                 outcomes.append(None)
             except PenstockError as exc:
                 outcomes.append(exc)
-        receipts = iter(await self._store.put(good, now) if good else ())
+        receipts: Iterator[Receipt] = iter(())
+        if good:
+            with self._observer.asking("put"):
+                receipts = iter(await self._store.put(good, now))
         self._count(good, len(drafts) - len(good))
         return [next(receipts) if outcome is None else outcome for outcome in outcomes]
 

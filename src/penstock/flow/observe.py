@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
+from penstock.model.errors import StoreUnavailable
 from penstock.model.lateness import Lateness
 
 Listener: TypeAlias = Callable[[str, str, int], None]
+
+CALL_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Upper bounds of the buckets of store calls; one more bucket holds the rest."""
+
+
+class StoreCalls:
+    """How long calls of one kind took until the store answered, and how many it did not."""
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(CALL_SECONDS) + 1)
+        self.seconds = 0.0
+        self.errors = 0
+
+    def took(self, seconds: float) -> None:
+        self.buckets[bisect_left(CALL_SECONDS, seconds)] += 1
+        self.seconds += seconds
 
 
 class Observer:
@@ -17,6 +37,10 @@ class Observer:
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.lateness: dict[str, Lateness] = {}
+        self.sends: dict[str, Lateness] = {}
+        """Route → how long sends took, each counted with its messages."""
+        self.store: dict[str, StoreCalls] = {}
+        """Kind of call → what came of it."""
         self.policies: Counter[tuple[str, str]] = Counter()
         """(policy, allowed | deferred | blocked | shadowed) → messages."""
         self._listeners: list[Listener] = []
@@ -29,6 +53,26 @@ class Observer:
 
     def late(self, route: str, lates: Iterable[int]) -> None:
         self.lateness.setdefault(route, Lateness()).add(lates)
+
+    def sent(self, route: str, millis: int, number: int) -> None:
+        """A send of so many messages took so long, whatever came of it."""
+        self.sends.setdefault(route, Lateness()).put(millis, number)
+
+    @contextmanager
+    def asking(self, kind: str) -> Iterator[None]:
+        """Around one call of the store: put, claim, settle, amend, reap …
+
+        Measured on the process's own clock: what is wanted is how long the store took, also
+        where the flow runs in virtual time.
+        """
+        calls = self.store.setdefault(kind, StoreCalls())
+        began = time.perf_counter()
+        try:
+            yield
+        except StoreUnavailable:
+            calls.errors += 1
+            raise
+        calls.took(time.perf_counter() - began)
 
     def bound(self, policy: str, verdict: str, number: int = 1) -> None:
         """A policy decided of so many messages."""

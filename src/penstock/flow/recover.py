@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from penstock.flow.observe import Observer
 from penstock.model.errors import StoreUnavailable
+from penstock.model.outcome import Reaped
 from penstock.ports.store import MessageStore
 
 log = logging.getLogger("penstock.recover")
@@ -49,11 +50,16 @@ class Recover:
         # Sooner too when the clock went back: then the last moment noted lies ahead.
         if now >= self._extend_at or now < self._extend_at - self._lease:
             if tokens := list(self._held()):
-                await self._store.extend(tokens, now + self._lease)
+                with self._observer.asking("extend"):
+                    await self._store.extend(tokens, now + self._lease)
             self._extend_at = now + self._lease // 3
-        while reaped := await self._store.reap(now, REAP):
+        while reaped := await self._reap(now):
             for (route, state), number in Counter((r.route, r.state) for r in reaped).items():
                 self._observer.count("recovered", route, number)
                 log.warning("%d messages of %s lost their lease: %s", number, route, state)
             if len(reaped) < REAP:
                 break
+
+    async def _reap(self, now: int) -> list[Reaped]:
+        with self._observer.asking("reap"):
+            return await self._store.reap(now, REAP)

@@ -63,7 +63,7 @@ class Lane:
         self._settler = settler
         self._observer = observer
         self._decide = Decide(route, policies, observer, store.clock, lease=lease)
-        self._deliver = Deliver(route, sink, store.clock, chance)
+        self._deliver = Deliver(route, sink, store.clock, chance, observer)
         self._batch_size = batch_size
         self._lease = lease
         self._poll = poll
@@ -121,7 +121,8 @@ class Lane:
             if room.number == 0:
                 return room
             now = self._clock.now()
-            claim = await self._take(room.number, now)
+            with self._observer.asking("claim"):
+                claim = await self._take(room.number, now)
         except StoreUnavailable as exc:
             log.warning("store away, %s waits: %s", self.route.name, exc)
             return None

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from penstock.flow.conclude import sent, unsent
 from penstock.flow.decide import HOLD_MARGIN_MS
+from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.model.clock import Alarm
 from penstock.model.errors import StoreUnavailable
@@ -28,8 +29,11 @@ RETRY_MS = (50, 100, 250, 500, 1_000)
 class Settler:
     """Shared by all lanes of a worker. Bounded, because what is in flight is."""
 
-    def __init__(self, store: MessageStore, policies: Policies | None = None) -> None:
+    def __init__(
+        self, store: MessageStore, observer: Observer, policies: Policies | None = None
+    ) -> None:
         self._store = store
+        self._observer = observer
         self._policies = policies
         self._alarm = Alarm(store.clock)
         self._queue: list[tuple[list[Settlement], Done]] = []
@@ -82,7 +86,8 @@ class Settler:
             try:
                 if self._policies is not None and self._policies.active:
                     return await self._settle_counted(self._policies, batch)
-                return await self._store.settle(batch, clock.now())
+                with self._observer.asking("settle"):
+                    return await self._store.settle(batch, clock.now())
             except StoreUnavailable as exc:
                 wait = RETRY_MS[min(tries, len(RETRY_MS) - 1)]
                 if tries == 0:
@@ -96,7 +101,8 @@ class Settler:
         """Count first: should the settlement fail, saying it again changes nothing."""
         clock = self._store.clock
         await policies.conclude(sent(batch), clock.now())
-        states = await self._store.settle(batch, clock.now())
+        with self._observer.asking("settle"):
+            states = await self._store.settle(batch, clock.now())
         try:
             await policies.conclude(unsent(batch, states, HOLD_MARGIN_MS), clock.now())
         except StoreUnavailable as exc:

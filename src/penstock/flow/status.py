@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.flow.dead import DeadGroups, dead_groups
 from penstock.flow.fleet import Fleet
+from penstock.flow.health import PartHealth, Readiness, sink_health, worker_health
 from penstock.flow.reuse import Reuse
 from penstock.model.errors import PenstockError, UnknownThing
 from penstock.model.fleet import Heartbeat, LaneState, Role
@@ -124,16 +125,6 @@ class ForecastView(msgspec.Struct, frozen=True, kw_only=True):
     """False: some were spread evenly over the time they may be due in."""
 
 
-class Readiness(msgspec.Struct, frozen=True):
-    """Whether messages can be taken now, with the facts."""
-
-    status: str
-    """ready · not ready · stopping"""
-    store: str
-    facts: dict[str, str]
-    error: str | None = None
-
-
 class Tally(msgspec.Struct, kw_only=True):
     """What the whole fleet has counted."""
 
@@ -231,11 +222,21 @@ class Status:
         return await self._dead[route].get()
 
     async def readiness(self) -> Readiness:
+        """Ready means that messages can be taken: one that cannot be sent waits in the store."""
         try:
             facts = await self._store.check()
+            routes = (await self.figures()).routes
+            paused = await self._store.paused()
         except PenstockError as exc:
-            return Readiness("not ready", self._store.name, {}, exc.message)
-        return Readiness("ready", self._store.name, facts)
+            failed = {"store": PartHealth(status="failed", detail=exc.message)}
+            return Readiness("not ready", self._store.name, {}, exc.message, failed)
+        own = self._fleet.own().routes
+        parts = {
+            "store": PartHealth(status="ok", facts=dict(facts)),
+            "worker": worker_health(own, routes, paused, self._store.clock.now()),
+            **{f"sink.{name}": sink_health(lane) for name, lane in own.items()},
+        }
+        return Readiness("ready", self._store.name, facts, None, parts)
 
     async def _count(self) -> StoreFigures:
         return await self._store.figures(self._store.clock.now())

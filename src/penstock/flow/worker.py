@@ -56,7 +56,7 @@ class Worker:
         self._store = store
         self._shutdown = shutdown
         self._policies = policies
-        self._settler = Settler(store, policies)
+        self._settler = Settler(store, observer, policies)
         self.lanes = {
             name: Lane(
                 route,

@@ -28,13 +28,17 @@ class Lateness(msgspec.Struct, kw_only=True):
 
     def add(self, lates: Iterable[int]) -> None:
         for late, number in Counter(lates).items():  # few different values in a batch
-            self.buckets[bisect_left(LATENESS_MS, late)] += number
-            self.count += number
-            self.total += late * number
-            if late > self.worst:
-                self.worst = late
-            elif late < 0:
-                self.early += number
+            self.put(late, number)
+
+    def put(self, late: int, number: int) -> None:
+        """The same value so many times."""
+        self.buckets[bisect_left(LATENESS_MS, late)] += number
+        self.count += number
+        self.total += late * number
+        if late > self.worst:
+            self.worst = late
+        elif late < 0:
+            self.early += number
 
     def merge(self, other: Lateness) -> None:
         """Add what another process measured; one of another version with other buckets is left."""

@@ -14,7 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from penstock.flow.control import BulkResult
-from penstock.flow.status import Readiness, RouteStatus, Stats
+from penstock.flow.health import Readiness
+from penstock.flow.status import RouteStatus, Stats
 from penstock.model.decision import CounterFigure, Decision
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, ServerFault

@@ -11,7 +11,8 @@ from typing import Self, TypeVar, Unpack
 import httpx
 
 from penstock.flow.control import BulkResult
-from penstock.flow.status import Readiness, RouteStatus, Stats
+from penstock.flow.health import Readiness
+from penstock.flow.status import RouteStatus, Stats
 from penstock.model.decision import CounterFigure, Decision
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt

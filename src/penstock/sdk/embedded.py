@@ -10,8 +10,9 @@ from itertools import islice
 from typing import Any, TypeAlias, Unpack
 
 from penstock.flow.control import BulkResult
+from penstock.flow.health import Readiness
 from penstock.flow.policies import Policies
-from penstock.flow.status import Readiness, RouteStatus, Stats
+from penstock.flow.status import RouteStatus, Stats
 from penstock.flow.worker import Worker
 from penstock.model.clock import Clock
 from penstock.model.decision import CounterFigure, Decision

@@ -1,8 +1,13 @@
-"""Prometheus: what the observer counted, read when somebody asks; a message costs nothing."""
+"""Prometheus: what the observer counted, read when somebody asks; a message costs nothing.
+
+Labels are routes, stages, policies, kinds of store calls: as many as somebody configured, never one
+a message, a key or a visitor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -10,24 +15,36 @@ from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    InfoMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
 
-from penstock.flow.observe import Observer
+from penstock.flow.observe import CALL_SECONDS, Observer
 from penstock.flow.worker import Worker
 from penstock.model.lateness import LATENESS_MS, Lateness
 from penstock.model.query import StoreFigures
+from penstock.rooms.parts import RoomParts
+from penstock.telemetry.rooms import RoomCollector
+from penstock.version import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+OF_ROOMS = frozenset({"joined", "promoted", "entered", "left", "ended", "dispatched"})
+"""Stages of visitors: rooms are not routes, and there may be any number of them."""
+_LATENESS_SECONDS = tuple(bound / 1000 for bound in LATENESS_MS)
 
 
 def render(
-    observer: Observer, figures: StoreFigures | None = None, worker: Worker | None = None
+    observer: Observer,
+    figures: StoreFigures | None = None,
+    worker: Worker | None = None,
+    rooms: RoomParts | None = None,
 ) -> bytes:
     """Everything as it is now, in Prometheus' text format, the process itself included."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(PenstockCollector(observer, figures, worker))
+    if rooms is not None:
+        registry.register(RoomCollector(rooms))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
@@ -48,54 +65,107 @@ class PenstockCollector(Collector):
         self._worker = worker
 
     def collect(self) -> Iterable[Metric]:
-        yield self._messages()
-        yield self._lateness()
+        yield InfoMetricFamily("penstock_build", "What runs here.", {"version": __version__})
+        yield from self._counts()
+        yield _histogram(
+            "penstock_lateness_seconds", "From due to released.", self._observer.lateness
+        )
+        yield _histogram(
+            "penstock_delivery_seconds",
+            "From the begin of a send to its end, whatever came of it; a message each.",
+            self._observer.sends,
+        )
         yield self._early()
+        yield from self._store_calls()
+        yield self._policies()
         if self._worker is not None:
             yield from _lanes(self._worker)
         if self._figures is not None:
             yield from _held(self._figures)
 
-    def _messages(self) -> Metric:
-        family = CounterMetricFamily(
+    def _counts(self) -> Iterable[Metric]:
+        messages = CounterMetricFamily(
             "penstock_messages", "Messages that passed a stage here.", labels=["stage", "route"]
         )
-        for (stage, route), number in sorted(self._observer.counts.items()):
-            family.add_metric([stage, route], number)
-        return family
-
-    def _lateness(self) -> Metric:
-        family = HistogramMetricFamily(
-            "penstock_lateness_seconds", "From due to released.", labels=["route"]
+        recovered = CounterMetricFamily(
+            "penstock_lease_recoveries",
+            "Messages whose lease ran out and that were returned to be claimed again.",
+            labels=["route"],
         )
-        for route, late in sorted(self._observer.lateness.items()):
-            family.add_metric([route], _cumulative(late), sum_value=late.total / 1000)
-        return family
+        visitors = CounterMetricFamily(
+            "penstock_room_visitors",
+            "Visitors of waiting rooms that passed a stage here.",
+            labels=["stage"],
+        )
+        passed: Counter[str] = Counter()
+        for (stage, route), number in sorted(self._observer.counts.items()):
+            if stage in OF_ROOMS:
+                passed[stage] += number
+                continue
+            messages.add_metric([stage, route], number)
+            if stage == "recovered":
+                recovered.add_metric([route], number)
+        for stage, number in passed.items():
+            visitors.add_metric([stage], number)
+        return messages, recovered, visitors
 
     def _early(self) -> Metric:
         family = CounterMetricFamily(
-            "penstock_early", "Messages released before they were due.", labels=["route"]
+            "penstock_early_messages", "Messages released before they were due.", labels=["route"]
         )
         for route, late in sorted(self._observer.lateness.items()):
             family.add_metric([route], late.early)
         return family
 
+    def _store_calls(self) -> Iterable[Metric]:
+        took = HistogramMetricFamily(
+            "penstock_store_call_seconds",
+            "Calls of the store that were answered, a batch each.",
+            labels=["call"],
+        )
+        errors = CounterMetricFamily(
+            "penstock_store_errors", "Calls of the store that were not answered.", labels=["call"]
+        )
+        for call, figures in sorted(self._observer.store.items()):
+            buckets = _cumulative(CALL_SECONDS, figures.buckets)
+            took.add_metric([call], buckets, sum_value=figures.seconds)
+            errors.add_metric([call], figures.errors)
+        return took, errors
 
-def _cumulative(late: Lateness) -> list[tuple[str, float]]:
+    def _policies(self) -> Metric:
+        family = CounterMetricFamily(
+            "penstock_policy_verdicts",
+            "Messages a policy allowed, deferred, blocked, or would have (shadowed).",
+            labels=["policy", "verdict"],
+        )
+        for (policy, verdict), number in sorted(self._observer.policies.items()):
+            family.add_metric([policy, verdict], number)
+        return family
+
+
+def _histogram(name: str, about: str, by_route: Mapping[str, Lateness]) -> Metric:
+    family = HistogramMetricFamily(name, about, labels=["route"])
+    for route, late in sorted(by_route.items()):
+        buckets = _cumulative(_LATENESS_SECONDS, late.buckets)
+        family.add_metric([route], buckets, sum_value=late.total / 1000)
+    return family
+
+
+def _cumulative(bounds: Sequence[float], numbers: Sequence[int]) -> list[tuple[str, float]]:
     seen = 0
     buckets: list[tuple[str, float]] = []
-    for bound, number in zip(LATENESS_MS, late.buckets, strict=False):
+    for bound, number in zip((*bounds, "+Inf"), numbers, strict=True):
         seen += number
-        buckets.append((str(bound / 1000), seen))
-    return [*buckets, ("+Inf", late.count)]
+        buckets.append((str(bound), seen))
+    return buckets
 
 
 def _lanes(worker: Worker) -> Iterable[Metric]:
     in_flight = GaugeMetricFamily(
-        "penstock_in_flight", "Messages being sent by this process.", labels=["route"]
+        "penstock_in_flight_messages", "Messages being sent by this process.", labels=["route"]
     )
     capacity = GaugeMetricFamily(
-        "penstock_capacity", "Messages in flight at most.", labels=["route"]
+        "penstock_capacity_messages", "Messages in flight at most.", labels=["route"]
     )
     breaker = GaugeMetricFamily(
         "penstock_breaker_open", "1 while the sink does not answer.", labels=["route"]
@@ -108,15 +178,19 @@ def _lanes(worker: Worker) -> Iterable[Metric]:
 
 
 def _held(figures: StoreFigures) -> Iterable[Metric]:
-    held = GaugeMetricFamily(
-        "penstock_held_messages", "Messages the store holds.", labels=["route", "state"]
+    pending = GaugeMetricFamily(
+        "penstock_pending_messages", "Messages that wait in the store.", labels=["route"]
     )
     overdue = GaugeMetricFamily(
-        "penstock_overdue_messages", "Scheduled messages past their due.", labels=["route"]
+        "penstock_overdue_messages", "Of those, the ones past their due.", labels=["route"]
     )
+    leased = GaugeMetricFamily(
+        "penstock_leased_messages", "Messages some worker has claimed.", labels=["route"]
+    )
+    dead = GaugeMetricFamily("penstock_dead_messages", "Dead letters kept.", labels=["route"])
     for route, now in sorted(figures.routes.items()):
-        held.add_metric([route, "scheduled"], now.scheduled)
-        held.add_metric([route, "leased"], now.leased)
-        held.add_metric([route, "dead"], now.dead)
+        pending.add_metric([route], now.scheduled)
         overdue.add_metric([route], now.overdue)
-    return held, overdue
+        leased.add_metric([route], now.leased)
+        dead.add_metric([route], now.dead)
+    return pending, overdue, leased, dead

@@ -50,7 +50,7 @@ async def test_metrics_are_prometheus_text(client: httpx.AsyncClient) -> None:
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert answer.headers["content-type"].count("charset") == 1
     assert 'penstock_messages_total{route="default",stage="accepted"} 1.0' in answer.text
-    assert 'penstock_held_messages{route="default",state="scheduled"} 1.0' in answer.text
+    assert 'penstock_pending_messages{route="default"} 1.0' in answer.text
 
 
 async def test_events_are_figures_as_json(running: Running, client: httpx.AsyncClient) -> None:

@@ -11,7 +11,7 @@ from litestar.response.base import ASGIResponse
 from penstock.api.access import Scope
 from penstock.api.http.answers import json_answer
 from penstock.api.http.context import VERSION, TheApi
-from penstock.flow.status import Readiness
+from penstock.flow.health import Readiness
 
 
 class HealthOut(msgspec.Struct, frozen=True):

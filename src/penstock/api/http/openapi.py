@@ -27,8 +27,9 @@ from penstock.api.http.shapes import BulkIn, FilterIn, MoveIn, Refused
 from penstock.api.http.ticks import Healthy, TickIn, TickOut
 from penstock.flow.control import BulkResult
 from penstock.flow.dead import DeadGroups
+from penstock.flow.health import Readiness
 from penstock.flow.history import HistoryView
-from penstock.flow.status import ForecastView, Readiness, Stats
+from penstock.flow.status import ForecastView, Stats
 from penstock.model.draft import Draft
 from penstock.model.patch import Patch
 from penstock.model.policy import Cap, Pace, Quiet, Suppression

@@ -14,12 +14,13 @@ from typing import Any, Self, cast
 
 import uvicorn
 
-from penstock.api.access import cannot_listen, split_host_port
+from penstock.api.access import split_host_port
 from penstock.api.http.app import build_app
 from penstock.api.http.auth import Guard
 from penstock.api.http.connection import BoundedProtocol, Pulse
 from penstock.api.http.context import MAX_IN_FLIGHT, Api
 from penstock.api.http.hot import HotProtocol, hot_routes
+from penstock.api.http.listen import listen, url_of
 from penstock.flow.worker import Worker
 from penstock.rooms.parts import RoomParts
 from penstock.wiring import Parts
@@ -80,13 +81,12 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        host, port = self.address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return url_of(*self.address)
 
     def bind(self) -> socket.socket:
         """Take the port now; ConfigError when it cannot be had."""
         if self._socket is None:
-            self._socket = _listen(self._host, self._port)
+            self._socket = listen(self._host, self._port, "api.http")
         return self._socket
 
     async def run(self) -> None:
@@ -177,17 +177,3 @@ class _Server(uvicorn.Server):
 
     def _connections(self) -> list[BoundedProtocol]:
         return cast("list[BoundedProtocol]", list(self.server_state.connections))
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setblocking(False)
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as exc:
-        listener.close()
-        raise cannot_listen("api.http", f"{host}:{port}", exc) from exc
-    return listener

@@ -10,7 +10,6 @@ from penstock.api.http.answers import Answer, json_answer, respond
 from penstock.api.http.context import TheApi
 from penstock.model.errors import Overloaded
 from penstock.telemetry.metrics import CONTENT_TYPE, render
-from penstock.telemetry.rooms import render_rooms
 
 MAX_STREAMS = 100
 
@@ -44,5 +43,5 @@ async def forecast(api: TheApi) -> ASGIResponse:
 async def metrics(api: TheApi) -> ASGIResponse:
     parts = api.parts
     figures = await api.status.figures()
-    text = render(parts.observer, figures, api.worker) + render_rooms(api.rooms)
+    text = render(parts.observer, figures, api.worker, api.rooms)
     return respond(Answer(200, text, media=CONTENT_TYPE))

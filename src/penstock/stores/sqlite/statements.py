@@ -153,6 +153,7 @@ GET_META: Final = "SELECT value FROM meta WHERE name = ?"
 SET_META: Final = """
 INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
+DROP_META: Final = "DELETE FROM meta WHERE name = ?"
 NEXT_EPOCH: Final = """
 INSERT INTO meta (name, value) VALUES ('epoch', '1')
 ON CONFLICT (name) DO UPDATE SET value = CAST(value AS INTEGER) + 1

@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from penstock.model.clock import Clock
@@ -22,7 +21,7 @@ from penstock.ports.fleet import DeadLetter
 from penstock.ports.rooms import OpenRooms, StoreCalls
 from penstock.ports.store import WakeListener
 from penstock.stores.sqlite import amend as amends
-from penstock.stores.sqlite import fleet, ledger, recall, search, turns
+from penstock.stores.sqlite import fleet, health, ledger, recall, search, turns
 from penstock.stores.sqlite import lease as leases
 from penstock.stores.sqlite import put as puts
 from penstock.stores.sqlite import settle as settles
@@ -31,7 +30,7 @@ from penstock.stores.sqlite.group import PUT_ROWS, GroupCommit, Wakes, Work
 from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.reader import Reader
 from penstock.stores.sqlite.rooms import SqliteRooms
-from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect, get_meta
+from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.wal import Checkpoints
 
@@ -63,6 +62,8 @@ class SqliteStore:
         self._turns: dict[str, KeyLimit] = {}
         """Routes whose turns are known to be kept."""
         self._has_heartbeats = False
+        self._written_at = -health.WRITE_MS
+        """When a write was last seen to work."""
         self._checkpoints: Checkpoints | None = None
         if address.path is not None:
             self._checkpoints = Checkpoints(
@@ -183,17 +184,17 @@ class SqliteStore:
         return OpenRooms(rooms, None, close, away=lambda: False, figures=StoreCalls)
 
     async def check(self) -> dict[str, str]:
-        """Facts for health. Begins a write, so that a store that cannot keep anything says so."""
-        version = await self._group.submit(
-            lambda s: get_meta(s.connection, "schema_version"), writes=True
-        )
+        """Facts for health. Now and then keeps something large enough to need room on the disk
+
+        and forgets it again, so that a store that cannot keep anything says so.
+        """
+        now = self._clock.now()
+        writes = not 0 <= now - self._written_at < health.WRITE_MS
+        version = await self._group.submit(health.try_write if writes else health.read)
+        if writes:
+            self._written_at = now
         facts = {"store": self.name, "schema_version": version or str(SCHEMA_VERSION)}
-        path = self._address.path
-        if path is not None:
-            facts["path"] = str(path.absolute())
-            facts["size"] = str(_size(path))
-            facts["wal_size"] = str(_size(Path(f"{path}-wal")))
-        return facts
+        return facts if self._address.path is None else facts | health.of_file(self._address)
 
     async def integrity(self) -> None:
         """Read the whole file and check it; StoreCorrupt says what is wrong."""
@@ -229,10 +230,3 @@ class SqliteStore:
         if self._reader is None:
             return await self._group.submit(lambda s: work(s.connection), writes=False)
         return await self._reader.read(work)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

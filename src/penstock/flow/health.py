@@ -1,0 +1,74 @@
+"""HEALTH: each part of a process with its details, for /readyz."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+import msgspec
+
+from penstock.model.fleet import LaneState
+from penstock.model.query import RouteFigures
+
+BEHIND_MS = 5_000
+"""Something due longer ago that a worker could have taken means that it does not keep up."""
+
+
+class PartHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How one part stands."""
+
+    status: Literal["ok", "behind", "waiting", "failed", "none"]
+    """behind: the worker does not keep up; waiting: the sink does not answer, and its circuit
+    breaker is open; none: there is no worker in this process."""
+    detail: str | None = None
+    facts: dict[str, str | float | bool] = {}
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether messages can be taken now, with the facts."""
+
+    status: str
+    """ready · not ready · stopping"""
+    store: str
+    facts: dict[str, str]
+    """Of the store."""
+    error: str | None = None
+    parts: dict[str, PartHealth] = {}
+    """store, worker, and sink.ROUTE for each route that is served here."""
+
+
+def sink_health(lane: LaneState) -> PartHealth:
+    facts: dict[str, str | float | bool] = {
+        "sink": lane.sink,
+        "in_flight": lane.in_flight,
+        "capacity": lane.capacity,
+        "breaker_open": lane.waiting_for_sink,
+    }
+    if lane.waiting_for_sink:
+        told = "does not answer: its messages wait in the store until it does"
+        return PartHealth(status="waiting", detail=told, facts=facts)
+    return PartHealth(status="ok", facts=facts)
+
+
+def worker_health(
+    lanes: Mapping[str, LaneState],
+    routes: Mapping[str, RouteFigures],
+    paused: Collection[str],
+    now: int,
+) -> PartHealth:
+    """How long the oldest message has waited that nothing but this worker holds back."""
+    if not lanes:
+        return PartHealth(status="none")
+    lag, slowest, overdue = 0, "", 0
+    for name, lane in lanes.items():
+        held = routes.get(name)
+        if held is None or held.next_due is None or name in paused or lane.waiting_for_sink:
+            continue
+        overdue += held.overdue
+        if now - held.next_due > lag:
+            lag, slowest = now - held.next_due, name
+    facts: dict[str, str | float | bool] = {"lag_seconds": lag / 1000, "overdue": overdue}
+    if lag > BEHIND_MS:
+        told = f"{slowest} has messages that were due {lag / 1000:.1f} s ago"
+        return PartHealth(status="behind", detail=told, facts=facts)
+    return PartHealth(status="ok", facts=facts)
