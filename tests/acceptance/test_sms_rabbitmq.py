@@ -72,7 +72,7 @@ async def test_every_message_is_sent_or_dead_and_the_figures_are_exact(
     logs = sorted((folder / "sender_logs").glob("*.log"))
     assert [log.name for log in logs] == [f"sender-{n}.log" for n in (1, 2, 3)]
     lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
-    sent = [line["id"] for line in lines if line["event"].startswith("sent ")]
+    sent = [line["id"] for line in lines if line["message"].startswith("sent ")]
     assert len(sent) == len(set(sent)) == found["sent"]
 
 

@@ -48,7 +48,7 @@ def test_elsewhere_than_in_a_terminal_a_line_is_json() -> None:
     assert moment.endswith("Z")
     assert len(moment) == len("2030-01-01T00:00:00.123Z")
     assert line == {
-        "event": "took 3 of push",
+        "message": "took 3 of push",
         "level": "info",
         "logger": "penstock.some.part",
         "route": "push",
@@ -73,7 +73,7 @@ def test_the_format_can_be_chosen() -> None:
     log.info("one")
     setup_logging("info", "text", stream=pipe)
     log.info("two")
-    assert lines(terminal)[0]["event"] == "one"
+    assert lines(terminal)[0]["message"] == "one"
     assert not pipe.getvalue().startswith("{")
     assert "two" in pipe.getvalue()
 
@@ -85,7 +85,7 @@ def test_the_level_is_ours_and_a_librarys_debugging_stays_out() -> None:
     logging.getLogger("aiohttp.client").debug("theirs")
     setup_logging("warning", stream=stream)
     log.info("quiet")
-    assert [line["event"] for line in lines(stream)] == ["ours"]
+    assert [line["message"] for line in lines(stream)] == ["ours"]
 
 
 async def test_the_log_sinks_line_is_fields() -> None:
@@ -94,7 +94,7 @@ async def test_the_log_sinks_line_is_fields() -> None:
     sink = await open_sink("log://", SinkOptions())
     await sink.send([message(payload=b"12")])
     (line,) = lines(stream)
-    assert line["event"] == "message"
+    assert line["message"] == "message"
     assert (line["id"], line["size"], line["late_ms"]) == ("m-1", 2, 3)
 
 
@@ -122,8 +122,8 @@ def test_repeated_warnings_are_counted_not_written() -> None:
     logging.getLogger().removeHandler(handler)
     handler.close()
     first, told = lines(stream)
-    assert first["event"] == "store away: refused"
-    assert str(told["event"]).startswith("store away: refused (again, 99 times in ")
+    assert first["message"] == "store away: refused"
+    assert str(told["message"]).startswith("store away: refused (again, 99 times in ")
     assert told["repeats"] == 99
 
 
@@ -137,7 +137,7 @@ def test_a_file_is_json_and_rotated(tmp_path: Path) -> None:
         "penstock.log.1",
         "penstock.log.2",
     ]
-    assert json.loads(file.read_text().splitlines()[-1])["event"] == "line 99"
+    assert json.loads(file.read_text().splitlines()[-1])["message"] == "line 99"
 
 
 def test_a_file_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

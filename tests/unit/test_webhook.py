@@ -44,13 +44,13 @@ async def test_an_answer_that_may_change_is_retried(
     sink: Sink, receiver: Receiver, status: int
 ) -> None:
     outcome = await answer_to(sink, receiver, Reply(status=status, body="not now"))
-    assert outcome == Retry(f"127.0.0.1:{receiver.port} answered {status}: not now")
+    assert outcome == Retry(f"127.0.0.1:{receiver.port} answered {status}", answer="not now")
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 410, 413, 422])
 async def test_another_4xx_is_dead_at_once(sink: Sink, receiver: Receiver, status: int) -> None:
     outcome = await answer_to(sink, receiver, Reply(status=status, body="no"))
-    assert outcome == Dead(f"127.0.0.1:{receiver.port} answered {status}: no")
+    assert outcome == Dead(f"127.0.0.1:{receiver.port} answered {status}", answer="no")
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
@@ -87,7 +87,7 @@ async def test_an_error_whose_body_is_cut_is_known_by_its_status(
     sink: Sink, receiver: Receiver
 ) -> None:
     outcome = await answer_to(sink, receiver, Reply(how=How.CUT_BODY, status=422))
-    assert outcome == Dead(f"127.0.0.1:{receiver.port} answered 422: only the beginn")
+    assert outcome == Dead(f"127.0.0.1:{receiver.port} answered 422", answer="only the beginn")
 
 
 async def test_garbage_is_retried_and_somebody_is_there(sink: Sink, receiver: Receiver) -> None:
@@ -132,8 +132,8 @@ async def test_connections_are_used_again(sink: Sink, receiver: Receiver) -> Non
 async def test_an_errors_words_are_short_and_plain(sink: Sink, receiver: Receiver) -> None:
     outcome = await answer_to(sink, receiver, Reply(status=500, body="a\n\x1b[31m" + "x" * 9000))
     assert isinstance(outcome, Retry)
-    assert outcome.error.isprintable()
-    assert len(outcome.error) < 250
+    assert outcome.told.isprintable()
+    assert 100 < len(outcome.told) < 250
 
 
 async def test_secrets_that_are_echoed_are_not_kept(receiver: Receiver) -> None:
@@ -146,7 +146,7 @@ async def test_secrets_that_are_echoed_are_not_kept(receiver: Receiver) -> None:
     echoed = f"open sesame {login} topsecretkey whsec_c2VjcmV0LXNlY3JldA== fine"
     outcome = await answer_to(sink, receiver, Reply(status=400, body=echoed))
     await sink.close()
-    assert outcome == Dead(f"127.0.0.1:{receiver.port} answered 400: *** *** *** *** fine")
+    assert outcome == Dead(f"127.0.0.1:{receiver.port} answered 400", answer="*** *** *** *** fine")
     assert sink.name == f"http://127.0.0.1:{receiver.port}/"
 
 

@@ -22,6 +22,7 @@ from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings
 from penstock.telemetry.logs import setup_logging
 from penstock.telemetry.rates import Rates
+from penstock.telemetry.tracing import set_up_tracing, tracer
 from penstock.wiring import (
     Parts,
     open_parts,
@@ -74,10 +75,14 @@ def run_process(
     logs = settings.log
     handler = setup_logging(logs.level, logs.format, logs.file)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are told here
+    end_tracing = None
     try:
+        end_tracing = set_up_tracing()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_run(settings, roles, json=json, beside=beside))
     finally:
+        if end_tracing is not None:
+            end_tracing()
         handler.close()
 
 
@@ -90,6 +95,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
             return
         stack.push_async_callback(store.close)
         parts = await stack.enter_async_context(open_parts(settings, store=store, role=roles.name))
+        parts.observer.tracer = tracer()
         await put_configured_policies(parts)
         worker = await stack.enter_async_context(open_worker(parts)) if roles.worker else None
         ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []

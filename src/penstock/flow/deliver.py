@@ -13,6 +13,7 @@ from penstock.model.message import Message
 from penstock.model.outcome import Dead, Delivered, Retry, SendOutcome, Settlement
 from penstock.model.route import Route
 from penstock.model.state import State
+from penstock.model.trace import correlation_of
 from penstock.ports.sink import Sink
 
 log = logging.getLogger("penstock.deliver")
@@ -54,7 +55,7 @@ class Deliver:
         outcomes: Sequence[SendOutcome]
         began = self._clock.now()
         try:
-            outcomes = await self._sink.send(batch)
+            outcomes = await self._send(batch)
             if len(outcomes) != len(batch):
                 told = f"sink answered {len(outcomes)} outcomes for {len(batch)} messages"
                 outcomes = [Retry(told)] * len(batch)
@@ -69,6 +70,13 @@ class Deliver:
         self._observer.sent(self._route.name, max(0, self._clock.now() - began), len(batch))
         finish(self._settlements(batch, token, outcomes), outcomes)
 
+    async def _send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        tracer = self._observer.tracer
+        if tracer is None:
+            return await self._sink.send(batch)
+        with tracer.deliver(self._route.name, self._sink.name, batch):
+            return await self._sink.send(batch)
+
     def _settlements(
         self, batch: Sequence[Message], token: int, outcomes: Sequence[SendOutcome]
     ) -> list[Settlement]:
@@ -81,7 +89,7 @@ class Deliver:
         ]
 
     def _failed(self, message: Message, token: int, outcome: SendOutcome, now: int) -> Settlement:
-        error = outcome.error[:MAX_ERROR] if isinstance(outcome, Retry | Dead) else ""
+        error = outcome.told[:MAX_ERROR] if isinstance(outcome, Retry | Dead) else ""
         if not isinstance(outcome, Retry):
             return Settlement(
                 message=message, token=token, state=State.DEAD, event="dead", error=error
@@ -112,12 +120,18 @@ class Deliver:
         return int(min(outcome.after, MAX_RETRY_AFTER) * 1000 + 0.999)
 
 
-def tell_failures(route: str, settlements: Sequence[Settlement]) -> None:
+def tell_failures(
+    route: str, settlements: Sequence[Settlement], outcomes: Sequence[SendOutcome]
+) -> None:
     """One line a batch and kind of failure, with an example; the log thins out repeats."""
-    failed = [settlement for settlement in settlements if settlement.error is not None]
-    for event in sorted({settlement.event for settlement in failed}):
-        alike = [settlement for settlement in failed if settlement.event == event]
-        example = alike[0]
+    failed = [
+        (settlement, outcome)
+        for settlement, outcome in zip(settlements, outcomes, strict=True)
+        if isinstance(outcome, Retry | Dead)
+    ]
+    for event in sorted({settlement.event for settlement, _ in failed}):
+        alike = [pair for pair in failed if pair[0].event == event]
+        example, outcome = alike[0]
         log.warning(
             "%s: %s for %d of %d messages, such as %s: %s",
             route,
@@ -125,6 +139,11 @@ def tell_failures(route: str, settlements: Sequence[Settlement]) -> None:
             len(alike),
             len(settlements),
             example.message.id,
-            example.error,
-            extra={"route": route, "attempt": example.message.attempt},
+            outcome.error[:MAX_ERROR],
+            extra={
+                "route": route,
+                "message_id": example.message.id,
+                "attempt": example.message.attempt,
+                "correlation_id": correlation_of(example.message.headers),
+            },
         )

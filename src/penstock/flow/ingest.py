@@ -22,6 +22,7 @@ from penstock.model.errors import Malformed, PenstockError, SourceUnavailable, S
 from penstock.model.message import DEFAULT_ROUTE, Message
 from penstock.model.outcome import Dead, Retry
 from penstock.model.route import Backoff
+from penstock.model.trace import TRACEPARENT, give_trace
 from penstock.ports.sink import Sink
 from penstock.ports.source import Record, Source
 
@@ -116,8 +117,10 @@ class Ingest:
             log.exception("source %s: a record could not be read", self._name)
             return [Malformed(f"cannot be read: {type(exc).__name__}: {exc}")]
         for draft in found:
-            if isinstance(draft, Draft) and draft.route == DEFAULT_ROUTE:
-                draft.route = self._route
+            if isinstance(draft, Draft):
+                give_trace(draft, record.headers.get(TRACEPARENT))
+                if draft.route == DEFAULT_ROUTE:
+                    draft.route = self._route
         return found
 
     async def _schedule(self, drafts: Sequence[Draft], held: Sequence[Record]) -> Sequence[object]:

@@ -62,6 +62,13 @@ class Intake:
 
         Raises StoreUnavailable when nothing could be stored.
         """
+        tracer = self._observer.tracer
+        if tracer is None:
+            return await self._schedule(drafts)
+        with tracer.intake(drafts):
+            return await self._schedule(drafts)
+
+    async def _schedule(self, drafts: Sequence[Draft]) -> list[Outcome]:
         now = self._store.clock.now()
         outcomes: list[Outcome | None] = []
         good: list[NewMessage] = []

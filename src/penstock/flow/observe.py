@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.lateness import Lateness
+from penstock.ports.tracer import Tracer
 
 Listener: TypeAlias = Callable[[str, str, int], None]
 
@@ -43,6 +44,8 @@ class Observer:
         """Kind of call → what came of it."""
         self.policies: Counter[tuple[str, str]] = Counter()
         """(policy, allowed | deferred | blocked | shadowed) → messages."""
+        self.tracer: Tracer | None = None
+        """Records spans; None: nobody does."""
         self._listeners: list[Listener] = []
 
     def count(self, stage: str, route: str, number: int = 1) -> None:

@@ -185,7 +185,7 @@ class Lane:
         self.breaker.record(outcomes, self._clock.now())
         if self.breaker.is_open != was_open:
             self._tell_breaker()
-        tell_failures(self.route.name, settlements)
+        tell_failures(self.route.name, settlements, outcomes)
         self._settler.add(settlements, self._settled)
 
     def _tell_breaker(self) -> None:

@@ -118,12 +118,24 @@ class Retry(msgspec.Struct, frozen=True):
     """Nobody answered at all: the circuit breaker counts these."""
     interrupted: bool = False
     """We broke it off ourselves (shutdown): never the message's last attempt."""
+    answer: str = ""
+    """What the other side wrote: kept with the message, never logged, since it may repeat it."""
+
+    @property
+    def told(self) -> str:
+        return f"{self.error}: {self.answer}" if self.answer else self.error
 
 
 class Dead(msgspec.Struct, frozen=True):
     """Refused for good: trying again cannot help."""
 
     error: str
+    answer: str = ""
+    """As that of Retry."""
+
+    @property
+    def told(self) -> str:
+        return f"{self.error}: {self.answer}" if self.answer else self.error
 
 
 SendOutcome: TypeAlias = Delivered | Retry | Dead

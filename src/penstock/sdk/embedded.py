@@ -39,6 +39,7 @@ from penstock.sdk.asked import (
 )
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
 from penstock.settings import RouteSettings, given
+from penstock.telemetry.tracing import tracer
 from penstock.wiring import Parts, handler_sink, open_parts, open_worker, put_configured_policies
 
 Handler: TypeAlias = Callable[..., object]
@@ -74,6 +75,7 @@ async def open_engine(
         name: handler_sink(name, value) for name, value in named.items() if callable(value)
     }
     async with open_parts(configured, any_route=routes is None) as parts, _closing(handlers):
+        parts.observer.tracer = tracer()
         await put_configured_policies(parts)
         engine = Engine(parts, handlers)
         if not worker:

@@ -164,11 +164,11 @@ class WebhookSink:
         if 300 <= status < 400:
             return Dead(f"{self.host} answered {status}: redirects are not followed")
         said = self._scrub(body.decode(errors="replace"))
-        error = f"{self.host} answered {status}" + (f": {said}" if said else "")
+        error = f"{self.host} answered {status}"
         if status in _RETRIED or status >= 500:
             wish = response.headers.get("retry-after")
-            return Retry(error, after=retry_after(wish, self._now()))
-        return Dead(error)
+            return Retry(error, after=retry_after(wish, self._now()), answer=said)
+        return Dead(error, answer=said)
 
     async def check(self) -> None:
         """Open a connection and close it: a request might do something on the other side."""

@@ -171,5 +171,6 @@ def _blot(found: re.Match[str]) -> str:
 _JSON: list[Processor] = [
     structlog.processors.format_exc_info,
     _without_secrets,
+    structlog.processors.EventRenamer("message"),
     structlog.processors.JSONRenderer(serializer=_encode),
 ]

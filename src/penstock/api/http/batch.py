@@ -17,7 +17,7 @@ from litestar.types import Receive, Scope, Send
 
 from penstock.api.http.answers import JSON, HttpRequest, respond
 from penstock.api.http.auth import JSON_TYPES, NDJSON_TYPES, header
-from penstock.api.http.context import Api, TheApi, body_chunks
+from penstock.api.http.context import Api, TheApi, body_chunks, traceparent
 from penstock.api.http.errors import error_answer, error_info
 from penstock.api.http.shapes import Refused
 from penstock.api.http.split import Array, Block, Item, Lines, Splitter
@@ -26,6 +26,7 @@ from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import Malformed, PenstockError, StoreUnavailable
 from penstock.model.outcome import Receipt
 from penstock.model.times import format_moment
+from penstock.model.trace import give_trace
 from penstock.model.view import Accepted
 
 CHUNK = 500
@@ -49,7 +50,7 @@ async def create_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
     lines = kind in NDJSON_TYPES
     splitter: Splitter = Lines(limit) if lines else Array(limit)
     outcomes = Outcomes(lines=lines)
-    taking = Taking(api, outcomes)
+    taking = Taking(api, outcomes, traceparent(request))
     try:
         async for chunk in body_chunks(request):
             for item in splitter.feed(chunk):
@@ -69,7 +70,8 @@ async def create_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
 class Taking:
     """Collects items and puts them chunk by chunk."""
 
-    def __init__(self, api: Api, outcomes: Outcomes) -> None:
+    def __init__(self, api: Api, outcomes: Outcomes, traceparent: str | None = None) -> None:
+        self._traceparent = traceparent
         self._intake = api.parts.intake
         self._outcomes = outcomes
         self._items: list[Draft | PenstockError] = []
@@ -100,6 +102,9 @@ class Taking:
         """Put one chunk."""
         items, self._items, self._bytes = self._items[:CHUNK], self._items[CHUNK:], 0
         drafts = [item for item in items if isinstance(item, Draft)]
+        if self._traceparent is not None:
+            for draft in drafts:
+                give_trace(draft, self._traceparent)
         stored: list[Outcome]
         try:
             stored = await self._intake.schedule(drafts) if drafts else []

@@ -117,6 +117,12 @@ def version_wanted(request: HttpRequest) -> int | None:
     return int(match[2])
 
 
+def traceparent(request: HttpRequest) -> str | None:
+    """The trace the request is part of, for messages without one of their own."""
+    value = header(request.scope["headers"], b"traceparent")
+    return None if value is None else value.decode("latin-1")
+
+
 def query(request: HttpRequest, known: frozenset[str]) -> dict[str, str]:
     """The query's parameters; an unknown or repeated one is an error, not a silent no."""
     try:

@@ -25,6 +25,7 @@ from penstock.flow.intake import Outcome
 from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import PenstockError
 from penstock.model.outcome import Receipt
+from penstock.model.trace import give_trace
 
 
 class HotRoute(NamedTuple):
@@ -91,6 +92,7 @@ class HotProtocol(BoundedProtocol):
         """Set while the body of a hot request is arriving."""
         self._answer_with: Callable[[Receipt], Answer] = receipt_answer
         self._refusal: PenstockError | None = None
+        self._traceparent: bytes | None = None
         self._pieces: list[bytes] = []
 
     def on_message_begin(self) -> None:
@@ -158,6 +160,7 @@ class HotProtocol(BoundedProtocol):
         guard = self._api.guard
         host = headers.get(b"host")
         self._refusal = None
+        self._traceparent = headers.get(b"traceparent")
         try:
             guard.check_host(host)
             guard.check_token(headers.get(b"authorization"), Scope.WRITE)
@@ -185,7 +188,10 @@ class HotProtocol(BoundedProtocol):
         if self._refusal is not None:
             raise self._refusal
         self._api.check_load()
-        return route.decode(body)
+        draft = route.decode(body)
+        if self._traceparent is not None:
+            give_trace(draft, self._traceparent.decode("latin-1"))
+        return draft
 
     def _stored(self, outcome: Outcome) -> None:
         """The message is durable, or refused: called by the intake, which nothing may disturb."""

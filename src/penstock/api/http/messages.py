@@ -9,7 +9,7 @@ from litestar.response.base import ASGIResponse
 
 from penstock.api.http.answers import Answer, HttpRequest, json_answer, respond
 from penstock.api.http.auth import PATCH_TYPES
-from penstock.api.http.context import TheApi, path_id, query, read_body, version_wanted
+from penstock.api.http.context import TheApi, path_id, query, read_body, traceparent, version_wanted
 from penstock.api.http.shapes import FilterIn
 from penstock.model.draft import decode_draft
 from penstock.model.errors import InvalidMessage
@@ -18,6 +18,7 @@ from penstock.model.outcome import Receipt
 from penstock.model.patch import decode_patch
 from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.state import State
+from penstock.model.trace import give_trace
 from penstock.model.view import PageOut, accepted, message_out
 
 PAGE = 100
@@ -38,7 +39,9 @@ async def create_message(request: HttpRequest, api: TheApi) -> ASGIResponse:
     api.check_load()
     api.in_flight += 1
     try:
-        receipt = await api.parts.intake.schedule_one(decode_draft(body))
+        draft = decode_draft(body)
+        give_trace(draft, traceparent(request))
+        receipt = await api.parts.intake.schedule_one(draft)
     finally:
         api.in_flight -= 1
     return respond(receipt_answer(receipt))
