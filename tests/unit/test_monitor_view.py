@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 from rich.console import Console
 
 from penstock.cli.monitor_view import Look, SmsLook, as_lines, as_tables
-from penstock.flow.status import LatenessStats, RouteStats, Stats
+from penstock.flow.status import LatenessStats, ProcessStats, RouteStats, Stats
 from penstock.model.state import State
 
 SMS = SmsLook(
@@ -47,6 +48,47 @@ def test_lines_have_the_figures_one_line_a_system() -> None:
     assert engine == (
         "10:20:30  engine: scheduled 12,000  delivered 7  released/s 3.5  push late p99 5 ms"
     )
+
+
+def test_the_fleet_is_shown_with_its_routes() -> None:
+    routes = {
+        "push": RouteStats(
+            scheduled=1,
+            overdue=0,
+            leased=2,
+            dead=3,
+            next_due=None,
+            sink="log://",
+            in_flight=2,
+            capacity=9,
+            waiting_for_sink=True,
+            errors=44,
+        ),
+        "held": RouteStats(scheduled=0, overdue=0, leased=0, dead=0, next_due=None, paused=True),
+        "orphan": RouteStats(scheduled=5, overdue=5, leased=0, dead=0, next_due=None),
+    }
+    process = ProcessStats(
+        id="p",
+        role="worker",
+        host="far",
+        pid=77,
+        version="1",
+        started="2030-01-01T00:00:00.000Z",
+        last_seen="2030-01-01T10:20:29.000Z",
+        alive=True,
+        routes={},
+        metrics="http://127.0.0.1:9101/metrics",
+    )
+    gone = msgspec.structs.replace(process, pid=78, alive=False)
+    engine = msgspec.structs.replace(ENGINE, routes=routes, processes=[process, gone])
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(as_tables(_look(None, engine)))
+    text = captured.get()
+    for wanted in ("sink away", "2 of 9", "44", "paused", "no worker", "far 77", "9101/metrics"):
+        assert wanted in text
+    assert "gone 10:20:29" in text
+    assert "processes 1  push late" in as_lines(_look(None, engine))[0]
 
 
 def test_before_anything_ended_there_is_no_rate() -> None:

@@ -221,6 +221,8 @@ async def cancel(
     filtered = any(value is not None for value in where.values())
     if bool(ids) == (filtered or all):
         raise InvalidMessage("id", "give ids, or a filter (--route, --key, --due-…), or --all")
+    if all:
+        where["state"] = State.SCHEDULED.value
     if not ids:
         with show.progress("cancelling") as progress:
             async with session.verbs(progress=progress.add) as verbs:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.show import printable
-from penstock.flow.status import Stats
+from penstock.flow.status import RouteStats, Stats
 
 NONE = "–"
 
@@ -35,7 +37,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     sms: SmsLook | None
     engine: Stats | None
     rates: dict[str, float]
-    """What the engine's process did a second since the look before, by stage."""
+    """What the fleet did a second since the look before, by stage."""
     errors: list[str]
 
 
@@ -56,6 +58,8 @@ def as_tables(look: Look) -> RenderableType:
     if look.engine is not None:
         parts.append(_table("engine", _engine_facts(look.engine, look.rates)))
         parts.append(_routes(look.engine))
+        if look.engine.processes:
+            parts.append(_processes(look.engine))
     parts += [Text(printable(error), style="red") for error in look.errors]
     return Group(*parts)
 
@@ -75,6 +79,9 @@ def _sms_facts(sms: SmsLook) -> list[tuple[str, str]]:
 def _engine_facts(engine: Stats, rates: dict[str, float]) -> list[tuple[str, str]]:
     facts = [(str(state), f"{number:,}") for state, number in engine.states.items()]
     facts += [(f"{stage}/s", f"{rate:,.1f}") for stage, rate in rates.items()]
+    if engine.processes:
+        alive = sum(process.alive for process in engine.processes)
+        facts.append(("processes", f"{alive:,}"))
     for route, late in engine.lateness.items():
         facts.append((f"{route} late p99", NONE if late.p99 is None else f"{late.p99:,} ms"))
     return facts
@@ -92,10 +99,44 @@ def _table(title: str, facts: list[tuple[str, str]]) -> Table:
 
 
 def _routes(engine: Stats) -> Table:
-    table = Table(title="routes", title_justify="left", box=None, header_style="bold")
-    for heading in ("route", "scheduled", "overdue", "leased", "dead", "next due"):
-        table.add_column(heading, justify="left" if heading in {"route", "next due"} else "right")
+    headings = ("route", "state", "scheduled", "overdue", "in flight", "errors", "dead", "next due")
+    table = _columns("routes", headings, left={"route", "state", "next due"})
     for name, route in engine.routes.items():
-        figures = (route.scheduled, route.overdue, route.leased, route.dead)
-        table.add_row(name, *(f"{figure:,}" for figure in figures), route.next_due or "")
+        flight = NONE if route.in_flight is None else f"{route.in_flight:,} of {route.capacity:,}"
+        table.add_row(
+            printable(name),
+            _state(route),
+            f"{route.scheduled:,}",
+            f"{route.overdue:,}",
+            flight,
+            f"{route.errors:,}",
+            f"{route.dead:,}",
+            route.next_due or "",
+        )
+    return table
+
+
+def _state(route: RouteStats) -> str:
+    if route.paused:
+        return "paused"
+    if route.capacity is None:
+        return "no worker"
+    return "sink away" if route.waiting_for_sink else "open"
+
+
+def _processes(engine: Stats) -> Table:
+    table = _columns("processes", ("process", "role", "seen", "metrics"), left=None)
+    for process in engine.processes:
+        seen = process.last_seen[11:19] if process.alive else f"gone {process.last_seen[11:19]}"
+        where = printable(f"{process.host} {process.pid}")
+        table.add_row(where, process.role, seen, printable(process.metrics or NONE))
+    return table
+
+
+def _columns(title: str, headings: Sequence[str], left: Collection[str] | None) -> Table:
+    """`left`: the columns of words; None: all of them."""
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    for heading in headings:
+        words = left is None or heading in left
+        table.add_column(heading, justify="left" if words else "right")
     return table

@@ -62,7 +62,13 @@ class Control:
         return await self._one(Amendment(action=Action.REDRIVE, id=message_id, version=version))
 
     async def cancel_where(self, where: Filter, *, dry_run: bool = False) -> BulkResult:
-        """Cancel everything scheduled that matches."""
+        """Cancel everything scheduled that matches.
+
+        A filter that names nothing is refused unless it only counts: cancelling cannot be taken
+        back, and a filter that was forgotten must not cancel everything.
+        """
+        if where == Filter() and not dry_run:
+            raise InvalidMessage("filter", 'names nothing; everything is {"state": "scheduled"}')
         return await self._bulk(
             _scheduled(where, "cancelled"),
             lambda message, _: Amendment(action=Action.CANCEL, id=message.id),

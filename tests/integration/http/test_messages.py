@@ -303,6 +303,7 @@ async def test_many_are_cancelled_by_filter_and_counted_first(client: httpx.Asyn
         ({"filter": {"state": "odd"}}, "filter.state"),
         ({"filter": {"due_to": "x"}}, "filter.due_to"),
         ({"filter": {"colour": "red"}}, "filter"),
+        ({"filter": {}}, "filter"),
         ({"filter": {}, "dry_run": "yes"}, "dry_run"),
     ],
 )
@@ -312,6 +313,14 @@ async def test_a_bad_bulk_names_the_field(
     answer = await client.post("/v1/messages/cancel", json=body)
     assert answer.status_code == 422
     assert answer.json()["error"]["field"] == field
+
+
+async def test_cancelling_everything_has_to_be_said(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/messages", json={"delay": 60})
+    counted = await client.post("/v1/messages/cancel", json={"filter": {}, "dry_run": True})
+    assert counted.json() == {"matched": 1, "done": 0}
+    done = await client.post("/v1/messages/cancel", json={"filter": {"state": "scheduled"}})
+    assert done.json() == {"matched": 1, "done": 1}
 
 
 async def test_the_dead_are_redriven_at_a_pace(running: Running, client: httpx.AsyncClient) -> None:

@@ -71,7 +71,9 @@ function bulk({ title, path, filter, what, verb, note = "", fields = [], more = 
 }
 
 export const cancelMany = (filter) => bulk({
-  title: "Cancel in bulk", path: "v1/messages/cancel", filter, what: "scheduled", verb: "Cancel",
+  title: "Cancel in bulk", path: "v1/messages/cancel",
+  filter: Object.keys(filter).length ? filter : { state: "scheduled" }, // everything has to be said
+  what: "scheduled", verb: "Cancel",
   note: "They will not be sent.", danger: true,
 });
 
