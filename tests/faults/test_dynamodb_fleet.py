@@ -40,7 +40,7 @@ async def test_killed_processes_and_a_redis_that_is_emptied_lose_nothing(
                 await asyncio.to_thread(redis.flush)
                 await clients.more(20)
                 await fleet.kill_one(fleet.processes)
-        verdict = await arrivals(fleet.receiver, clients.acknowledged)
+        verdict = await arrivals(fleet.witness, clients.acknowledged)
     assert_promises(verdict, duplicates=faults * IN_FLIGHT)
 
 
@@ -64,7 +64,7 @@ async def test_a_redis_that_dies_and_a_dynamodb_that_throttles_and_fails_lose_no
                 await clients.more(20)
                 await asyncio.to_thread(redis.start)
                 await clients.more(20)
-            verdict = await arrivals(fleet.receiver, clients.acknowledged)
+            verdict = await arrivals(fleet.witness, clients.acknowledged)
         assert proxy.hurt > 0
     # A lost answer, an outage and a dead Redis: each may repeat what two workers had in flight.
     assert_promises(verdict, duplicates=4 * 2 * IN_FLIGHT)
