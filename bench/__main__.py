@@ -22,6 +22,7 @@ ORDER = (
     "rooms",
     "grpc",
     "dashboard",
+    "dynamodb",
 )
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 
