@@ -16,7 +16,7 @@ ENV PATH=/opt/penstock/bin:$PATH \
 WORKDIR /var/lib/penstock
 VOLUME /var/lib/penstock
 USER 10001
-EXPOSE 8700
+EXPOSE 8700 8701
 # Inside the container loopback is always there; who publishes the port decides who else may come.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8700/healthz', timeout=4)"]

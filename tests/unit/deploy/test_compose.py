@@ -121,9 +121,10 @@ def test_the_image_is_built_in_stages_and_runs_as_nobody_special() -> None:
 
 
 def test_the_image_has_the_port_and_the_command_of_the_defaults() -> None:
-    port = ApiSettings().http.rpartition(":")[2]
-    assert f"EXPOSE {port}\n" in DOCKERFILE
-    assert f"http://127.0.0.1:{port}/healthz" in DOCKERFILE
+    api = ApiSettings()
+    http, grpc = (address.rpartition(":")[2] for address in (api.http, api.grpc))
+    assert f"EXPOSE {http} {grpc}\n" in DOCKERFILE
+    assert f"http://127.0.0.1:{http}/healthz" in DOCKERFILE
     assert 'ENTRYPOINT ["penstock"]' in DOCKERFILE
 
 
