@@ -11,7 +11,7 @@ from bench.report import console
 
 ORDER = (
     *("put", "release", "http", "ndjson", "lateness", "pending"),
-    *("redis", "brokers", "ticks", "rooms"),
+    *("redis", "brokers", "ticks", "rooms", "policies"),
 )
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 
