@@ -23,6 +23,7 @@ ORDER = (
     "grpc",
     "dashboard",
     "dynamodb",
+    "policies",
 )
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 

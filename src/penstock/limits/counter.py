@@ -11,6 +11,10 @@ from penstock.model.times import format_duration
 
 REMEMBER_MS = 600_000
 """How long a counted id is known, so that counting it again changes nothing."""
+REMEMBERED = 1_000
+"""Counted ids that one counter knows, about: what many share would know too many."""
+TIDY = 16
+"""Places that are over are dropped when there are so many more."""
 
 
 class Counter(msgspec.Struct, array_like=True, gc=False):
@@ -48,7 +52,7 @@ class Limit:
         held = counter.held
         waiting = 0
         if held:
-            if me in held and not 0 < held[me] <= now:
+            if abs(held.get(me, 0)) > now:
                 return 0
             waiting = _waiting(counter, now, me)
         free = 0
@@ -69,19 +73,21 @@ class Limit:
     def hold(self, counter: Counter, me: str, now: int, until: int) -> None:
         """Take a place for `me`, or keep the one it has; drop what counts no more."""
         held = counter.held
-        if held:
-            for other in [other for other, end in held.items() if abs(end) <= now and other != me]:
+        if len(held) % TIDY == TIDY - 1:
+            for other in [other for other, end in held.items() if abs(end) <= now]:
                 del held[other]
-        if held.get(me, 0) >= 0:
+        if held.get(me, 0) >= -now:
             held[me] = until
         if counter.times:
             self._prune(counter, now)
 
     def count(self, counter: Counter, me: str, now: int) -> None:
         """`me` was sent now; saying so again changes nothing."""
-        if counter.held.get(me, 0) < 0:
+        if counter.held.get(me, 0) < -now:
             return
         counter.held[me] = -(now + REMEMBER_MS)
+        if len(counter.held) > 2 * REMEMBERED:
+            _forget(counter.held)
         counter.last = max(counter.last, now)
         if self.window is not None:
             self._add(counter, now if self.exact else self.window.grain(now))
@@ -172,8 +178,14 @@ def keep(counter: Counter, me: str, until: int) -> bool:
 
 
 def _waiting(counter: Counter, now: int, me: str) -> int:
-    number = 0
-    for other, end in counter.held.items():
-        if end > now and other != me:
-            number += 1
-    return number
+    held = counter.held
+    if not held:
+        return 0
+    return sum(map(now.__lt__, held.values())) - (held.get(me, 0) > now)
+
+
+def _forget(held: dict[str, int]) -> None:
+    """The counted ids that were counted first."""
+    counted = sorted((-end, me) for me, end in held.items() if end < 0)
+    for _, me in counted[: max(0, len(held) - REMEMBERED)]:
+        del held[me]

@@ -27,6 +27,8 @@ from penstock.stores.redis.policy_calls import DECIDE, LOOK, REFUSE, RELEASE, Ca
 from penstock.stores.redis.policy_numbers import Numbers
 
 _RESERVED, _UNSURE = 1, 2
+_HELD_BEFORE = -1
+"""Answer of the first script: reserved, by a decision before this batch."""
 _AGAIN = 1
 """Answer of the second script: nothing refused what was expected to be refused."""
 
@@ -40,6 +42,8 @@ class _Found(NamedTuple):
     findings: list[tuple[int, Finding]]
     """(place among the plan's rules, finding) of caps kept with the key."""
     ready: int
+    fresh: bool
+    """It held no place before this batch."""
 
 
 class Batch:
@@ -64,6 +68,7 @@ class Batch:
             found = await self._first(first, released)
             answers = await self._second(first, found)
             released = self._take(found[: len(answers)], answers, decisions)
+            released += self._undone(found, first, len(decisions))
             if len(decisions) == first:
                 self._sure.add(first)
         if released:
@@ -141,6 +146,16 @@ class Batch:
                 released.append(Work(subject, known.numbers, RELEASE))
         return released
 
+    def _undone(self, found: list[_Found], first: int, decided: int) -> list[Work]:
+        """Places reserved for messages that will be decided anew, in their turn."""
+        return [
+            Work(self._subjects[place], found[place - first].numbers, RELEASE)
+            for place in range(decided, first + len(found))
+            if found[place - first].ready == _RESERVED
+            and found[place - first].numbers.keyed
+            and found[place - first].fresh
+        ]
+
     def _decision(self, subject: Subject, known: _Found, answer: Reply) -> Decision:
         if known.refused is not None:
             return known.refused
@@ -166,7 +181,7 @@ class Batch:
         pairs = list(zip(self._subjects, numbers, strict=True))
         keyed = [Work(subject, one, LOOK) for subject, one in pairs if one.with_key]
         shared = [
-            _shared_work(subject, _Found(one, None, [], 0), LOOK)
+            _shared_work(subject, _Found(one, None, [], 0, True), LOOK)
             for subject, one in pairs
             if one.with_all
         ]
@@ -199,7 +214,8 @@ class Batch:
 def _found(numbers: Numbers, late: Decision | None, ready: int, reply: Reply) -> _Found:
     refused = late
     findings: list[tuple[int, Finding]] = []
-    if reply:
+    fresh = reply != _HELD_BEFORE
+    if reply and fresh:
         suppressing, *rest = reply
         if suppressing and refused is None:
             refused = engine.suppressed(numbers.plan, numbers.lists[suppressing - 1])
@@ -209,7 +225,7 @@ def _found(numbers: Numbers, late: Decision | None, ready: int, reply: Reply) ->
     acts = any(not finding.rule.shadow for _, finding in findings if finding.until)
     if refused is not None or acts:
         ready = 0
-    return _Found(numbers, refused, findings, ready)
+    return _Found(numbers, refused, findings, ready, fresh)
 
 
 def shared_findings(numbers: Numbers, answer: Reply) -> list[tuple[int, Finding]]:

@@ -21,6 +21,8 @@ local COUNTED, SHADOW, ACTING = 0, 1, 2
 local DECIDE, REFUSE, LOOK, RELEASE, COMMIT, KEEP = 0, 1, 2, 3, 4, 5
 
 local REMEMBER = 600000 -- penstock.limits.counter.REMEMBER_MS
+local REMEMBERED = 1000 -- ids that were counted and are known, about
+local TIDY = 16 -- places that are over are dropped when there are so many more
 
 local function new_counter() return { {}, {}, {}, 0 } end
 

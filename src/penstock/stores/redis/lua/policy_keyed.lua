@@ -10,7 +10,7 @@
 --       6 marks of living policies (msgpack)
 --       a group's arguments: the key of each account
 -- →     a group: a string { stale version } or an answer an item:
---       0 reserved (or done); or { which of its lists suppresses it or 0, cap, until, used … } of
+--       0 reserved (or done) · -1 the same, and it held a place before · { which of its lists suppresses it or 0, cap, until, used … } of
 --       the caps that do not let it go; when only looked at, of all its caps
 
 local groups = cmsgpack.unpack(ARGV[1])
@@ -31,12 +31,27 @@ local function waiting_of(c, me)
 end
 
 local function hold(c, s, me)
-  local held = c[HELD]
-  for other, ends in pairs(held) do
-    if math.abs(ends) <= now and other ~= me then held[other] = nil end
+  local held, number = c[HELD], 0
+  for _ in pairs(held) do number = number + 1 end
+  if number % TIDY == TIDY - 1 then
+    for other, ends in pairs(held) do
+      if math.abs(ends) <= now then held[other] = nil end
+    end
   end
-  if (held[me] or 0) >= 0 then held[me] = hold_until end
+  if (held[me] or 0) >= -now then held[me] = hold_until end
   prune(c, s)
+end
+
+-- The counted ids that were counted first, when there are too many.
+local function forget_counted(held)
+  local counted, number = {}, 0
+  for id, ends in pairs(held) do
+    number = number + 1
+    if ends < 0 then counted[#counted + 1] = { -ends, id } end
+  end
+  if number <= 2 * REMEMBERED then return end
+  table.sort(counted, function(one, other) return one[1] < other[1] end)
+  for i = 1, math.min(#counted, number - REMEMBERED) do held[counted[i][2]] = nil end
 end
 
 local function decide(group)
@@ -101,16 +116,14 @@ local function decide(group)
 
   -- { cap, until, used … } of those that refuse, whether one of them acts, and which they are.
   local function findings(account, caps, me, all)
-    local found, acts, refusing = {}, false, {}
+    local found, acts, refusing, held = {}, false, {}, false
     for i = 1, #caps do
       local s = caps[i]
       local c = s[KIND] ~= COUNTED and account[s[NAME]]
       if c or (all and s[KIND] ~= COUNTED) then
         c = c or new_counter()
-        local mine = c[HELD][me]
-        local keeps = mine and not (mine > 0 and mine <= now)
         local free, used = free_at(c, s, now, waiting_of(c, me))
-        if keeps then free = 0 end
+        if math.abs(c[HELD][me] or 0) > now then free, held = 0, true end
         if free > 0 or all then
           local f = #found
           found[f + 1], found[f + 2], found[f + 3] = i, free, used
@@ -121,7 +134,7 @@ local function decide(group)
         end
       end
     end
-    return found, acts, refusing
+    return found, acts, refusing, held
   end
 
   local function count_send(account, caps, me, n)
@@ -133,8 +146,9 @@ local function decide(group)
           c = new_counter()
           account[s[NAME]] = c
         end
-        if (c[HELD][me] or 0) >= 0 then
+        if (c[HELD][me] or 0) >= -now then
           c[HELD][me] = -(now + REMEMBER)
+          forget_counted(c[HELD])
           add_send(c, s, now)
           changed[n] = true
         end
@@ -159,7 +173,7 @@ local function decide(group)
     local account, answer = account_of(n), 0
     if what <= LOOK then
       local list = suppressed(lists, n)
-      local found, acts, refusing = findings(account, caps, me, what == LOOK)
+      local found, acts, refusing, held = findings(account, caps, me, what == LOOK)
       if what == DECIDE and list == 0 and not acts then
         reserve(account, caps, me, n, refusing)
       elseif what ~= LOOK then
@@ -167,6 +181,8 @@ local function decide(group)
       end
       if list > 0 or #found > 0 then
         answer = { list, unpack(found) }
+      elseif held then
+        answer = -1
       end
     elseif what == RELEASE then
       let_go(account, caps, me, n)

@@ -55,7 +55,10 @@ local function held_until(c, me)
   return score and tonumber(score)
 end
 
-local function was_counted(c, me) return redis.call('ZSCORE', c.counted, me) end
+local function was_counted(c, me)
+  local score = redis.call('ZSCORE', c.counted, me)
+  return score and tonumber(score) > now
+end
 
 local function forget_hold(c, me)
   local ends = held_until(c, me)
@@ -73,14 +76,7 @@ local function write_hold(c, me, ends)
 end
 
 local function hold(c, s, me)
-  local counted = was_counted(c, me)
-  redis.call('ZREMRANGEBYSCORE', c.held, '-inf', string.format('%.0f', now))
-  redis.call('ZREMRANGEBYSCORE', c.counted, '-inf', string.format('%.0f', now))
-  if counted then
-    redis.call('ZADD', c.counted, counted, me)
-  else
-    write_hold(c, me, hold_until)
-  end
+  if not was_counted(c, me) then write_hold(c, me, hold_until) end
   prune(c, s)
   c.changed = true
 end
@@ -261,6 +257,8 @@ end
 
 for _, c in pairs(counters) do
   if c.changed then
+    redis.call('ZREMRANGEBYSCORE', c.held, '-inf', string.format('%.0f', now))
+    redis.call('ZREMRANGEBYRANK', c.counted, 0, -REMEMBERED - 1)
     redis.call('SET', c.sends, cmsgpack.pack({ c[TIMES], c[COUNTS], {}, c[LAST] }), 'PX', ttl)
     redis.call('PEXPIRE', c.held, ttl)
     redis.call('PEXPIRE', c.counted, ttl)
