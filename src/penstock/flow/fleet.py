@@ -185,6 +185,7 @@ def _lanes(worker: Worker) -> dict[str, LaneState]:
             in_flight=lane.in_flight,
             capacity=lane.capacity,
             waiting_for_sink=lane.breaker.is_open,
+            lag=lane.lag,
         )
         for name, lane in worker.lanes.items()
     }

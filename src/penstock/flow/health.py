@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
 from penstock.model.fleet import LaneState
-from penstock.model.query import RouteFigures
 
 BEHIND_MS = 5_000
 """Something due longer ago that a worker could have taken means that it does not keep up."""
@@ -50,25 +49,13 @@ def sink_health(lane: LaneState) -> PartHealth:
     return PartHealth(status="ok", facts=facts)
 
 
-def worker_health(
-    lanes: Mapping[str, LaneState],
-    routes: Mapping[str, RouteFigures],
-    paused: Collection[str],
-    now: int,
-) -> PartHealth:
+def worker_health(lanes: Mapping[str, LaneState]) -> PartHealth:
     """How long the oldest message has waited that nothing but this worker holds back."""
     if not lanes:
         return PartHealth(status="none")
-    lag, slowest, overdue = 0, "", 0
-    for name, lane in lanes.items():
-        held = routes.get(name)
-        if held is None or held.next_due is None or name in paused or lane.waiting_for_sink:
-            continue
-        overdue += held.overdue
-        if now - held.next_due > lag:
-            lag, slowest = now - held.next_due, name
-    facts: dict[str, str | float | bool] = {"lag_seconds": lag / 1000, "overdue": overdue}
-    if lag > BEHIND_MS:
-        told = f"{slowest} has messages that were due {lag / 1000:.1f} s ago"
-        return PartHealth(status="behind", detail=told, facts=facts)
-    return PartHealth(status="ok", facts=facts)
+    slowest = max(lanes, key=lambda name: lanes[name].lag)
+    lag = lanes[slowest].lag / 1000
+    if lag * 1000 > BEHIND_MS:
+        told = f"{slowest} has messages that were due {lag:.1f} s ago"
+        return PartHealth(status="behind", detail=told, facts={"lag_seconds": lag})
+    return PartHealth(status="ok", facts={"lag_seconds": lag})

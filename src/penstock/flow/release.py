@@ -70,12 +70,21 @@ class Lane:
         self._alarm = Alarm(store.clock)
         self._sends: set[asyncio.Task[None]] = set()
         self._backlog = False
+        self._oldest = 0
+        """The earliest due of the last claim."""
         self._stopping = False
 
     def wake(self, due: int) -> None:
         """Something on this route may be due at `due`."""
         if self._alarm.set_for is None or due < self._alarm.set_for:
             self._alarm.ring()
+
+    @property
+    def lag(self) -> int:
+        """Milliseconds that the oldest message waits for this worker alone; 0: it keeps up."""
+        if not self._backlog or self.breaker.is_open:
+            return 0
+        return max(0, self._clock.now() - self._oldest)
 
     def stop(self) -> None:
         """Claim no more; what is in flight goes on."""
@@ -143,6 +152,7 @@ class Lane:
     async def _begin(self, claim: Claim) -> None:
         name = self.route.name
         self.in_flight += len(claim.messages)
+        self._oldest = min(message.due for message in claim.messages)
         self.tokens[claim.token] = len(claim.messages)
         ready, refused = await self._decided(claim)
         now = self._clock.now()

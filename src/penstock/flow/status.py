@@ -225,15 +225,13 @@ class Status:
         """Ready means that messages can be taken: one that cannot be sent waits in the store."""
         try:
             facts = await self._store.check()
-            routes = (await self.figures()).routes
-            paused = await self._store.paused()
         except PenstockError as exc:
             failed = {"store": PartHealth(status="failed", detail=exc.message)}
             return Readiness("not ready", self._store.name, {}, exc.message, failed)
         own = self._fleet.own().routes
         parts = {
             "store": PartHealth(status="ok", facts=dict(facts)),
-            "worker": worker_health(own, routes, paused, self._store.clock.now()),
+            "worker": worker_health(own),
             **{f"sink.{name}": sink_health(lane) for name, lane in own.items()},
         }
         return Readiness("ready", self._store.name, facts, None, parts)

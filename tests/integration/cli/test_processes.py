@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -209,3 +210,41 @@ async def test_without_the_extra_only_who_asks_for_grpc_is_told(
     _, err = await process.communicate()
     assert process.returncode == 2
     assert "pip install 'penstock[grpc]'" in err.decode()
+
+
+async def test_a_worker_is_known_to_the_api_and_serves_its_own_metrics(tmp_path: Path) -> None:
+    config = CONFIG.format(url="http://127.0.0.1:9")
+    async with (
+        run_penstock(tmp_path, config, command="api") as api,
+        run_penstock(tmp_path, config, command="worker") as worker,
+        AsyncClient(api.url) as client,
+    ):
+        await client.schedule({"hello": "later"}, id="m1")
+        for _ in range(200):
+            stats = await client.stats()
+            if stats.totals.get("delivered") and len(stats.processes) == 2:
+                break
+            await asyncio.sleep(0.05)
+        assert stats.totals["accepted"] == stats.totals["delivered"] == 1
+        assert stats.routes["default"].capacity is not None
+        found = {process.role: process for process in stats.processes}
+        assert found["api"].metrics == f"{api.url}/metrics"
+        assert found["worker"].pid == worker.pid
+        assert found["worker"].metrics is not None
+        async with httpx.AsyncClient() as http:
+            metrics = (await http.get(found["worker"].metrics)).text
+            assert 'penstock_messages_total{route="default",stage="delivered"} 1.0' in metrics
+            ready = await http.get(found["worker"].metrics.replace("/metrics", "/readyz"))
+            assert ready.json()["parts"]["worker"]["status"] == "ok"
+        await worker.stop()
+        after = await client.stats()
+        assert after.totals["delivered"] == 1, "what a stopped process counted is not lost"
+
+
+async def test_a_metrics_port_that_is_taken_is_a_clear_error(tmp_path: Path) -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        (tmp_path / "penstock.toml").write_text(f'[worker]\nmetrics = "127.0.0.1:{port}"\n')
+        code, _, err = await penstock(tmp_path, "worker")
+    assert code == 2
+    assert f"worker.metrics: 127.0.0.1:{port} is taken by another program" in err

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock.flow.health import BEHIND_MS, sink_health, worker_health
 from penstock.model.fleet import LaneState
-from penstock.model.query import RouteFigures
+from penstock.model.route import Route
+from tests.unit.flow.rig import Engine, FakeSink
 
-NOW = 1_900_000_000_000
 LANE = LaneState(sink="log://", in_flight=1, capacity=2, waiting_for_sink=False)
 AWAY = LaneState(sink="log://", in_flight=0, capacity=2, waiting_for_sink=True)
-LATE = RouteFigures(scheduled=3, overdue=2, next_due=NOW - BEHIND_MS - 1_000)
+LATE = LaneState(
+    sink="log://", in_flight=2, capacity=2, waiting_for_sink=False, lag=BEHIND_MS + 1_000
+)
 
 
 def test_without_a_worker_there_is_none() -> None:
-    assert worker_health({}, {"r": LATE}, (), NOW).status == "none"
+    assert worker_health({}).status == "none"
 
 
-def test_a_worker_with_nothing_overdue_is_well() -> None:
-    later = RouteFigures(scheduled=1, next_due=NOW + 1)
-    found = worker_health({"r": LANE, "empty": LANE}, {"r": later}, (), NOW)
-    assert (found.status, found.facts) == ("ok", {"lag_seconds": 0.0, "overdue": 0})
+def test_a_worker_that_keeps_up_is_well() -> None:
+    found = worker_health({"r": LANE, "away": AWAY})
+    assert (found.status, found.facts) == ("ok", {"lag_seconds": 0.0})
 
 
 def test_a_worker_that_does_not_keep_up_is_behind() -> None:
-    found = worker_health({"r": LANE}, {"r": LATE, "of others": LATE}, (), NOW)
-    assert (found.status, found.facts) == ("behind", {"lag_seconds": 6.0, "overdue": 2})
+    found = worker_health({"other": LANE, "r": LATE})
+    assert (found.status, found.facts) == ("behind", {"lag_seconds": 6.0})
     assert found.detail == "r has messages that were due 6.0 s ago"
 
 
-def test_what_a_pause_or_a_sink_holds_back_is_no_lag() -> None:
-    assert worker_health({"r": LANE}, {"r": LATE}, {"r"}, NOW).status == "ok"
-    assert worker_health({"r": AWAY}, {"r": LATE}, (), NOW).status == "ok"
+async def test_a_lane_lags_while_more_is_due_than_its_sink_takes(engine: Engine) -> None:
+    sink = FakeSink(engine.clock, max_batch=1, concurrency=1)
+    sink.gate = asyncio.Event()
+    engine.add_route(Route(name="slow"), sink)
+    for number in range(3):
+        await engine.schedule(id=f"m{number}", route="slow")
+    async with engine.working() as worker:
+        await engine.clock.advance(2_000)
+        assert worker.lanes["slow"].lag == 2_000
+        assert worker.lanes["default"].lag == 0
+        sink.gate.set()
+        await engine.clock.advance(1_000)
+        assert worker.lanes["slow"].lag == 0
 
 
 def test_a_sink_that_does_not_answer_is_told() -> None:
