@@ -56,7 +56,7 @@ def bare_sqlite(connection: sqlite3.Connection, batches: Sequence[Sequence[str]]
 
 def one_by_one(storage: Storage, keys: Sequence[str]) -> float:
     """Messages a second through PyPI `limits`: the same three caps and pace, each a call."""
-    moving = MovingWindowRateLimiter(storage)  # type: ignore[arg-type] # its storages all can
+    moving = MovingWindowRateLimiter(storage)
     fixed = FixedWindowRateLimiter(storage)
     daily, hourly = RateLimitItemPerDay(1_000), RateLimitItemPerHour(500)
     campaign, pace = RateLimitItemPerDay(1_000_000_000), RateLimitItemPerSecond(100_000)

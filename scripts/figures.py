@@ -22,6 +22,7 @@ ORDER = (
     "rooms",
     "grpc",
     "dashboard",
+    "dynamodb",
     "policies",
 )
 _MARKED = re.compile(r"(<!-- figures -->\n).*?(<!-- /figures -->)", re.DOTALL)
