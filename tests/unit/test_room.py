@@ -258,3 +258,12 @@ def test_whoever_could_be_next_asks_often_whatever_the_estimate() -> None:
     assert poll_after_ms(99, far_off, None, 100) == 3_000
     assert poll_after_ms(250, far_off, None, 100) == 9_000
     assert poll_after_ms(5_000, far_off, None, 100) == 30_000
+
+
+def test_asking_for_the_flow_does_not_begin_its_window() -> None:
+    flow = Flow()
+    assert flow.a_minute(1_000) == 0
+    flow.add(4, 31_000)
+    assert flow.a_minute(31_000 + 60_000) == 4
+    assert flow.a_minute(31_000 + 90_000) == 2
+    assert flow.a_minute(31_000 + 60_000) == 4

@@ -146,12 +146,13 @@ class Flow(msgspec.Struct):
         self.count += number
 
     def a_minute(self, now: int) -> float:
-        """A sliding count over about the last minute."""
-        self._roll(now)
+        """A sliding count over about the last minute; asking changes nothing."""
         if not self.since:
             return 0.0
-        left = max(0, WINDOW_MS - (now - self.since)) / WINDOW_MS
-        return self.count + self.before * left
+        seen = Flow(self.since, self.count, self.before)
+        seen._roll(now)
+        left = max(0, WINDOW_MS - (now - seen.since)) / WINDOW_MS
+        return seen.count + seen.before * left
 
     def _roll(self, now: int) -> None:
         if not self.since:

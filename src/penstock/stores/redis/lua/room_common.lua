@@ -146,36 +146,84 @@ local function saw(r, user, now)
   end
 end
 
-local function ended(r, user, ticket, code, now)
+-- A command with as many arguments as there are, in steps of what Lua can pass at once; `width`
+-- of them belong together.
+local MOST = 3000
+local function call_many(command, key, list, width)
+  for first = 1, #list, MOST * width do
+    redis.call(command, key, unpack(list, first, math.min(first + MOST * width - 1, #list)))
+  end
+end
+
+-- Values for users, as HMGET or ZMSCORE answers, however many they are.
+local function get_many(command, key, users)
+  local found = {}
+  for first = 1, #users, MOST do
+    local some = redis.call(command, key, unpack(users, first, math.min(first + MOST - 1, #users)))
+    for i, value in ipairs(some) do found[first + i - 1] = value end
+  end
+  return found
+end
+
+-- Tickets that end in this call, written together by save_ended.
+local function ending(r, now)
+  return { r = r, now = now, tickets = {}, users = {}, held = {}, waited = {}, from = {},
+    counts = {}, by = {}, inside = redis.call('ZCARD', KEYS[r.b + HELD]) }
+end
+
+local function count(e, field, step) e.counts[field] = (e.counts[field] or 0) + step end
+
+local function ended(e, user, ticket, code)
   ticket[STATE], ticket[UNTIL], ticket[OURS] = code, -1, 0
-  redis.call('HSET', KEYS[r.b + TICKETS], user, cmsgpack.pack(ticket))
-  redis.call('ZADD', KEYS[r.b + GONE], now + KEEP_ENDED, user)
-  redis.call('HINCRBY', KEYS[r.b + ROOM], code, 1)
+  e.by[user] = ticket
+  e.users[#e.users + 1] = user
+  count(e, code, 1)
 end
 
 -- A promoted ticket ends. Fewer slots in use than tickets that hold one means that another
 -- program has given some back already: this one's is not given back a second time.
-local function end_promoted(r, user, ticket, code, now)
+local function end_promoted(e, user, ticket, code)
+  local r = e.r
   if ticket[OURS] == 1 then
-    local held = redis.call('ZCARD', KEYS[r.b + HELD])
-    if r.slots > 0 and r.slots >= held then r.slots = r.slots - 1 end
-    redis.call('ZREM', KEYS[r.b + HELD], user)
-    redis.call('HINCRBY', KEYS[r.b + ROOM], ticket[STATE], -1)
+    if r.slots > 0 and r.slots >= e.inside then r.slots = r.slots - 1 end
+    e.inside = e.inside - 1
+    e.held[#e.held + 1] = user
+    count(e, ticket[STATE], -1)
   else
     r.slots = math.max(0, r.slots - 1)
-    redis.call('HINCRBY', KEYS[r.b + ROOM], 'joined', 1) -- counted by how it ended
+    count(e, 'joined', 1) -- counted by how it ended
   end
-  ended(r, user, ticket, code, now)
+  ended(e, user, ticket, code)
 end
 
-local function end_waiting(r, user, lane, score, code, now)
-  local reply = waiting_reply(r, user, lane, score)
-  if reply[12] == -1 then redis.call('HINCRBY', KEYS[r.b + ROOM], 'joined', 1) end
-  redis.call('ZREM', lane_key(r, lane), user)
-  redis.call('HDEL', KEYS[r.b + RECORDS], user)
-  redis.call('HDEL', KEYS[r.b + USERS], user)
-  redis.call('ZREM', KEYS[r.b + SEEN], user)
-  local ticket = {}
-  for i = 1, OURS do ticket[i] = reply[i] end
-  ended(r, user, ticket, code, now)
+-- `record` and `seen` are what the line knows of the waiter.
+local function end_waiting(e, user, lane, score, record, seen, code)
+  if not seen then count(e, 'joined', 1) end
+  local instance, joined = read_record(record)
+  local number = number_of(score)
+  e.waited[#e.waited + 1] = user
+  e.from[lane] = e.from[lane] or {}
+  e.from[lane][#e.from[lane] + 1] = user
+  ended(e, user, { 'W', lane, number, joined or math.floor(number / 1000), -1, -1, -1, '',
+    instance, 0 }, code)
+end
+
+local function save_ended(e)
+  local r, b = e.r, e.r.b
+  if #e.users == 0 then return end
+  call_many('ZREM', KEYS[b + HELD], e.held, 1)
+  for lane, users in pairs(e.from) do call_many('ZREM', lane_key(r, lane), users, 1) end
+  call_many('HDEL', KEYS[b + RECORDS], e.waited, 1)
+  call_many('HDEL', KEYS[b + USERS], e.waited, 1)
+  call_many('ZREM', KEYS[b + SEEN], e.waited, 1)
+  local tickets, gone = {}, {}
+  for i, user in ipairs(e.users) do
+    tickets[2 * i - 1], tickets[2 * i] = user, cmsgpack.pack(e.by[user])
+    gone[2 * i - 1], gone[2 * i] = e.now + KEEP_ENDED, user
+  end
+  call_many('HSET', KEYS[b + TICKETS], tickets, 2)
+  call_many('ZADD', KEYS[b + GONE], gone, 2)
+  for field, step in pairs(e.counts) do
+    if step ~= 0 then redis.call('HINCRBY', KEYS[b + ROOM], field, step) end
+  end
 end

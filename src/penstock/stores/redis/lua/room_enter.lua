@@ -8,9 +8,15 @@ local now = clamped(tonumber(ARGV[1]))
 local r = load_room(0, now, ARGV[2])
 if not r then return false end
 
+local users = {}
+for i = 3, #ARGV, 2 do users[#users + 1] = ARGV[i] end
+local by, tickets, held, entered = {}, {}, {}, 0
+for i, packed in ipairs(get_many('HMGET', KEYS[TICKETS], users)) do
+  if packed and not by[users[i]] then by[users[i]] = cmsgpack.unpack(packed) end
+end
+
 local function redeem(user, pass)
-  local packed = redis.call('HGET', KEYS[TICKETS], user)
-  local ticket = packed and cmsgpack.unpack(packed)
+  local ticket = by[user]
   if not ticket or pass == '' or ticket[PASS] ~= pass then return { 'invalid' } end
   if ticket[ENTERED] ~= -1 then return { 'used', ticket } end
   local overdue = ticket[UNTIL] ~= -1 and ticket[UNTIL] <= now
@@ -18,14 +24,21 @@ local function redeem(user, pass)
   ticket[STATE], ticket[ENTERED], ticket[UNTIL] = 'E', now, -1
   if ticket[OURS] == 1 then
     if r.session_ttl then ticket[UNTIL] = now + r.session_ttl end
-    redis.call('ZADD', KEYS[HELD], r.session_ttl and ticket[UNTIL] or '+inf', user)
-    redis.call('HINCRBY', KEYS[ROOM], 'A', -1)
-    redis.call('HINCRBY', KEYS[ROOM], 'E', 1)
+    held[#held + 1] = r.session_ttl and ticket[UNTIL] or '+inf'
+    held[#held + 1] = user
+    entered = entered + 1
   end
-  redis.call('HSET', KEYS[TICKETS], user, cmsgpack.pack(ticket))
+  tickets[#tickets + 1] = user
+  tickets[#tickets + 1] = cmsgpack.pack(ticket)
   return { 'entered', ticket }
 end
 
 local answers = {}
 for i = 3, #ARGV, 2 do answers[#answers + 1] = redeem(ARGV[i], ARGV[i + 1]) end
+call_many('HSET', KEYS[TICKETS], tickets, 2)
+call_many('ZADD', KEYS[HELD], held, 2)
+if entered > 0 then
+  redis.call('HINCRBY', KEYS[ROOM], 'A', -entered)
+  redis.call('HINCRBY', KEYS[ROOM], 'E', entered)
+end
 return answers

@@ -18,45 +18,60 @@ local function next_number(user)
   return r.seq
 end
 
+local users, answers, new = {}, {}, {}
+local into, records, lanes, seen, forget = {}, {}, {}, {}, {}
 local function line_up(user, lane, instance)
-  local score = string.format('%.6f', next_number(user) / 1000000)
-  redis.call('ZADD', lane_key(r, lane), score, user)
-  redis.call('HSET', KEYS[RECORDS], user,
-    string.format('{"instanceId":%s,"joinedAt":%.3f}', cjson.encode(instance), now / 1000))
-  redis.call('HSET', KEYS[USERS], user, lane)
-  redis.call('ZADD', KEYS[SEEN], now, user)
+  local number = next_number(user)
+  into[lane] = into[lane] or {}
+  local line, n = into[lane], #new
+  line[#line + 1], line[#line + 2] = string.format('%.6f', number / 1000000), user
+  records[2 * n + 1] = user
+  records[2 * n + 2] = string.format('{"instanceId":%s,"joinedAt":%.3f}', cjson.encode(instance),
+    now / 1000)
+  lanes[2 * n + 1], lanes[2 * n + 2] = user, lane
+  seen[2 * n + 1], seen[2 * n + 2] = now, user
+  new[n + 1] = user
+  new[user] = { 'W', lane, number, now, -1, -1, -1, '', instance, 1 }
 end
 
-local new, answers = {}, {}
-for i = 5, #ARGV, 3 do
-  local user, lane, instance = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local packed = redis.call('HGET', KEYS[TICKETS], user)
+for i = 5, #ARGV, 3 do users[#users + 1] = ARGV[i] end
+for i, packed in ipairs(get_many('HMGET', KEYS[TICKETS], users)) do
+  local user, lane, instance = users[i], ARGV[3 * i + 3], ARGV[3 * i + 4]
   local ticket = packed and cmsgpack.unpack(packed)
-  if ticket and (ticket[STATE] == 'A' or ticket[STATE] == 'E') then
-    answers[#answers + 1] = { 'known', user }
+  if new[user] or ticket and (ticket[STATE] == 'A' or ticket[STATE] == 'E') then
+    answers[i] = { 'known', user }
   elseif find_waiting(r, user) then
     saw(r, user, now)
-    answers[#answers + 1] = { 'known', user }
+    answers[i] = { 'known', user }
   elseif r.state == 'closed' then
-    answers[#answers + 1] = { 'closed', false }
+    answers[i] = { 'closed', false }
   elseif lane ~= DEFAULT and not r.index[lane] then
-    answers[#answers + 1] = { 'unknown_lane', false }
+    answers[i] = { 'unknown_lane', false }
   else
-    if ticket then
-      redis.call('HDEL', KEYS[TICKETS], user)
-      redis.call('ZREM', KEYS[GONE], user)
-    end
+    if ticket then forget[#forget + 1] = user end
     line_up(user, lane, instance)
-    new[#new + 1] = user
-    answers[#answers + 1] = { 'new', user }
+    answers[i] = { 'new', user }
   end
 end
 if #new > 0 then
+  call_many('HDEL', KEYS[TICKETS], forget, 1)
+  call_many('ZREM', KEYS[GONE], forget, 1)
+  for lane, line in pairs(into) do call_many('ZADD', lane_key(r, lane), line, 2) end
+  call_many('HSET', KEYS[RECORDS], records, 2)
+  call_many('HSET', KEYS[USERS], lanes, 2)
+  call_many('ZADD', KEYS[SEEN], seen, 2)
   redis.call('HINCRBY', KEYS[ROOM], 'joined', #new)
   redis.call('HSET', KEYS[ROOM], 'seq', r.seq)
   if r.state == 'open' and r.slots < r.capacity then redis.call('PUBLISH', ARGV[3], ARGV[4]) end
 end
 for _, answer in ipairs(answers) do
-  if answer[2] then answer[2] = ticket_reply(r, answer[2]) end
+  local user = answer[2]
+  local ticket = user and new[user]
+  if ticket then
+    ticket[11], ticket[12] = redis.call('ZRANK', lane_key(r, ticket[LANE]), user), now
+    answer[2] = ticket
+  elseif user then
+    answer[2] = ticket_reply(r, user)
+  end
 end
 return { outlook(r), answers }

@@ -8,22 +8,26 @@
 local now = clamped(tonumber(ARGV[1]))
 local r = load_room(0, now, ARGV[2])
 if not r then return false end
-for i = 6, #ARGV do
-  local user = ARGV[i]
+local users = { unpack(ARGV, 6) }
+local packed = get_many('HMGET', KEYS[TICKETS], users)
+local records = get_many('HMGET', KEYS[RECORDS], users)
+local seen = get_many('ZMSCORE', KEYS[SEEN], users)
+local e = ending(r, now)
+for i, user in ipairs(users) do
   local lane, score = find_waiting(r, user)
-  if lane then
-    end_waiting(r, user, lane, score, ARGV[5], now)
-  else
-    local packed = redis.call('HGET', KEYS[TICKETS], user)
-    local ticket = packed and cmsgpack.unpack(packed)
-    if ticket and (ticket[STATE] == 'A' or ticket[STATE] == 'E') then
-      end_promoted(r, user, ticket, ARGV[5], now)
-    end
+  local ticket = packed[i] and cmsgpack.unpack(packed[i])
+  if e.by[user] then
+    -- named twice: it has left already
+  elseif lane then
+    end_waiting(e, user, lane, score, records[i], seen[i], ARGV[5])
+  elseif ticket and (ticket[STATE] == 'A' or ticket[STATE] == 'E') then
+    end_promoted(e, user, ticket, ARGV[5])
   end
 end
+save_ended(e)
 local freed = r.slots < r.slots_read
 save_slots(r)
 if freed then redis.call('PUBLISH', ARGV[3], ARGV[4]) end
 local tickets = {}
-for i = 6, #ARGV do tickets[#tickets + 1] = ticket_reply(r, ARGV[i]) end
+for i, user in ipairs(users) do tickets[i] = e.by[user] or ticket_reply(r, user) end
 return tickets

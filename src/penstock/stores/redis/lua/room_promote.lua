@@ -24,28 +24,32 @@ end
 
 local function expire(r)
   local over = redis.call('ZRANGEBYSCORE', KEYS[r.b + HELD], '-inf', now, 'LIMIT', 0, limit)
-  for _, user in ipairs(over) do
-    local packed = redis.call('HGET', KEYS[r.b + TICKETS], user)
-    if packed then
-      end_promoted(r, user, cmsgpack.unpack(packed), 'X', now)
-    else
-      redis.call('ZREM', KEYS[r.b + HELD], user)
-    end
-  end
   local silent = {}
   if r.wait_grace and now - r.wait_grace >= r.floor then
     silent = redis.call('ZRANGEBYSCORE', KEYS[r.b + SEEN], '-inf', now - r.wait_grace,
       'LIMIT', 0, limit)
-    for _, user in ipairs(silent) do
-      local lane, score = find_waiting(r, user)
-      if lane then
-        end_waiting(r, user, lane, score, 'X', now)
-      else
-        redis.call('ZREM', KEYS[r.b + SEEN], user) -- another program took the user out
-        redis.call('HINCRBY', KEYS[r.b + ROOM], 'joined', -1)
-      end
+  end
+  if #over + #silent == 0 then return 0, 0 end
+  local e = ending(r, now)
+  for i, packed in ipairs(get_many('HMGET', KEYS[r.b + TICKETS], over)) do
+    if packed then
+      end_promoted(e, over[i], cmsgpack.unpack(packed), 'X')
+    else
+      redis.call('ZREM', KEYS[r.b + HELD], over[i])
+      e.inside = e.inside - 1
     end
   end
+  local records = get_many('HMGET', KEYS[r.b + RECORDS], silent)
+  for i, user in ipairs(silent) do
+    local lane, score = find_waiting(r, user)
+    if lane then
+      end_waiting(e, user, lane, score, records[i], true, 'X')
+    else
+      redis.call('ZREM', KEYS[r.b + SEEN], user) -- another program took the user out
+      redis.call('HINCRBY', KEYS[r.b + ROOM], 'joined', -1)
+    end
+  end
+  save_ended(e)
   return #over, #silent
 end
 
