@@ -1,4 +1,4 @@
-"""The scheduler service from examples/: gRPC and a topic in, the topics that events name out."""
+"""The scheduler service from examples/: gRPC → DynamoDB → Redis → the Kafka topics events name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from penstock.v1 import scheduler_pb2 as pb
 from penstock.v1.scheduler_pb2_grpc import SchedulerStub
-from tests.acceptance.commands import EXAMPLES, PATIENCE, adapted, running
+from tests.acceptance.commands import EXAMPLES, PATIENCE, adapted, run, running
+from tests.servers.dynamodb import DynamoServer
 from tests.servers.kafka import Kafka
 from tests.servers.ports import free_port
 from tests.servers.redis import RedisServer
@@ -64,12 +65,15 @@ def _headers(record: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.fixture
-async def system(tmp_path: Path, kafka: Kafka, redis: RedisServer) -> AsyncIterator[System]:
+async def system(
+    tmp_path: Path, kafka: Kafka, dynamodb: DynamoServer, redis: RedisServer
+) -> AsyncIterator[System]:
     """The example, pointed at this test's servers, with a horizon that a test can wait for."""
     name = tmp_path.name[:40]
     grpc_at = f"127.0.0.1:{free_port()}"
     changes = {
-        "redis://localhost:6379/0": redis.url,
+        "localhost:8000/scheduler": f"{dynamodb.host}/{name}",
+        "redis=redis://localhost:6379/0": f"redis={redis.url}&shards=4",
         "127.0.0.1:8700": f"127.0.0.1:{free_port()}",
         "127.0.0.1:8701": grpc_at,
         "localhost:9092/events": f"{kafka.address}/events-{name}",
@@ -81,6 +85,7 @@ async def system(tmp_path: Path, kafka: Kafka, redis: RedisServer) -> AsyncItera
     (tmp_path / "penstock.toml").write_text(adapted(example, **changes))
     for topic in ("orders.new", "payments.due", "schedule_events"):
         kafka.create_topic(f"{topic}-{name}")
+    await run(tmp_path, "store", "init")
     env = {"PENSTOCK_API__GRPC": grpc_at}
     async with (
         running(tmp_path, "api", env=env) as api,
