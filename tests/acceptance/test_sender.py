@@ -66,14 +66,13 @@ def _sender(
 ) -> Sender:
     sender = Sender(folder, broker, f"s{time.time_ns()}", free_port(), free_port())
     common = {**address, "redis://localhost:6379/0": redis.url, "/sender.": f"/{sender.prefix}."}
-    texts = {
-        name: (EXAMPLES / example / name).read_text() for name in ("penstock.toml", "push.toml")
-    }
     scheduler = {**common, "127.0.0.1:8700": f"127.0.0.1:{sender.port}"}
     push = {**common, "127.0.0.1:8710": f"127.0.0.1:{free_port()}"}
     push |= {"127.0.0.1:9000": f"127.0.0.1:{sender.provider_port}", '"1s..5m"': '"100ms..1s"'}
-    (folder / "penstock.toml").write_text(adapted(texts["penstock.toml"], **scheduler))
-    (folder / "push.toml").write_text(adapted(texts["push.toml"], **push))
+    (folder / "push").mkdir()
+    for name, changes in (("penstock.toml", scheduler), ("push/penstock.toml", push)):
+        text = (EXAMPLES / example / name).read_text()
+        (folder / name).write_text(adapted(text, **changes))
     return sender
 
 
@@ -131,9 +130,7 @@ async def everything_reaches_the_provider_in_time(sender: Sender) -> None:
         )
         scheduler = await stack.enter_async_context(running(sender.folder, "serve"))
         await stack.enter_async_context(running(sender.folder, "worker"))
-        push = await stack.enter_async_context(
-            running(sender.folder, "worker", "--config", "push.toml")
-        )
+        push = await stack.enter_async_context(running(sender.folder / "push", "worker"))
         await sender.publish(batch("ALLOW", *allowed))
         await sender.publish(batch("DEFER", *deferred, tta=tta))
         await sender.publish(batch("BLOCK", notification("b1"), notification("b2")))

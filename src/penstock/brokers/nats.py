@@ -156,4 +156,5 @@ async def hang_up(client: Client) -> None:
 
 
 def trouble_text(exc: BaseException) -> str:
-    return str(exc) or type(exc).__name__
+    silent = "no answer in time" if isinstance(exc, TimeoutError) else type(exc).__name__
+    return str(exc) or silent

@@ -98,5 +98,6 @@ async def hang_up(connection: AbstractConnection | AbstractChannel) -> None:
 
 def trouble_text(exc: BaseException) -> str:
     """aiormq's errors often have an empty text or a frame for one."""
-    said = str(exc) or type(exc).__name__
+    silent = "no answer in time" if isinstance(exc, TimeoutError) else type(exc).__name__
+    said = str(exc) or silent
     return said.splitlines()[0]

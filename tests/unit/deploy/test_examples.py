@@ -11,7 +11,7 @@ from penstock.wiring import driver_problems
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir())
-CONFIGS = sorted((ROOT / "examples").glob("*/*.toml"))
+CONFIGS = sorted((ROOT / "examples").rglob("*.toml"))
 
 
 def _name(path: Path) -> str:
@@ -43,13 +43,25 @@ def test_an_example_says_what_to_do_and_where_to_read_on(example: Path) -> None:
     assert (example / ".env.example").exists()
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=_name)
-async def test_what_its_env_file_names_are_settings(
-    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("config", CONFIGS, ids=_name)
+async def test_what_its_env_file_names_are_settings_and_all_that_must_move(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commented lines too: somebody will take the mark away."""
     monkeypatch.chdir(tmp_path)
-    lines = (example / ".env.example").read_text().splitlines()
+    before = load(config)
+    lines = (config.parent / ".env.example").read_text().splitlines()
     given = [line.removeprefix("# ") for line in lines if "PENSTOCK_" in line]
     (tmp_path / ".env").write_text("\n".join(given) + "\n")
-    assert await driver_problems(load(example / "penstock.toml")) == []
+    settings = load(config)
+    assert await driver_problems(settings) == []
+    assert (set(settings.routes), set(settings.sources)) == (
+        set(before.routes),
+        set(before.sources),
+    )
+    sources = settings.sources.values()
+    places = [settings.store, *(route.sink for route in settings.routes.values())]
+    places += [
+        address for source in sources for address in (source.from_, source.dead_letter or "")
+    ]
+    assert not [place for place in places if "localhost" in place]
