@@ -296,6 +296,10 @@ class Settings(_Part):
 
     store: str = "sqlite:///penstock.db"
     """Where messages are held."""
+    intake_topic: str | None = None
+    """Only with dynamodb+redis://: a broker's topic (kafka://host:port/topic) that ids take on
+    their way to Redis. Whoever accepts a message publishes its id there, and workers read it.
+    Unset: the ids go to Redis directly."""
     api: ApiSettings = ApiSettings()
     worker: WorkerSettings = WorkerSettings()
     routes: dict[str, RouteSettings] = Field(default_factory=dict)

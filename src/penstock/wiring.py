@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 from penstock.flow.control import Control
 from penstock.flow.fleet import Fleet
 from penstock.flow.formats import FORMATS, RECORDS
+from penstock.flow.hop import Admitter, Announcer
 from penstock.flow.ingest import BATCH, Ingest
-from penstock.flow.intake import Intake
+from penstock.flow.intake import Intake, Put
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.flow.status import Status
@@ -31,8 +32,8 @@ from penstock.model.route import Route
 from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import RoomHost, RoomStore
 from penstock.ports.sink import Sink, SinkOptions
-from penstock.ports.source import Source
-from penstock.ports.store import MessageStore
+from penstock.ports.source import Source, SourceOptions
+from penstock.ports.store import AdmittingStore, MessageStore
 from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
@@ -98,6 +99,10 @@ LOGIN = (
     "tls_verify",
 )
 """Settings of a source that say who we are and whom we trust."""
+
+
+HOP_TIMEOUT = 2.0
+"""Seconds a caller waits for the intake topic at most, before ids go to the store directly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +198,12 @@ async def driver_problems(settings: Settings) -> list[str]:
                 pass
         except ConfigError as exc:
             problems.append(exc.message)
+    if settings.intake_topic is not None:
+        try:
+            await (await _intake_sink(settings.intake_topic)).close()
+            await (await _intake_source(settings.intake_topic)).close()
+        except ConfigError as exc:
+            problems.append(exc.message)
     return problems
 
 
@@ -232,6 +243,7 @@ async def open_parts(
             max_payload=settings.limits.max_payload,
             min_delay=settings.limits.min_delay,
             max_delay=settings.limits.max_delay,
+            put=await _announcing(settings, store, stack),
         )
         stack.push_async_callback(intake.drain)
         yield Parts(
@@ -245,6 +257,34 @@ async def open_parts(
             fleet=Fleet(store, observer, role=role, version=__version__),
             any_route=any_route,
         )
+
+
+async def _announcing(settings: Settings, store: MessageStore, stack: AsyncExitStack) -> Put | None:
+    """With an intake topic: how messages are put, so that it is told of them."""
+    if settings.intake_topic is None:
+        return None
+    if not isinstance(store, AdmittingStore):
+        raise ConfigError(
+            f"intake_topic: ids take this way only with dynamodb+redis://; {store.name} keeps them"
+            " with its messages"
+        )
+    sink = await _intake_sink(settings.intake_topic)
+    stack.push_async_callback(sink.close)
+    return Announcer(store, sink).put
+
+
+async def _intake_sink(url: str) -> Sink:
+    driver = _driver(SINKS, url, "intake_topic")
+    options = SinkOptions(at="intake_topic", timeout=HOP_TIMEOUT, more={"create_topic": True})
+    sink: Sink = await driver.open_sink(url, options)
+    return sink
+
+
+async def _intake_source(url: str) -> Source:
+    driver = _driver(SOURCES, url, "intake_topic")
+    options = SourceOptions(source="intake_topic", more={"create_topic": True})
+    source: Source = await driver.open_source(url, options)
+    return source
 
 
 async def put_configured_policies(parts: Parts) -> None:
@@ -289,10 +329,15 @@ async def open_worker(
 
 
 @asynccontextmanager
-async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest]]:
-    """What takes messages from brokers into the store; closed in the end."""
+async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest | Admitter]]:
+    """What takes messages, or ids of them, from brokers into the store; closed in the end."""
     async with AsyncExitStack() as stack:
-        ingests = []
+        ingests: list[Ingest | Admitter] = []
+        topic, store = parts.settings.intake_topic, parts.store
+        if topic is not None and isinstance(store, AdmittingStore):
+            ids = await _intake_source(topic)
+            stack.push_async_callback(ids.close)
+            ingests.append(Admitter(store, ids, parts.store.clock))
         for name, options in parts.settings.sources.items():
             opened = await stack.enter_async_context(_source_parts(name, options))
             source, dead_letter = opened

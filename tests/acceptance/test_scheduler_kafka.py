@@ -38,16 +38,20 @@ class System(NamedTuple):
     def topic(self, name: str) -> str:
         return f"{name}-{self.name}"
 
-    async def read(self, topic: str, number: int) -> dict[str, dict[str, Any]]:
-        """Everything on a topic by its penstock-id, once that many are there; read by kcat."""
+    async def all(self, topic: str) -> list[dict[str, Any]]:
+        """Everything on a topic; read by kcat."""
         where = ("-b", self.brokers, "-t", self.topic(topic), "-o", "beginning")
+        reader = await asyncio.create_subprocess_exec(
+            *("kcat", "-C", "-q", "-e", "-J", *where), stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await reader.communicate()
+        return [json.loads(line) for line in out.splitlines()]
+
+    async def read(self, topic: str, number: int) -> dict[str, dict[str, Any]]:
+        """Everything on a topic by its penstock-id, once that many are there."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                reader = await asyncio.create_subprocess_exec(
-                    *("kcat", "-C", "-q", "-e", "-J", *where), stdout=asyncio.subprocess.PIPE
-                )
-                out, _ = await reader.communicate()
-                found = [json.loads(line) for line in out.splitlines()]
+                found = await self.all(topic)
                 if len(found) >= number:
                     return {_headers(record)["penstock-id"]: record for record in found}
                 await asyncio.sleep(0.2)
@@ -66,9 +70,17 @@ def _headers(record: dict[str, Any]) -> dict[str, str]:
 
 @pytest.fixture
 async def system(
-    tmp_path: Path, kafka: Kafka, dynamodb: DynamoServer, redis: RedisServer
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kafka: Kafka,
+    dynamodb: DynamoServer,
+    redis: RedisServer,
 ) -> AsyncIterator[System]:
-    """The example, pointed at this test's servers, with a horizon that a test can wait for."""
+    """The example, pointed at this test's servers, with a horizon that a test can wait for.
+
+    With a parameter ids take the way to Redis over the topic of that name.
+    """
+    hop = getattr(request, "param", None)
     name = tmp_path.name[:40]
     grpc_at = f"127.0.0.1:{free_port()}"
     changes = {
@@ -82,6 +94,8 @@ async def system(
         'min_delay = "1m"': 'min_delay = "1s"',
     }
     example = (EXAMPLES / "scheduler-service" / "penstock.toml").read_text()
+    if hop is not None:
+        example = f'intake_topic = "kafka://{kafka.address}/{hop}-{name}"\n{example}'
     (tmp_path / "penstock.toml").write_text(adapted(example, **changes))
     for topic in ("orders.new", "payments.due", "schedule_events"):
         kafka.create_topic(f"{topic}-{name}")
@@ -108,6 +122,7 @@ def event(system: System, number: int, **fields: Any) -> pb.ScheduleRequest:
     return pb.ScheduleRequest(**{**asked, **fields})
 
 
+@pytest.mark.parametrize("system", ["intake"], indirect=True)
 async def test_events_by_grpc_are_on_the_topic_they_name_at_their_moment(system: System) -> None:
     answer = await system.stub.Schedule(event(system, 0, key="user-1", headers={"x-a": "1"}))
     assert (answer.state, answer.duplicate) == (pb.STATE_SCHEDULED, False)
@@ -128,6 +143,8 @@ async def test_events_by_grpc_are_on_the_topic_they_name_at_their_moment(system:
     assert (first["key"], first["payload"]) == ("user-1", "\x00 0")
     assert (_headers(first)["x-a"], _headers(first)["penstock-attempt"]) == ("1", "1")
     assert set(await system.read("events", 1)) == {"e2"}, "a topic that is not allowed is not used"
+    published = {json.loads(one["payload"])["id"] for one in (await system.all("intake"))}
+    assert published >= set(ordered), "ids have taken another way"
     assert first["ts"] >= answer.due.ToMilliseconds(), "it is early"
     gone = await system.stub.Get(pb.GetRequest(id="e0"))
     assert gone.state in {pb.STATE_DELIVERED, pb.STATE_LEASED}

@@ -6,8 +6,9 @@ from importlib import import_module
 
 import pytest
 
+from penstock.model.errors import ConfigError
 from penstock.settings import given
-from penstock.wiring import SINKS, STORES, driver_problems, nothing_to_read
+from penstock.wiring import SINKS, STORES, driver_problems, nothing_to_read, open_parts
 
 
 @pytest.mark.parametrize("scheme", STORES)
@@ -35,3 +36,13 @@ async def test_addresses_are_checked_without_reaching_anybody() -> None:
     assert await driver_problems(good) == []
     bad = given(store="pigeon://h", routes={"a": {"sink": "python:no.such:thing"}})
     assert len(await driver_problems(bad)) == 2
+
+
+async def test_an_intake_topic_needs_a_store_with_a_near_future_and_a_broker() -> None:
+    settings = given(store="sqlite://", intake_topic="kafka://127.0.0.1:1/ids")
+    with pytest.raises(ConfigError, match="intake_topic: ids take this way only with dynamodb"):
+        async with open_parts(settings):
+            pass
+    assert await driver_problems(settings) == []
+    (problem,) = await driver_problems(given(store="sqlite://", intake_topic="http://127.0.0.1/"))
+    assert problem.startswith("intake_topic: no driver for 'http'")

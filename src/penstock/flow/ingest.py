@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -203,7 +204,11 @@ class Ingest:
         await self._clock.sleep_until(self._clock.now() + wait)
 
 
-async def run_all(ingests: Sequence[Ingest]) -> None:
+class Runs(Protocol):
+    async def run(self) -> None: ...
+
+
+async def run_all(ingests: Sequence[Runs]) -> None:
     """Every source of a process, until cancelled."""
     async with asyncio.TaskGroup() as group:
         for ingest in ingests:

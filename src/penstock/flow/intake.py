@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from penstock.flow.observe import Observer
@@ -20,6 +20,7 @@ from penstock.ports.store import MessageStore
 
 Outcome: TypeAlias = Receipt | PenstockError
 Done: TypeAlias = Callable[[Outcome], None]
+Put: TypeAlias = Callable[[Sequence[NewMessage], int], Awaitable[list[Receipt]]]
 
 GROUP = 500
 """Single puts that share one store call at most."""
@@ -69,8 +70,11 @@ class Intake:
         min_delay: int | None = None,
         max_delay: int | None = None,
         ids: IdMaker | None = None,
+        put: Put | None = None,
     ) -> None:
+        """`put` stands in for the store's own, where messages take another way there."""
         self._store = store
+        self._put = put
         self._observer = observer
         self._routes = routes
         self._max_payload = max_payload
@@ -108,7 +112,7 @@ class Intake:
         receipts: Iterator[Receipt] = iter(())
         if good:
             with self._observer.asking("put"):
-                receipts = iter(await self._store.put(good, now))
+                receipts = iter(await (self._put or self._store.put)(good, now))
         self._count(good, len(drafts) - len(good))
         return [next(receipts) if outcome is None else outcome for outcome in outcomes]
 

@@ -8,7 +8,7 @@ the executable form of this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from penstock.model.clock import Clock
@@ -117,6 +117,19 @@ class SelfChecking(Protocol):
 
     async def integrity(self) -> None:
         """Read everything that is kept; StoreCorrupt says what is wrong with it."""
+        ...
+
+
+@runtime_checkable
+class AdmittingStore(Protocol):
+    """A store with a near future of its own, which may be told later of what it keeps."""
+
+    async def put_unadmitted(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        """As `put`, but for the near future: `admit`, or else a sweep, brings them there."""
+        ...
+
+    async def admit(self, ids: Iterable[str], now: int) -> int:
+        """Bring those that wait and are near; how many wait. May be repeated, ids may be gone."""
         ...
 
 

@@ -1,0 +1,135 @@
+"""HOP: with an intake topic, ids reach the near future through a broker.
+
+Whoever accepts a message keeps it in the store and publishes its id; a worker that reads the topic
+admits it. Nothing depends on the broker: what cannot be published is admitted at once, and what
+gets lost on the way is found by the store's own sweep.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from penstock.flow.ingest import AWAY, BATCH
+from penstock.model.clock import Clock
+from penstock.model.errors import SourceUnavailable, StoreUnavailable
+from penstock.model.message import Message, NewMessage
+from penstock.model.outcome import Delivered, Receipt
+from penstock.model.state import State
+from penstock.ports.sink import Sink
+from penstock.ports.source import Record, Source
+from penstock.ports.store import AdmittingStore
+
+log = logging.getLogger("penstock.hop")
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """What is published: a message of this id waits in the store."""
+
+    id: str
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Announced).decode
+
+
+class Announcer:
+    """Keeps messages and tells the topic of them; durable when it returns, hop or no hop."""
+
+    def __init__(self, store: AdmittingStore, sink: Sink) -> None:
+        self._store = store
+        self._sink = sink
+
+    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        receipts = await self._store.put_unadmitted(messages, now)
+        waiting = [receipt for receipt in receipts if receipt.state is State.SCHEDULED]
+        unsent = await self._publish(waiting)
+        if unsent:
+            log.warning("%d ids go to the near future without %s", len(unsent), self._sink.name)
+            await self._admit(unsent, now)
+        return receipts
+
+    async def _publish(self, receipts: Sequence[Receipt]) -> list[str]:
+        """Those that could not be."""
+        unsent: list[str] = []
+        for start in range(0, len(receipts), self._sink.max_batch):
+            letters = [_letter(one) for one in receipts[start : start + self._sink.max_batch]]
+            try:
+                outcomes = await self._sink.send(letters)
+            except Exception:
+                log.exception("sink %s failed", self._sink.name)
+                outcomes = ()
+            sent = [isinstance(outcome, Delivered) for outcome in outcomes] or [False] * len(
+                letters
+            )
+            unsent += [
+                letter.id for letter, is_sent in zip(letters, sent, strict=True) if not is_sent
+            ]
+        return unsent
+
+    async def _admit(self, ids: Sequence[str], now: int) -> None:
+        try:
+            await self._store.admit(ids, now)
+        except StoreUnavailable as exc:  # they are kept, and the sweep brings them
+            log.warning("the sweep will bring %d ids: %s", len(ids), exc)
+
+
+class Admitter:
+    """Takes ids from the topic into the near future, until it is cancelled."""
+
+    def __init__(
+        self,
+        store: AdmittingStore,
+        source: Source,
+        clock: Clock,
+        *,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._clock = clock
+        self._chance = chance if chance is not None else random.Random()
+
+    async def run(self) -> None:
+        failures = 0
+        held: Sequence[Record] = ()
+        while True:
+            try:
+                if not held:
+                    held = await self._source.read(BATCH)
+                if held:
+                    await self._store.admit(list(_ids(held)), self._clock.now())
+                    await self._source.done(held)
+                    held = ()
+                failures = 0
+            except (SourceUnavailable, StoreUnavailable) as exc:
+                failures += 1
+                if failures == 1:
+                    log.warning("the intake topic waits: %s", exc)
+                if isinstance(exc, SourceUnavailable):
+                    held = ()  # they come again
+                else:
+                    await self._source.hold(held)
+                await self._clock.sleep_until(self._clock.now() + AWAY.wait(failures, self._chance))
+
+
+def _ids(records: Iterable[Record]) -> Iterable[str]:
+    for record in records:
+        try:
+            yield _decode(record.value).id
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+            log.warning("record %s of the intake topic is none of ours", record.origin)
+
+
+def _letter(receipt: Receipt) -> Message:
+    return Message(
+        id=receipt.id,
+        route="intake",
+        key=receipt.id,
+        payload=_encode(Announced(receipt.id)),
+        due=receipt.due,
+        attempt=1,
+    )
