@@ -234,6 +234,7 @@ async def open_parts(
         if store is None:
             store = await open_store(settings)
             stack.push_async_callback(store.close)
+        _check_payload(settings, store)
         observer = Observer()
         routes = {name: part.as_route(name) for name, part in settings.all_routes().items()}
         intake = Intake(
@@ -438,6 +439,13 @@ async def _signer(settings: Settings, store: RoomStore) -> JwtSigner:
     if not keys:
         keys = [SigningKey("store", await store.secret(secrets.token_bytes(MIN_KEY)))]
     return JwtSigner(keys, settings.rooms.issuer)
+
+
+def _check_payload(settings: Settings, store: MessageStore) -> None:
+    """Said at start, and not to the caller whose message turns out not to fit."""
+    most: int | None = getattr(store, "max_payload", None)
+    if most is not None and settings.limits.max_payload > most:
+        raise ConfigError(f"limits.max_payload: the store {store.name} takes {most:,} bytes")
 
 
 def _check_keyed(parts: Parts) -> None:

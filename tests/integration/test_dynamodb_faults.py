@@ -77,7 +77,7 @@ async def store(
 async def opened_store(
     server: DynamoServer, port: int, redis: int, clock: ManualClock, **options: object
 ) -> TieredStore:
-    options = {"timeout": "1s", "figures": "0s", **options}
+    options = {"timeout": "20s", "figures": "0s", **options}
     url = server.url(TABLE, f"redis://127.0.0.1:{redis}/0", port, **options)
     store = await open_store(
         url, total_partitions=4, retention=DAY, retention_count=1_000, clock=clock
@@ -180,6 +180,7 @@ async def test_without_dynamodb_nothing_is_accepted_and_nothing_is_released(
 ) -> None:
     put = messages(7, clock.now())
     await store.put(put, clock.now())
+    store._gateway._timeout = 0.5  # asked again for no longer than this
     proxy.fault("away")
     with pytest.raises(StoreUnavailable) as told:
         await store.put(messages(1, clock.now()), clock.now())
@@ -220,6 +221,7 @@ async def test_throttling_and_failures_in_between_change_no_answer(
 async def test_constant_throttling_is_told_as_such(
     store: TieredStore, proxy: DynamoProxy, clock: ManualClock
 ) -> None:
+    store._gateway._timeout = 0.5  # asked again for no longer than this
     proxy.fault("throttle")
     with pytest.raises(StoreUnavailable, match="throttles"):
         await store.put(messages(1, clock.now()), clock.now())
@@ -265,9 +267,8 @@ async def test_of_a_cancel_and_a_claim_exactly_one_wins(
     server: DynamoServer, redis_way: Proxy, clock: ManualClock
 ) -> None:
     """In batches, on two stores at once, on one truth."""
-    patient = {"timeout": "30s"}
-    store = await opened_store(server, server.port, redis_way.port, clock, **patient)
-    other = await opened_store(server, server.port, redis_way.port, clock, **patient)
+    store = await opened_store(server, server.port, redis_way.port, clock)
+    other = await opened_store(server, server.port, redis_way.port, clock)
     chance = random.Random(5)
     races = 0
     won: list[int] = []

@@ -188,6 +188,13 @@ class Near:
         found: bytes | None = await self._runner.call(0, "GET", f"{self._life}:{name}")
         return found
 
+    async def keep(self, name: str, value: bytes) -> None:
+        """Until it is taken away, or lost with everything else."""
+        await self._runner.call(0, "SET", f"{self._life}:{name}", value)
+
+    async def unkeep(self, name: str) -> None:
+        await self._runner.call(0, "DEL", f"{self._life}:{name}")
+
     def _by_home(self, ids: Iterable[str]) -> dict[int, list[bytes]]:
         found: dict[int, list[bytes]] = {}
         for message_id in ids:

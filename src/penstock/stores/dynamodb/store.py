@@ -18,12 +18,16 @@ from penstock.stores.dynamodb.address import Address
 from penstock.stores.dynamodb.clock import NearClock
 from penstock.stores.dynamodb.gateway import Gateway
 from penstock.stores.dynamodb.hydrate import Hydrator
+from penstock.stores.dynamodb.items import MAX_CONTENT
 from penstock.stores.dynamodb.lease import Leases
+from penstock.stores.dynamodb.policies import TieredPolicies
 from penstock.stores.dynamodb.schema import SCHEMA_VERSION, state_of
 from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.settle import Settling
 from penstock.stores.redis.connect import Server
+from penstock.stores.redis.policies import RedisPolicies
 from penstock.stores.redis.rooms_open import open_rooms
+from penstock.stores.redis.scripts import Runner
 
 MAX_PUT = 2_000
 """Messages of one put call; longer batches go in several, each safe to repeat."""
@@ -31,6 +35,9 @@ MAX_PUT = 2_000
 
 class TieredStore:
     """Messages in DynamoDB, the near future's ids in Redis. Made by `open_store`."""
+
+    max_payload = MAX_CONTENT
+    """Bytes: larger ones do not fit into an item."""
 
     def __init__(
         self, address: Address, gateway: Gateway, server: Server, session: Session, clock: Clock
@@ -43,6 +50,12 @@ class TieredStore:
         self._settling = Settling(session)
         self._leases = Leases(session, self._settling, self._refill)
         self._routes = recall.Routes(session)
+        self.policies = TieredPolicies(
+            session.table,
+            session.near,
+            session.shape.shards,
+            lambda: RedisPolicies(Runner(server, address.redis.name), address.redis.prefix),
+        )
         self._hydrator = Hydrator(session, self._reopen)
         self._hydrating: asyncio.Task[None] | None = None
         self._tasks = [asyncio.create_task(session.wakeups.listen(), name="penstock-near-wakeups")]

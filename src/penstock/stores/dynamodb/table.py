@@ -112,6 +112,8 @@ class Table:
 
     async def insert(self, items: Sequence[Item]) -> list[bool]:
         """Whether each was new and is kept."""
+        if not items:
+            return []
         codes = await self._write([_insert(self.name, item) for item in items], items, ())
         unsure = [i for i, (code, again) in enumerate(codes) if code and again]
         found = await self.get([items[i]["pk"]["S"] for i in unsure]) if unsure else {}
@@ -122,6 +124,8 @@ class Table:
 
     async def change(self, changes: Sequence[Change]) -> list[bool]:
         """Whether each item was as its change expected, and is changed."""
+        if not changes:
+            return []
         codes = await self._write([_update(self.name, one) for one in changes], (), changes)
         unsure = [
             one.pk for one, (code, again) in zip(changes, codes, strict=True) if code and again

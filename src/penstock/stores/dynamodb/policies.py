@@ -1,0 +1,218 @@
+"""Policies and suppressions are kept in the table, counters in Redis.
+
+Decisions are made in Redis, by a copy of the rules that carries a mark. Whoever changes a rule
+takes the mark away first and sets another one at the end; where there is none, because somebody
+died in between or Redis lost everything, the rules are brought back from the table before
+anything is decided. Counters that Redis loses begin anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
+from penstock.model.errors import StoreUnavailable
+from penstock.model.policy import Policy, RuleBook, Suppression
+from penstock.stores.dynamodb.items import Item, list_key
+from penstock.stores.dynamodb.near import Near
+from penstock.stores.dynamodb.table import LIST, Range, Table
+from penstock.stores.redis.policies import RedisPolicies
+
+T = TypeVar("T")
+
+RULES = "s:rules"
+"""An attribute a policy ("p:" + id) and a list ("l:" + id); `n` counts the changes."""
+MARK = "rules"
+ROUNDS = 10
+AT_ONCE = 16
+
+_encode = msgspec.json.Encoder().encode
+_policy = msgspec.json.Decoder(Policy)
+_suppression = msgspec.json.Decoder(Suppression)
+
+
+class TieredPolicies:
+    """What `ports.policies.PolicyStore` promises. `counting` makes the part that is in Redis."""
+
+    def __init__(
+        self, table: Table, near: Near, shards: int, counting: Callable[[], RedisPolicies]
+    ) -> None:
+        self._table = table
+        self._near = near
+        self._shards = shards
+        self._new_counting = counting
+        self._counting = counting()
+        self._seen: bytes | None = None
+        """The mark under which `_counting` knows the rules."""
+
+    async def book(self) -> RuleBook:
+        return await (await self._current()).book()
+
+    async def put_policy(self, policy_id: str, policy: Policy) -> int:
+        async def change() -> int:
+            await self._set(f"p:{policy_id}", _encode(policy).decode())
+            return await self._counting.put_policy(policy_id, policy)
+
+        return await self._change(change)
+
+    async def drop_policy(self, policy_id: str) -> bool:
+        async def change() -> bool:
+            await self._set(f"p:{policy_id}", None)
+            return await self._counting.drop_policy(policy_id)
+
+        return await self._change(change)
+
+    async def put_suppression(self, list_id: str, suppression: Suppression) -> int:
+        async def change() -> int:
+            held = set(await self._keys(list_id))
+            wanted = set(suppression.keys)
+            await self._add(list_id, wanted - held)
+            await self._remove(list_id, held - wanted)
+            kept = msgspec.structs.replace(suppression, keys=())
+            await self._set(f"l:{list_id}", _encode(kept).decode())
+            return await self._counting.put_suppression(list_id, suppression)
+
+        return await self._change(change)
+
+    async def drop_suppression(self, list_id: str) -> bool:
+        async def change() -> bool:
+            await self._set(f"l:{list_id}", None)
+            await self._remove(list_id, await self._keys(list_id))
+            return await self._counting.drop_suppression(list_id)
+
+        return await self._change(change)
+
+    async def suppression(self, list_id: str) -> Suppression | None:
+        return await (await self._current()).suppression(list_id)
+
+    async def suppress(
+        self, list_id: str, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> bool:
+        async def change() -> bool:
+            if f"l:{list_id}" not in (await self._rules()):
+                return False
+            await self._add(list_id, set(add) - set(remove))
+            await self._remove(list_id, remove)
+            return await self._counting.suppress(list_id, add, remove)
+
+        return await self._change(change)
+
+    async def decide(self, subjects: Sequence[Subject], now: int, hold: int) -> list[Decision]:
+        return await (await self._current()).decide(subjects, now, hold)
+
+    async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
+        await (await self._current()).conclude(conclusions, now)
+
+    async def explain(self, subjects: Sequence[Subject], now: int) -> list[Decision]:
+        return await (await self._current()).explain(subjects, now)
+
+    async def counters(self, key: str, now: int) -> list[CounterFigure]:
+        return await (await self._current()).counters(key, now)
+
+    async def room(self, route: str, now: int) -> Room | None:
+        return await self._counting.room(route, now)
+
+    async def _current(self) -> RedisPolicies:
+        """The part in Redis, with the rules of the table."""
+        mark = await self._near.noted(MARK)
+        if mark is None:
+            mark = await self._restore()
+        if mark != self._seen:
+            self._counting = self._new_counting()
+            self._seen = mark
+        return self._counting
+
+    async def _change(self, change: Callable[[], Awaitable[T]]) -> T:
+        await self._current()
+        await self._near.unkeep(MARK)
+        done = await change()
+        self._seen = await self._mark()
+        return done
+
+    async def _mark(self) -> bytes:
+        mark = secrets.token_hex(8).encode()
+        await self._near.keep(MARK, mark)
+        return mark
+
+    async def _restore(self) -> bytes:
+        """Make Redis' copy what the table says; again if that changes meanwhile."""
+        counting = self._new_counting()
+        for _ in range(ROUNDS):
+            rules = await self._rules()
+            await self._copy(rules, counting)
+            if (await self._rules()).get("n") == rules.get("n"):
+                return await self._mark()
+        raise StoreUnavailable("the policies are being changed all the time", retry_after=1.0)
+
+    async def _copy(self, rules: Item, counting: RedisPolicies) -> None:
+        held = await counting.book()
+        for policy_id in held.policies:
+            if f"p:{policy_id}" not in rules:
+                await counting.drop_policy(policy_id)
+        for list_id in held.suppressions:
+            if f"l:{list_id}" not in rules:
+                await counting.drop_suppression(list_id)
+        for name, value in rules.items():
+            if name.startswith("p:"):
+                await counting.put_policy(name[2:], _policy.decode(value["S"]))
+            elif name.startswith("l:"):
+                keys = tuple(await self._keys(name[2:]))
+                kept = msgspec.structs.replace(_suppression.decode(value["S"]), keys=keys)
+                await counting.put_suppression(name[2:], kept)
+
+    async def _rules(self) -> Item:
+        return (await self._table.get([RULES])).get(RULES, {})
+
+    async def _set(self, name: str, body: str | None) -> None:
+        change = "REMOVE #name" if body is None else "SET #name = :body"
+        values: Item = {":one": {"N": "1"}}
+        if body is not None:
+            values[":body"] = {"S": body}
+        await self._table.update(
+            RULES,
+            f"{change} ADD #n :one",
+            ExpressionAttributeNames={"#name": name, "#n": "n"},
+            ExpressionAttributeValues=values,
+        )
+
+    async def _keys(self, list_id: str) -> list[str]:
+        """The keys of a list, in order."""
+
+        async def read(shard: int) -> list[str]:
+            found: list[str] = []
+            async for page in self._table.pages(Range(LIST, list_key("x", list_id, shard))):
+                items = await self._table.get([item["pk"]["S"] for item in page])
+                found += [item["who"]["S"] for item in items.values()]
+            return found
+
+        parts = await asyncio.gather(*map(read, range(self._shards)))
+        return sorted(key for part in parts for key in part)
+
+    async def _add(self, list_id: str, keys: set[str]) -> None:
+        await self._table.insert([_key_item(list_id, key, self._shards) for key in sorted(keys)])
+
+    async def _remove(self, list_id: str, keys: Sequence[str] | set[str]) -> None:
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def remove(key: str) -> None:
+            async with gate:
+                await self._table.delete(_key_item(list_id, key, self._shards)["pk"]["S"])
+
+        await asyncio.gather(*map(remove, keys))
+
+
+def _key_item(list_id: str, key: str, shards: int) -> Item:
+    """A key may be longer than DynamoDB's: its digest stands for it."""
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    return {
+        "pk": {"S": f"x:{list_id}:{digest}"},
+        "l": {"S": list_key("x", list_id, int(digest[:8], 16) % shards)},
+        "o": {"S": digest},
+        "who": {"S": key},
+    }
