@@ -29,6 +29,7 @@ from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.policy import Policy, check_policy_id, policy_from
 from penstock.model.route import Backoff, KeyLimit, Route, is_route_name, parse_backoff
 from penstock.model.times import format_duration, parse_duration
+from penstock.model.zone import DEFAULT_ZONE, is_zone
 from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
 from penstock.settings_origin import Read, read_layers
@@ -231,6 +232,15 @@ class LimitSettings(_Part):
     """How long settled ids stay known."""
     retention_count: int = Field(default=1_000_000, ge=1)
     """How many settled ids stay known at most (about)."""
+    zone: str = DEFAULT_ZONE
+    """Of quiet hours and calendar caps when neither message nor policy names a known zone."""
+
+    @field_validator("zone")
+    @classmethod
+    def _check_zone(cls, zone: str) -> str:
+        if not is_zone(zone):
+            raise ValueError(f"{zone[:50]!r} is not an IANA time zone")
+        return zone
 
     @field_validator("max_delay")
     @classmethod

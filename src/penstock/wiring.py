@@ -29,6 +29,7 @@ from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.model.fleet import Role
 from penstock.model.route import Route
+from penstock.model.zone import DEFAULT_ZONE
 from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import RoomHost, RoomStore
 from penstock.ports.sink import Sink, SinkOptions
@@ -253,7 +254,7 @@ async def open_parts(
             observer=observer,
             intake=intake,
             control=Control(store, observer),
-            policies=policies_of(store),
+            policies=policies_of(store, settings.limits.zone),
             routes=routes,
             fleet=Fleet(store, observer, role=role, version=__version__),
             any_route=any_route,
@@ -297,10 +298,13 @@ async def put_configured_policies(parts: Parts) -> None:
         await parts.policies.put(configured)
 
 
-def policies_of(store: MessageStore) -> Policies | None:
+def policies_of(store: MessageStore, zone: str = DEFAULT_ZONE) -> Policies | None:
     """The rules kept in this store; None: it cannot keep any."""
     policies: PolicyStore | None = getattr(store, "policies", None)
-    return None if policies is None else Policies(policies, store.clock)
+    if policies is None:
+        return None
+    policies.use_zone(zone)
+    return Policies(policies, store.clock)
 
 
 @asynccontextmanager

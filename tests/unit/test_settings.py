@@ -203,6 +203,7 @@ def test_a_syntax_error_points_at_line_and_column(folder: Path) -> None:
         ('[routes.a]\nbackoff = "5m..1s"', "routes.a.backoff"),
         ('[routes."a b"]\nsink = "log://"', "routes.a b"),
         ("[limits]\nmax_payload = 1.5", "limits.max_payload"),
+        ('[limits]\nzone = "Europe/Atlantis"', "limits.zone"),
         ('[log]\nlevel = "loud"', "log.level"),
         ('[[api.tokens]]\nname = "x"', "api.tokens.0.secret"),
         ('routes = "x"', "routes"),

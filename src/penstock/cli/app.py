@@ -20,6 +20,7 @@ from penstock.cli import (
     serve,
     sim,
     store,
+    suppressions,
 )
 from penstock.cli.session import group, json_error
 from penstock.version import __version__
@@ -77,6 +78,7 @@ def build() -> typer.Typer:
     app.add_typer(dead.app, name="dead")
     app.add_typer(routes.app, name="route")
     app.add_typer(policies.app, name="policy")
+    app.add_typer(suppressions.app, name="suppression")
     app.add_typer(rooms.app, name="room")
     app.add_typer(config.app, name="config")
     app.add_typer(store.app, name="store")

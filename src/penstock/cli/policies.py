@@ -70,7 +70,7 @@ async def put(
     Examples:
       penstock policy put daily '{"kind":"cap","scope":["key"],"limit":3,"window":"24h"}'
     """
-    checked = decode_policy(_read(written))
+    checked = decode_policy(read_argument(written, "policy"))
     async with session.verbs(creates=True) as verbs:
         await verbs.put_policy(policy, checked)
     if session.json:
@@ -166,14 +166,15 @@ def _row(written: dict[str, object]) -> tuple[str, str, str]:
     return str(written["id"]), str(written["kind"]), msgspec.json.encode(says).decode()
 
 
-def _read(written: str) -> bytes:
+def read_argument(written: str, what: str) -> bytes:
+    """The text itself, the file that `@FILE` names, or what comes on stdin for `-`."""
     if written == "-":
         return sys.stdin.buffer.read()
     if written.startswith("@"):
         try:
             return Path(written[1:]).read_bytes()
         except OSError as exc:
-            raise InvalidMessage("policy", f"cannot read {written[1:]} ({exc.strerror})") from exc
+            raise InvalidMessage(what, f"cannot read {written[1:]} ({exc.strerror})") from exc
     return written.encode()
 
 

@@ -14,7 +14,9 @@ REMEMBER_MS = 600_000
 REMEMBERED = 1_000
 """Counted ids that one counter knows, about: what many share would know too many."""
 TIDY = 16
-"""Places that are over are dropped when there are so many more."""
+"""Places that are over are dropped when there are so many more,"""
+MANY = 256
+"""or so many, where there are many."""
 
 
 class Counter(msgspec.Struct, array_like=True, gc=False):
@@ -54,6 +56,8 @@ class Limit:
         if held:
             if abs(held.get(me, 0)) > now:
                 return 0
+            if not self.interval and self._sent(counter, now) + len(held) < self.limit:
+                return 0  # however many of them wait
             waiting = _waiting(counter, now, me)
         free = 0
         window = self.window
@@ -73,7 +77,7 @@ class Limit:
     def hold(self, counter: Counter, me: str, now: int, until: int) -> None:
         """Take a place for `me`, or keep the one it has; drop what counts no more."""
         held = counter.held
-        if len(held) % TIDY == TIDY - 1:
+        if len(held) % (TIDY if len(held) < MANY else MANY) == TIDY - 1:
             for other in [other for other, end in held.items() if abs(end) <= now]:
                 del held[other]
         if held.get(me, 0) >= -now:

@@ -10,21 +10,26 @@ import msgspec
 from penstock.limits.batch import conclude_batch, decide_batch, explain_batch, room_on
 from penstock.limits.books import Books, account_of
 from penstock.limits.figures import figures
-from penstock.limits.rules import DEFAULT_ZONE, Rules
+from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
 from penstock.model.policy import Policy, RuleBook, Suppression
+from penstock.model.zone import DEFAULT_ZONE
 
 
 class MemoryPolicies:
     """A PolicyStore for one process that forgets everything when it ends."""
 
-    def __init__(self, default_zone: str = DEFAULT_ZONE) -> None:
-        self._default_zone = default_zone
+    def __init__(self) -> None:
+        self._default_zone = DEFAULT_ZONE
         self._born: dict[str, int] = {}
         self._keys: dict[str, set[str]] = {}
         """List → the keys on it."""
-        self._rules = Rules(RuleBook(), {}, default_zone)
+        self._rules = Rules(RuleBook(), {})
         self.books = Books()
+
+    def use_zone(self, zone: str) -> None:
+        self._default_zone = zone
+        self._rules = Rules(self._rules.book, dict(self._born), zone)
 
     async def book(self) -> RuleBook:
         return self._rules.book

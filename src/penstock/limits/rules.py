@@ -25,9 +25,8 @@ from penstock.model.policy import (
     parse_rate,
 )
 from penstock.model.times import parse_duration
-from penstock.model.zone import is_zone
+from penstock.model.zone import DEFAULT_ZONE, is_zone
 
-DEFAULT_ZONE = "UTC"
 SEPARATOR = "\x1f"
 """Between the parts of a counter's name; no label contains it."""
 BURST_MS = 10

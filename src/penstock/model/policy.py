@@ -198,6 +198,14 @@ def decode_suppression(body: bytes) -> Suppression:
     return check_suppression(suppression)
 
 
+def suppression_from(values: object) -> Suppression:
+    try:
+        suppression = msgspec.convert(values, Suppression)
+    except msgspec.ValidationError as exc:
+        raise wire_error(exc) from exc
+    return check_suppression(suppression)
+
+
 def check_policy_id(text: str) -> str:
     if not is_route_name(text):
         raise InvalidMessage("id", "must be 1-100 letters, digits, _ . or -")

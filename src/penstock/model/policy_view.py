@@ -155,6 +155,18 @@ def policies_of(listed: bytes) -> dict[str, Policy]:
     return {str(item.pop("id")): policy_from(item) for item in items}
 
 
+def suppressions_of(listed: bytes) -> dict[str, Suppression]:
+    """The answer of GET /v1/suppressions."""
+    items = msgspec.json.decode(listed, type=_Policies).items
+    return {str(item.pop("id")): msgspec.convert(item, Suppression) for item in items}
+
+
+def suppression_of(shown: bytes) -> Suppression:
+    item = msgspec.json.decode(shown, type=dict[str, object])
+    item.pop("id", None)
+    return msgspec.convert(item, Suppression)
+
+
 def decision_of(shown: DecisionOut) -> Decision:
     """Back from the wire: what a client hands to its caller."""
     return Decision(

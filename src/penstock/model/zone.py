@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from zoneinfo import available_timezones
 
+DEFAULT_ZONE = "UTC"
+
 
 def is_zone(name: str) -> bool:
     """Is it an IANA time zone that this machine knows?"""

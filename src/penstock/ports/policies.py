@@ -16,6 +16,10 @@ from penstock.model.policy import Policy, RuleBook, Suppression
 class PolicyStore(Protocol):
     """Policies, suppressions and counters, shared by every process on the same store."""
 
+    def use_zone(self, zone: str) -> None:
+        """The zone where neither a message nor its policy names a known one; UTC unless told."""
+        ...
+
     async def book(self) -> RuleBook:
         """Everything now in force. Its version grows with every change, by whichever process."""
         ...

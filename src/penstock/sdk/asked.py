@@ -15,7 +15,14 @@ from penstock.model.draft import OCTETS, Draft, wire_error
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
 from penstock.model.patch import Patch
-from penstock.model.policy import Policy, check_policy, policy_from
+from penstock.model.policy import (
+    Policy,
+    Suppression,
+    check_policy,
+    check_suppression,
+    policy_from,
+    suppression_from,
+)
 from penstock.model.policy_view import DecisionIn
 from penstock.model.query import Filter
 from penstock.model.room import RoomDraft
@@ -27,6 +34,7 @@ Moment: TypeAlias = datetime | str
 Delay: TypeAlias = timedelta | float | str
 """A timedelta, seconds, or text such as "15m"."""
 PolicyLike: TypeAlias = Policy | Mapping[str, Any]
+SuppressionLike: TypeAlias = Suppression | Mapping[str, Any]
 LabelsLike: TypeAlias = Labels | Mapping[str, Any]
 MessageLike: TypeAlias = Draft | Mapping[str, Any]
 """A draft, or the arguments of one: {"payload": …, "route": …, "delay": …}."""
@@ -283,6 +291,13 @@ def room_draft(fields: Mapping[str, Any]) -> RoomDraft:
         return msgspec.convert(given, RoomDraft)
     except msgspec.ValidationError as exc:
         raise wire_error(exc) from exc
+
+
+def suppression_value(suppression: SuppressionLike) -> Suppression:
+    """A suppression list, or what its JSON says."""
+    if isinstance(suppression, Mapping):
+        return suppression_from(suppression)
+    return check_suppression(suppression)
 
 
 def question(

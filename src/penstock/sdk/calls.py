@@ -22,7 +22,7 @@ from penstock.model.errors import PenstockError, ServerFault
 from penstock.model.message import JSON, Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.patch import Patch
-from penstock.model.policy import Policy
+from penstock.model.policy import Policy, Suppression
 from penstock.model.policy_view import (
     CountersOut,
     DecisionIn,
@@ -30,6 +30,8 @@ from penstock.model.policy_view import (
     counters_of,
     decision_of,
     policies_of,
+    suppression_of,
+    suppressions_of,
 )
 from penstock.model.query import Filter
 from penstock.model.state import State
@@ -212,6 +214,33 @@ def put_policy(policy_id: str, policy: Policy) -> Call[None]:
 
 def drop_policy(policy_id: str) -> Call[None]:
     return Call("DELETE", f"/v1/policies/{segment(policy_id)}", lambda _: None)
+
+
+def suppressions() -> Call[dict[str, Suppression]]:
+    return Call("GET", "/v1/suppressions", suppressions_of)
+
+
+def suppression(list_id: str) -> Call[Suppression]:
+    return Call("GET", f"/v1/suppressions/{_segment(list_id)}", suppression_of)
+
+
+def put_suppression(list_id: str, suppression: Suppression) -> Call[None]:
+    path = f"/v1/suppressions/{_segment(list_id)}"
+    return Call("PUT", path, lambda _: None, body=_encode(suppression))
+
+
+def drop_suppression(list_id: str) -> Call[None]:
+    return Call("DELETE", f"/v1/suppressions/{_segment(list_id)}", lambda _: None)
+
+
+def suppress(list_id: str, key: str) -> Call[None]:
+    path = f"/v1/suppressions/{_segment(list_id)}/keys/{_segment(key)}"
+    return Call("PUT", path, lambda _: None, body=b"{}")
+
+
+def unsuppress(list_id: str, key: str) -> Call[None]:
+    path = f"/v1/suppressions/{_segment(list_id)}/keys/{_segment(key)}"
+    return Call("DELETE", path, lambda _: None)
 
 
 def explain(asked: DecisionIn) -> Call[Decision]:

@@ -16,17 +16,19 @@ from penstock.flow.status import RouteStatus, Stats
 from penstock.model.decision import CounterFigure, Decision
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
-from penstock.model.policy import Policy
+from penstock.model.policy import Policy, Suppression
 from penstock.sdk import calls
 from penstock.sdk.asked import (
     MessageLike,
     PolicyLike,
+    SuppressionLike,
     change_of,
     draft_for,
     filter_of,
     page_size,
     policy_value,
     question,
+    suppression_value,
 )
 from penstock.sdk.calls import Call, Outcome
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
@@ -150,6 +152,32 @@ class Client:
     def drop_policy(self, policy_id: str) -> None:
         """Forget a policy and its counters."""
         self._send(calls.drop_policy(policy_id))
+
+    def suppressions(self) -> dict[str, Suppression]:
+        """Every suppression list, by id, without its keys."""
+        return self._send(calls.suppressions())
+
+    def suppression(self, list_id: str) -> Suppression:
+        """One list with its keys."""
+        return self._send(calls.suppression(list_id))
+
+    def put_suppression(self, list_id: str, suppression: SuppressionLike) -> None:
+        """Keep a list with exactly these keys."""
+        self._send(calls.put_suppression(list_id, suppression_value(suppression)))
+
+    def drop_suppression(self, list_id: str) -> None:
+        """Forget a list."""
+        self._send(calls.drop_suppression(list_id))
+
+    def suppress(self, list_id: str, *keys: str) -> None:
+        """Add keys to a list."""
+        for key in keys:
+            self._send(calls.suppress(list_id, key))
+
+    def unsuppress(self, list_id: str, *keys: str) -> None:
+        """Take keys off a list."""
+        for key in keys:
+            self._send(calls.unsuppress(list_id, key))
 
     def explain(self, **asked: Unpack[QuestionFields]) -> Decision:
         """What would be decided of a message now, and why; writes nothing."""

@@ -20,7 +20,7 @@ from penstock.model.draft import Draft
 from penstock.model.errors import ConfigError, InvalidMessage, PenstockError, UnknownThing
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
-from penstock.model.policy import Policy
+from penstock.model.policy import Policy, Suppression
 from penstock.model.policy_view import question_of
 from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.rate import parse_rate
@@ -30,6 +30,7 @@ from penstock.rooms.parts import RoomParts
 from penstock.sdk.asked import (
     MessageLike,
     PolicyLike,
+    SuppressionLike,
     change_of,
     draft_for,
     drafted,
@@ -37,6 +38,7 @@ from penstock.sdk.asked import (
     page_size,
     policy_value,
     question,
+    suppression_value,
 )
 from penstock.sdk.embedded_rooms import EmbeddedRooms
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
@@ -259,6 +261,30 @@ class Engine:
     async def drop_policy(self, policy_id: str) -> None:
         """Forget a policy and its counters."""
         await self._policies.drop(policy_id)
+
+    async def suppressions(self) -> dict[str, Suppression]:
+        """Every suppression list, by id, without its keys."""
+        return dict((await self._policies.refresh()).suppressions)
+
+    async def suppression(self, list_id: str) -> Suppression:
+        """One list with its keys."""
+        return await self._policies.suppression(list_id)
+
+    async def put_suppression(self, list_id: str, suppression: SuppressionLike) -> None:
+        """Keep a list with exactly these keys."""
+        await self._policies.put_suppression(list_id, suppression_value(suppression))
+
+    async def drop_suppression(self, list_id: str) -> None:
+        """Forget a list."""
+        await self._policies.drop_suppression(list_id)
+
+    async def suppress(self, list_id: str, *keys: str) -> None:
+        """Add keys to a list."""
+        await self._policies.suppress(list_id, add=keys)
+
+    async def unsuppress(self, list_id: str, *keys: str) -> None:
+        """Take keys off a list."""
+        await self._policies.suppress(list_id, remove=keys)
 
     async def explain(self, **asked: Unpack[QuestionFields]) -> Decision:
         """What would be decided of a message now, and why; writes nothing."""

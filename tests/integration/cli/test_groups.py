@@ -218,6 +218,20 @@ def test_policies_are_put_listed_explained_and_deleted(cli: Cli, folder: Path) -
     assert cli("policy", "show", "daily").code == 1
 
 
+def test_suppression_lists_are_put_changed_and_shown(cli: Cli) -> None:
+    optout = '{"keys":["ann"],"legal":true}'
+    assert cli("suppression", "put", "optout", optout).out == "optout is in force with 1 keys\n"
+    assert cli("suppression", "add", "optout", "bob", "cid").out == "bob, cid added to optout\n"
+    assert cli("suppression", "remove", "optout", "ann", "--json").json == {"id": "optout"}
+    assert cli("suppression", "show", "optout").json["keys"] == ["bob", "cid"]
+    (listed,) = cli("suppression", "list", "--json").json["items"]
+    assert listed == {"id": "optout", "legal": True}
+    assert "optout" in cli("suppression", "list").out
+    assert cli("policy", "explain", "bob").out.startswith("BLOCK: optout, suppressed by law")
+    assert cli("suppression", "delete", "optout").out == "optout is forgotten\n"
+    assert cli("suppression", "show", "optout").code == 1
+
+
 def test_a_policy_that_makes_no_sense_is_bad_usage(cli: Cli) -> None:
     wrong = cli("policy", "put", "p", '{"kind":"pace","rate":"0/s"}', "--json")
     assert (wrong.code, wrong.error["field"]) == (2, "rate")

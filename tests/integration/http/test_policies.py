@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from penstock.model.decision import Conclusion, End, Question
-from penstock.model.errors import UnknownThing
+from penstock.model.errors import InvalidMessage, UnknownThing
+from penstock.model.policy import Suppression
 from penstock.model.verdict import Verdict
 from penstock.sdk.async_client import AsyncClient
 from tests.integration.http.conftest import Running, Serve
@@ -163,3 +164,20 @@ async def test_the_client_has_the_same_verbs(running: Running) -> None:
         await client.drop_policy("daily")
         with pytest.raises(UnknownThing):
             await client.drop_policy("daily")
+
+
+async def test_the_client_keeps_suppression_lists(running: Running) -> None:
+    async with AsyncClient(running.server.url) as client:
+        await client.put_suppression("optout", {"keys": ["ann", "user 1/é"], "legal": True})
+        await client.suppress("optout", "bob", "cid/1")
+        await client.unsuppress("optout", "ann")
+        kept = Suppression(keys=("bob", "cid/1", "user 1/é"), legal=True)
+        assert await client.suppression("optout") == kept
+        assert await client.suppressions() == {"optout": Suppression(legal=True)}
+        assert (await client.explain(key="bob")).verdict is Verdict.BLOCK
+        await client.drop_suppression("optout")
+        assert (await client.explain(key="bob")).verdict is Verdict.ALLOW
+        with pytest.raises(UnknownThing):
+            await client.suppress("optout", "bob")
+        with pytest.raises(InvalidMessage):
+            await client.put_suppression("optout", {"keys": [""]})

@@ -13,10 +13,11 @@ from penstock.limits.books import Books
 from penstock.limits.counter import Counter
 from penstock.limits.figures import figures
 from penstock.limits.pace import PaceState
-from penstock.limits.rules import DEFAULT_ZONE, Rules
+from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, CounterFigure, Decision, End, Room, Subject
 from penstock.model.errors import StoreUnavailable
 from penstock.model.policy import Policy, RuleBook, Suppression
+from penstock.model.zone import DEFAULT_ZONE
 from penstock.stores.redis.policy_book import Book
 from penstock.stores.redis.policy_calls import COMMIT, KEEP, RELEASE, Calls, StaleRules, Work
 from penstock.stores.redis.policy_decide import Batch
@@ -37,9 +38,13 @@ _ENDS = {End.COMMIT: COMMIT, End.RELEASE: RELEASE, End.KEEP: KEEP}
 class RedisPolicies:
     """Policies, suppressions and counters, shared by every process on the same servers."""
 
-    def __init__(self, runner: Runner, prefix: str, default_zone: str = DEFAULT_ZONE) -> None:
+    def __init__(self, runner: Runner, prefix: str) -> None:
         self._runner = runner
-        self._book = Book(runner, prefix, default_zone)
+        self._prefix = prefix
+        self._book = Book(runner, prefix, DEFAULT_ZONE)
+
+    def use_zone(self, zone: str) -> None:
+        self._book = Book(self._runner, self._prefix, zone)
 
     async def book(self) -> RuleBook:
         return (await self._book.read()).book

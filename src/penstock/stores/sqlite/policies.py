@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from penstock.limits.batch import conclude_batch, decide_batch, explain_batch, room_on
 from penstock.limits.books import Needs, account_of
 from penstock.limits.figures import figures
-from penstock.limits.rules import DEFAULT_ZONE
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
 from penstock.model.policy import Policy, RuleBook, Suppression
+from penstock.model.zone import DEFAULT_ZONE
 from penstock.stores.sqlite import ledger, rulebook
 from penstock.stores.sqlite.group import GroupCommit
 from penstock.stores.sqlite.session import Session
@@ -18,9 +18,12 @@ from penstock.stores.sqlite.session import Session
 class SqlitePolicies:
     """Policies, suppressions and counters beside the messages, in the same transactions."""
 
-    def __init__(self, group: GroupCommit, default_zone: str = DEFAULT_ZONE) -> None:
+    def __init__(self, group: GroupCommit) -> None:
         self._group = group
-        self._current = rulebook.CurrentRules(default_zone)
+        self._current = rulebook.CurrentRules(DEFAULT_ZONE)
+
+    def use_zone(self, zone: str) -> None:
+        self._current = rulebook.CurrentRules(zone)
 
     async def book(self) -> RuleBook:
         return await self._group.submit(lambda s: self._current.get(s).book, writes=False)
