@@ -40,6 +40,10 @@ class Breaker:
     def began(self) -> None:
         self._probing = self.is_open
 
+    def not_sent(self) -> None:
+        """What was to be the probe is not sent: the next one may be."""
+        self._probing = False
+
     def record(self, outcomes: Sequence[SendOutcome], now: int) -> None:
         """Learn from one send."""
         self._probing = False

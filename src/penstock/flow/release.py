@@ -32,6 +32,9 @@ POLL_MS = 200
 GATHER_MS = 2
 """With a backlog and few free slots, wait this long for more: one claim for many, not many."""
 STORE_AWAY_MS = 500
+AHEAD_MS = 20
+"""Our clock is ahead of the store's: what is due by ours is not yet. Asking at once, and again and
+again until it is, would keep the store busy for as long as we are wrong."""
 
 
 class Lane:
@@ -68,10 +71,14 @@ class Lane:
         self._lease = lease
         self._poll = poll
         self._alarm = Alarm(store.clock)
-        self._sends: set[asyncio.Task[None]] = set()
+        self._sends: dict[asyncio.Task[None], None] = {}
+        """In the order they began: what goes through them does not depend on chance."""
         self._backlog = False
         self._oldest = 0
         """The earliest due of the last claim."""
+        self._ahead = False
+        self._lease_ends = 0
+        """When the last claim's lease is over, unless it is extended."""
         self._stopping = False
 
     def wake(self, due: int) -> None:
@@ -104,7 +111,7 @@ class Lane:
                 await self._clock.sleep_until(self._clock.now() + STORE_AWAY_MS)
                 continue
             if isinstance(claim, Room):
-                await self._alarm.wait(claim.again_at)
+                await self._alarm.wait(self._when_room(claim))
                 continue
             if claim.messages:
                 await self._begin(claim)
@@ -115,7 +122,7 @@ class Lane:
         """Wait for sends under way, then interrupt those that are not done by the deadline."""
         while self._sends and self._clock.now() < deadline:
             await self._alarm.wait(deadline)
-        for task in self._sends:
+        for task in tuple(self._sends):
             task.cancel()
         await asyncio.gather(*self._sends, return_exceptions=True)
 
@@ -136,6 +143,8 @@ class Lane:
             log.warning("store away, %s waits: %s", self.route.name, exc)
             return None
         self._backlog = len(claim.messages) == room.number
+        self._ahead = claim.next_due is not None and claim.next_due <= now
+        self._lease_ends = now + self._lease
         return claim
 
     async def _take(self, number: int, now: int) -> Claim:
@@ -145,9 +154,16 @@ class Lane:
         keyed = cast("KeyedClaims", self._store)  # wiring refuses such routes on other stores
         return await keyed.claim_keyed(name, number, self._lease, now, per_key)
 
+    def _when_room(self, room: Room) -> int | None:
+        now = self._clock.now()
+        ahead = room.again_at is not None and room.again_at <= now
+        return now + AHEAD_MS if ahead else room.again_at
+
     def _next_look(self, claim: Claim) -> int:
-        look = self._clock.now() + self._poll
-        return look if claim.next_due is None else min(look, claim.next_due)
+        now = self._clock.now()
+        if self._ahead or claim.next_due is None:
+            return now + min(self._poll, AHEAD_MS if self._ahead else self._poll)
+        return min(now + self._poll, claim.next_due)
 
     async def _begin(self, claim: Claim) -> None:
         name = self.route.name
@@ -163,30 +179,29 @@ class Lane:
             self.breaker.began()
         for batch in self._deliver.batches(ready):
             task = asyncio.get_running_loop().create_task(
-                self._deliver.send(batch, claim.token, self._sent)
+                self._send(batch, claim.token, self._lease_ends)
             )
-            self._sends.add(task)
+            self._sends[task] = None
             task.add_done_callback(self._send_ended)
+
+    async def _send(self, batch: Sequence[Message], token: int, lease_ends: int) -> None:
+        if self._clock.now() < lease_ends:
+            await self._deliver.send(batch, token, self._sent)
+            return
+        # The store answered so late, or we were stopped for so long, that another may have sent
+        # these: ours would be a second send, and with the lower attempt. Not begun, so given back.
+        self.breaker.not_sent()
+        self._settler.add(_returned(batch, token), self._settled)
 
     async def _decided(self, claim: Claim) -> tuple[Sequence[Message], list[Settlement]]:
         try:
             return await self._decide.decide(claim)
         except StoreUnavailable as exc:
             log.warning("store away, %s is not decided: %s", self.route.name, exc)
-            return [], [
-                Settlement(
-                    message=message,
-                    token=claim.token,
-                    state=State.SCHEDULED,
-                    due=message.due,
-                    event="returned",
-                    refund=True,
-                )
-                for message in claim.messages
-            ]
+            return [], _returned(claim.messages, claim.token)
 
     def _send_ended(self, task: asyncio.Task[None]) -> None:
-        self._sends.discard(task)
+        self._sends.pop(task, None)
         if self._stopping and not self._sends:
             self._alarm.ring()
 
@@ -227,3 +242,18 @@ class Lane:
             del self.tokens[token]
         self.in_flight -= len(settlements)
         self._alarm.ring()
+
+
+def _returned(messages: Sequence[Message], token: int) -> list[Settlement]:
+    """Back into the store as they were: no send was begun."""
+    return [
+        Settlement(
+            message=message,
+            token=token,
+            state=State.SCHEDULED,
+            due=message.due,
+            event="returned",
+            refund=True,
+        )
+        for message in messages
+    ]

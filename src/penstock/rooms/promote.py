@@ -27,6 +27,7 @@ LOOK_MS = 500
 """How often the feeder asks for rooms that are due; each room comes up once a second."""
 DISCOVER_MS = 700
 STORE_AWAY_MS = 1_000
+AHEAD_MS = 20
 FULL_SHARE = 0.8
 WARN_EVERY_MS = 5_000
 
@@ -203,7 +204,8 @@ class Promoter:
             return
         if known is not None:
             known[1].cancel()
-        at = max(at, now + 1)
+        if at <= now:  # our clock is ahead of the store's: do not ask again and again until it is
+            at = now + AHEAD_MS
         self._timers[room] = at, self._clock.call_at(at, lambda: self._ring(room))
 
     def _ring(self, room: str) -> None:

@@ -1,0 +1,120 @@
+"""A store in memory, with policies, turns and rooms: the plainest thing that keeps the port.
+
+For simulations and for tests of what stands on a store. Nothing is kept when it is dropped, and
+its steps are as simple as they can be, not fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from penstock.limits.memory import MemoryPolicies
+from penstock.model.clock import Clock
+from penstock.model.message import Event, Message, NewMessage
+from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
+from penstock.model.query import Cursor, Filter, Page, StoreFigures
+from penstock.model.route import KeyLimit
+from penstock.model.state import State
+from penstock.ports.rooms import OpenRooms, StoreCalls
+from penstock.ports.store import WakeListener
+from penstock.testing.message_book import MessageBook
+from penstock.testing.room_model import ModelRooms
+
+DAY_MS = 86_400_000
+
+
+async def _turn() -> None:
+    """As with any store, others come in between before a change is made."""
+    await asyncio.sleep(0)
+
+
+class MemoryStore:
+    """A MessageStore that forgets everything with the process."""
+
+    name = "memory://"
+
+    def __init__(
+        self, clock: Clock, *, retention: int = DAY_MS, retention_count: int = 1_000_000
+    ) -> None:
+        self.clock = clock
+        self.policies = MemoryPolicies()
+        self.rooms = ModelRooms(clock)
+        self._listeners: list[WakeListener] = []
+        self.book = MessageBook(
+            retention=retention, retention_count=retention_count, wake=self._wake
+        )
+
+    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        await _turn()
+        return self.book.put(messages, now)
+
+    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+        await _turn()
+        return self.book.claim(route, limit, lease, now)
+
+    async def claim_keyed(
+        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+    ) -> Claim:
+        await _turn()
+        return self.book.claim_keyed(route, limit, lease, now, per_key)
+
+    async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+        await _turn()
+        return self.book.settle(settlements, now)
+
+    async def extend(self, tokens: Sequence[int], until: int) -> None:
+        await _turn()
+        self.book.extend(tokens, until)
+
+    async def reap(self, now: int, limit: int) -> list[Reaped]:
+        await _turn()
+        return self.book.reap(now, limit)
+
+    async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
+        await _turn()
+        return self.book.amend(amendments, now)
+
+    async def find(self, ids: Sequence[str]) -> list[Message | None]:
+        rows = [self.book.rows.get(message_id) for message_id in ids]
+        return [None if row is None else row.message for row in rows]
+
+    async def timeline(self, message_id: str) -> list[Event]:
+        row = self.book.rows.get(message_id)
+        return [] if row is None else list(row.events)
+
+    async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
+        return self.book.search(where, after, limit)
+
+    async def purge(self, now: int, limit: int) -> int:
+        return self.book.purge(now, limit)
+
+    async def figures(self, now: int) -> StoreFigures:
+        return self.book.figures(now)
+
+    async def pause(self, route: str, paused: bool) -> None:
+        self.book.pause(route, paused)
+
+    async def paused(self) -> frozenset[str]:
+        return frozenset(self.book.paused)
+
+    def listen(self, listener: WakeListener) -> None:
+        self._listeners.append(listener)
+
+    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
+        del capacity, consumer
+
+        async def close() -> None:
+            """There is nothing to let go of."""
+
+        return OpenRooms(self.rooms, None, close, away=lambda: False, figures=StoreCalls)
+
+    async def check(self) -> dict[str, str]:
+        return {"store": self.name, "messages": str(len(self.book.rows))}
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _wake(self, route: str, due: int) -> None:
+        for listener in self._listeners:
+            listener(route, due)

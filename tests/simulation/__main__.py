@@ -1,0 +1,137 @@
+"""`python -m tests.simulation SEED` replays one; `--seeds N --minutes M` runs many."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.simulation.mutants import MUTANTS, hunt
+from tests.simulation.plan import Plan, draw
+from tests.simulation.world import Outcome, simulate
+
+PROCESSES = 2
+SHRINK_RUNS = 60
+
+
+def replay_command(seed: int) -> str:
+    return f"python -m tests.simulation {seed}"
+
+
+def report(outcome: Outcome) -> str:
+    """What failed, what happened to it, and how to see it again."""
+    lines = [str(outcome.plan), *(f"  BROKEN {failure}" for failure in outcome.failures[:5])]
+    return "\n".join([*lines, *outcome.story, f"replay: {replay_command(outcome.plan.seed)}"])
+
+
+def shrink(outcome: Outcome) -> Outcome:
+    """Fewer faults and fewer processes, as long as the same promise is broken."""
+    promise = outcome.failures[0].promise
+    runs = 0
+    smaller = True
+    while smaller and runs < SHRINK_RUNS:
+        smaller = False
+        for plan in _smaller(outcome.plan):
+            runs += 1
+            tried = simulate(plan)
+            if any(failure.promise == promise for failure in tried.failures):
+                outcome, smaller = tried, True
+                break
+            if runs >= SHRINK_RUNS:
+                break
+    return outcome
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    for process in plan.processes[1:]:
+        yield plan.without(process=process.name)
+    for place in range(len(plan.events)):
+        yield plan.without(event=place)
+
+
+@dataclass(slots=True)
+class Totals:
+    seeds: int = 0
+    failed: int = 0
+    millis: int = 0
+    messages: int = 0
+    arrivals: int = 0
+    faults: int = 0
+    admitted: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.failed += bool(outcome.failures)
+        self.millis += outcome.millis
+        self.messages += outcome.messages
+        self.arrivals += outcome.arrivals
+        self.faults += outcome.faults
+        self.admitted += outcome.admitted
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seeds} seeds, {self.failed} failed, {self.millis / 3_600_000:.1f} simulated"
+            f" hours, {self.messages} messages, {self.arrivals} arrivals,"
+            f" {self.admitted} admissions, {self.faults} faults"
+        )
+
+
+def run_seed(seed: int) -> Outcome:
+    return simulate(draw(seed))
+
+
+def soak(first: int, seeds: int, minutes: float) -> int:
+    """Every seed from the first on, on all cores, until either bound is reached."""
+    end = time.monotonic() + minutes * 60
+    totals, told = Totals(), time.monotonic()
+    with multiprocessing.Pool(PROCESSES) as pool:
+        for outcome in pool.imap_unordered(run_seed, range(first, first + seeds)):
+            totals.add(outcome)
+            if outcome.failures:
+                print(report(outcome), flush=True)
+            if time.monotonic() - told > 5:
+                told = time.monotonic()
+                print(totals, flush=True)
+            if time.monotonic() > end:
+                pool.terminate()
+                break
+    print(totals)
+    return int(totals.failed > 0)
+
+
+def mutants() -> int:
+    missed = 0
+    for name, (seeds, _) in MUTANTS.items():
+        tried, found = hunt(name)
+        missed += found is None
+        told = "NOT FOUND" if found is None else found.failures[0].promise
+        print(f"{name}: seed {tried} of {seeds}: {told}", flush=True)
+    print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} found")
+    return int(missed > 0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("seed", type=int, nargs="?", help="replay this one")
+    parser.add_argument("--whole", action="store_true", help="do not shrink what fails")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=1_000_000)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--mutants", action="store_true")
+    asked = parser.parse_args()
+    if asked.mutants:
+        return mutants()
+    if asked.seed is None:
+        return soak(asked.first, asked.seeds, asked.minutes)
+    outcome = run_seed(asked.seed)
+    if outcome.failures and not asked.whole:
+        outcome = shrink(outcome)
+    print(report(outcome))
+    return int(bool(outcome.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""The store that all processes share: the real SQLite one without threads, or the plain one."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sqlite3
+from functools import partial
+
+from penstock.limits.memory import MemoryPolicies
+from penstock.ports.rooms import RoomStore
+from penstock.stores.sqlite import SqliteStore
+from penstock.stores.sqlite.address import Address
+from penstock.stores.sqlite.schema import prepare
+from penstock.stores.sqlite.session import Session
+from penstock.testing.memory_store import MemoryStore
+from penstock.testing.message_book import MessageBook
+from penstock.testing.room_model import ModelRooms
+from tests.simulation.clocks import ProcessClock, ServerClock
+from tests.simulation.journal import Journal
+from tests.simulation.ledger import Ledger
+from tests.simulation.link import Backend, Books, trace_group
+from tests.simulation.link_store import LinkedStore
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.plan import Plan
+from tests.simulation.rulings import Rulings
+from tests.simulation.visits import Visits
+
+RETENTION = 3_600_000
+MANY = 1_000_000
+_databases = itertools.count()
+
+
+class Server:
+    """Opens a session for every life of a process, and passes wake-ups on to all of them."""
+
+    def __init__(self, plan: Plan, loop: VirtualLoop, clock: ServerClock, journal: Journal) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._plan = plan
+        self._chance = random.Random(f"{plan.seed}:wakes")
+        self._linked: list[LinkedStore] = []
+        own_clock = ProcessClock(clock)
+        self.partitions = 8
+        if plan.store == "memory":
+            self.memory: MemoryStore | None = MemoryStore(
+                own_clock, retention=plan.retention, retention_count=MANY
+            )
+            self.memory.listen(self._wake)
+            self._keeper: sqlite3.Connection | None = None
+            self.books = Books(
+                Ledger(journal, self.memory.book, beside=False),
+                Rulings(journal, None),
+                Visits(journal, self.memory.rooms, beside=False),
+            )
+        else:
+            self.memory = None
+            self._name = f"file:/penstock-simulation-{next(_databases)}?vfs=memdb"
+            self._keeper = self._connect()  # the database lives as long as one connection does
+            self.books = Books(
+                Ledger(
+                    journal,
+                    MessageBook(retention=plan.retention, retention_count=MANY),
+                    beside=True,
+                ),
+                Rulings(journal, MemoryPolicies()),
+                Visits(journal, ModelRooms(own_clock), beside=True),
+            )
+
+    async def open(self, clock: ProcessClock) -> tuple[Backend, RoomStore]:
+        """A new session. On SQLite it is a connection of its own, with leases of its own."""
+        if self.memory is not None:
+            return self.memory, self.memory.rooms
+        connection = self._connect()
+        address = Address(path=None)
+        store = SqliteStore(
+            address,
+            Session(connection, prepare(connection, address, self.partitions)),
+            clock,
+            retention=self._plan.retention,
+            retention_count=MANY,
+        )
+        trace_group(store)
+        store.listen(self._wake)
+        rooms = await store.open_rooms(0, "")
+        return store, rooms.store
+
+    def attach(self, store: LinkedStore) -> None:
+        self._linked.append(store)
+
+    def detach(self, store: LinkedStore) -> None:
+        if store in self._linked:
+            self._linked.remove(store)
+
+    def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._name, uri=True, isolation_level=None)
+        connection.execute("PRAGMA synchronous = off")
+        connection.execute("PRAGMA temp_store = memory")
+        return connection
+
+    def _wake(self, route: str, due: int) -> None:
+        """To everybody, a little later; some are lost, as notifications may be."""
+        for store in self._linked:
+            if self._chance.random() >= self._plan.lost_wakes:
+                self._loop.later(0.0, partial(_tell, store, route, due))
+
+
+def _tell(store: LinkedStore, route: str, due: int) -> None:
+    for listener in store.listeners:
+        listener(route, due)

@@ -1,0 +1,185 @@
+"""What rooms did, in the order they did it, held against what they promise.
+
+The plain-Python rooms are beside the store's, or are the store's: what nobody is told, such as who
+gave up waiting, is read off them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState
+from penstock.model.ticket import (
+    HOLDS_SLOT,
+    LIVE,
+    EnterAnswer,
+    JoinAnswer,
+    JoinedAll,
+    Joining,
+    Looked,
+    Promotion,
+    Redeemed,
+    Ticket,
+    TicketState,
+)
+from penstock.testing.room_model import ModelRooms
+from tests.simulation.journal import Journal
+from tests.simulation.sync import now_or_never
+
+CAPACITY = "5 admitted + entered ≤ capacity"
+ONE_TICKET = "5 one live ticket a user and room"
+FIFO = "5 first come first in"
+IDLE = "5 no slot idle while somebody waits"
+SUM = "5 joined = sum over states"
+DENSE = "5 positions dense"
+ONCE = "5 a token is redeemed at most once and never after release"
+EXIT = "5 an exit frees exactly one slot"
+SHUT = "5 paused admits nobody"
+TWIN = "the store's rooms and their model agree"
+
+
+class Visits:
+    """Told of every step of a room that took effect."""
+
+    def __init__(self, journal: Journal, model: ModelRooms, *, beside: bool) -> None:
+        self._journal = journal
+        self._model = model
+        self._beside = beside
+        """The store is another one: the model does every step too, and must answer the same."""
+        self._redeemed: set[tuple[str, str]] = set()
+        self.admitted = 0
+
+    def put_room(
+        self,
+        who: str,
+        name: str,
+        settings: RoomSettings,
+        state: RoomState | None,
+        now: int,
+        got: Room,
+    ) -> None:
+        self._journal.note(who, "room", name, f"capacity {settings.capacity} {got.state}")
+        if self._beside:
+            self._same(now_or_never(self._model.put_room(name, settings, state, now)), got)
+
+    def set_state(self, who: str, name: str, state: RoomState, now: int, got: Room | None) -> None:
+        self._journal.note(who, "room", name, state.value)
+        if self._beside:
+            self._same(now_or_never(self._model.set_state(name, state, now)), got)
+
+    def join(
+        self, who: str, name: str, joining: Sequence[Joining], now: int, got: JoinedAll | None
+    ) -> None:
+        if self._beside:
+            self._same(now_or_never(self._model.join(name, joining, now)), got)
+        for one, joined in zip(joining, () if got is None else got.answers, strict=got is not None):
+            self._journal.note(who, "join", one.user, joined.answer.value)
+            if joined.answer is JoinAnswer.NEW and joined.ticket is not None:
+                self._check_places(name, joined.ticket)
+
+    def look(
+        self, name: str, users: Sequence[str], now: int, got: Looked | None, *, alive: bool
+    ) -> None:
+        if self._beside:
+            self._same(now_or_never(self._model.look(name, users, now, alive=alive)), got)
+        for ticket in () if got is None else got.tickets:
+            if ticket is not None and ticket.state is TicketState.WAITING:
+                self._check_places(name, ticket)
+
+    def heartbeat(self, name: str, users: Sequence[str], now: int, got: Looked | None) -> None:
+        if self._beside:
+            self._same(now_or_never(self._model.heartbeat(name, users, now)), got)
+
+    def enter(
+        self,
+        who: str,
+        name: str,
+        passes: Sequence[tuple[str, str]],
+        now: int,
+        got: list[Redeemed] | None,
+    ) -> None:
+        if self._beside:
+            self._same(now_or_never(self._model.enter(name, passes, now)), got)
+        for (user, pass_id), redeemed in zip(passes, got or (), strict=got is not None):
+            self._journal.note(who, "enter", user, f"{redeemed.answer.value} {pass_id}")
+            if redeemed.answer is EnterAnswer.ENTERED:
+                if (name, pass_id) in self._redeemed:
+                    self._journal.fail(ONCE, user, f"{pass_id} was let in twice")
+                self._redeemed.add((name, pass_id))
+        self._check_room(name)
+
+    def leave(
+        self,
+        who: str,
+        name: str,
+        users: Sequence[str],
+        now: int,
+        state: TicketState,
+        got: list[Ticket | None] | None,
+    ) -> None:
+        if self._beside:
+            self._same(now_or_never(self._model.leave(name, users, now, state)), got)
+        for user, ticket in zip(users, got or (), strict=got is not None):
+            self._journal.note(who, "leave", user, "" if ticket is None else ticket.state.value)
+            if ticket is not None and ticket.state in LIVE:
+                self._journal.fail(EXIT, user, f"left, but is {ticket.state}")
+        self._check_room(name)
+
+    def promote(
+        self, who: str, names: Sequence[str], now: int, limit: int, got: list[Promotion]
+    ) -> None:
+        if self._beside:
+            self._same(now_or_never(self._model.promote(names, now, limit)), got)
+        for promotion in got:
+            if promotion.expired:
+                self._journal.note(who, "expired", promotion.room, str(promotion.expired))
+            for ticket in promotion.admitted:
+                self.admitted += 1
+                self._journal.note(who, "admit", ticket.user, ticket.pass_id)
+            if promotion.admitted:
+                self._check_admitted(promotion, now)
+            self._check_room(promotion.room)
+
+    def figures(self, name: str, now: int, got: RoomFigures | None) -> None:
+        if self._beside:
+            self._same(now_or_never(self._model.figures(name, now)), got)
+
+    def idle(self, name: str, now: int) -> str:
+        """Why nobody was let in although there is a slot; empty when all is well."""
+        held = self._model._rooms[name]
+        free = held.room.settings.capacity - held.in_use
+        if held.room.state_at(now) is RoomState.OPEN and free > 0 and (line := held.waiting()):
+            return f"{free} slots are free and {line[0].user} waits"
+        return ""
+
+    def _check_admitted(self, promotion: Promotion, now: int) -> None:
+        held = self._model._rooms[promotion.room]
+        if held.room.state_at(now) is not RoomState.OPEN:
+            self._journal.fail(SHUT, promotion.room, f"{len(promotion.admitted)} let in")
+        if held.in_use > held.room.settings.capacity:
+            told = f"{held.in_use} of {held.room.settings.capacity}"
+            self._journal.fail(CAPACITY, promotion.room, told)
+        for ticket in promotion.admitted:
+            line = held.waiting(ticket.lane)
+            if line and (line[0].number, line[0].user) < (ticket.number, ticket.user):
+                self._journal.fail(FIFO, ticket.user, f"before {line[0].user}")
+
+    def _check_places(self, name: str, ticket: Ticket) -> None:
+        users = [other.user for other in self._model._rooms[name].waiting(ticket.lane)]
+        if ticket.user not in users or users.index(ticket.user) != ticket.ahead:
+            self._journal.fail(DENSE, ticket.user, f"told {ticket.ahead}, the line is {users}")
+
+    def _check_room(self, name: str) -> None:
+        held = self._model._rooms.get(name)
+        if held is None:
+            return
+        live = sum(ticket.state in LIVE for ticket in held.tickets.values())
+        if held.joined != live + sum(held.ended.values()):
+            self._journal.fail(SUM, name, f"{held.joined} joined, {live} live, {held.ended} ended")
+        holding = sum(ticket.state in HOLDS_SLOT for ticket in held.tickets.values())
+        if held.in_use != holding:
+            self._journal.fail(EXIT, name, f"{held.in_use} slots in use, {holding} hold one")
+
+    def _same(self, mine: object, theirs: object) -> None:
+        if mine != theirs:
+            self._journal.fail(TWIN, "", f"the model says {mine}, the store {theirs}")
