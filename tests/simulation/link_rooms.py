@@ -108,11 +108,11 @@ class LinkedRooms:
             lambda got: self._visits.leave(self._line.who, name, users, now, state, got),
         )
 
-    async def figures(self, name: str, now: int) -> RoomFigures | None:
+    async def figures(self, names: Sequence[str], now: int) -> list[RoomFigures | None]:
         now = self._line.now(now)
         return await self._line.call(
-            lambda: self._to.figures(name, now),
-            lambda got: self._visits.figures(name, now, got),
+            lambda: self._to.figures(names, now),
+            lambda got: self._visits.figures(names, now, got),
         )
 
     async def take_due(self, now: int, limit: int) -> list[str]:

@@ -137,6 +137,9 @@ class LinkedPolicies:
         self._to = backend
         self._rulings = line.books.rulings
 
+    def use_zone(self, zone: str) -> None:
+        self._to.use_zone(zone)
+
     async def book(self) -> RuleBook:
         return await self._line.call(self._to.book, _nothing)
 

@@ -140,9 +140,9 @@ class Visits:
                 self._check_admitted(promotion, now)
             self._check_room(promotion.room)
 
-    def figures(self, name: str, now: int, got: RoomFigures | None) -> None:
+    def figures(self, names: Sequence[str], now: int, got: list[RoomFigures | None]) -> None:
         if self._beside:
-            self._same(now_or_never(self._model.figures(name, now)), got)
+            self._same(now_or_never(self._model.figures(names, now)), got)
 
     def idle(self, name: str, now: int) -> str:
         """Why nobody was let in although there is a slot; empty when all is well."""

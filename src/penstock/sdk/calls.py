@@ -221,25 +221,25 @@ def suppressions() -> Call[dict[str, Suppression]]:
 
 
 def suppression(list_id: str) -> Call[Suppression]:
-    return Call("GET", f"/v1/suppressions/{_segment(list_id)}", suppression_of)
+    return Call("GET", f"/v1/suppressions/{segment(list_id)}", suppression_of)
 
 
 def put_suppression(list_id: str, suppression: Suppression) -> Call[None]:
-    path = f"/v1/suppressions/{_segment(list_id)}"
+    path = f"/v1/suppressions/{segment(list_id)}"
     return Call("PUT", path, lambda _: None, body=_encode(suppression))
 
 
 def drop_suppression(list_id: str) -> Call[None]:
-    return Call("DELETE", f"/v1/suppressions/{_segment(list_id)}", lambda _: None)
+    return Call("DELETE", f"/v1/suppressions/{segment(list_id)}", lambda _: None)
 
 
 def suppress(list_id: str, key: str) -> Call[None]:
-    path = f"/v1/suppressions/{_segment(list_id)}/keys/{_segment(key)}"
+    path = f"/v1/suppressions/{segment(list_id)}/keys/{segment(key)}"
     return Call("PUT", path, lambda _: None, body=b"{}")
 
 
 def unsuppress(list_id: str, key: str) -> Call[None]:
-    path = f"/v1/suppressions/{_segment(list_id)}/keys/{_segment(key)}"
+    path = f"/v1/suppressions/{segment(list_id)}/keys/{segment(key)}"
     return Call("DELETE", path, lambda _: None)
 
 
