@@ -35,7 +35,7 @@ class OneServerMachine(StoreMachine):
 
 class ClusterMachine(StoreMachine):
     def make_harness(self) -> RedisHarness:
-        return RedisHarness(cluster(), partitions=6)
+        return RedisHarness(cluster(), partitions=6, options="?key_index=true")
 
 
 TestOneServerMachine = pytest.mark.slow(OneServerMachine.TestCase)

@@ -33,7 +33,7 @@ from penstock.stores.redis.records import (
 from penstock.stores.redis.shares import Due, shares
 
 LUA = files("penstock.stores.redis") / "lua"
-SHARED = ("record.lua", "room_common.lua")
+SHARED = ("record.lua", "policy_common.lua", "room_common.lua")
 SCRIPTS = sorted(path.name for path in LUA.iterdir() if path.name not in SHARED)
 
 ids = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=MAX_ID)
@@ -215,7 +215,7 @@ def test_a_large_claim_leaves_no_partition_out() -> None:
 def test_every_script_says_what_it_takes_and_answers(name: str) -> None:
     text = (LUA / name).read_text()
     header = text[: text.index("\n\n")]
-    assert re.match(r"-- [A-Z]+( and [A-Z]+)?: \w", header)
+    assert re.match(r"-- [A-Z_]+( and [A-Z]+)?: \w", header)
     for part in ("-- KEYS ", "-- ARGV ", "-- → "):
         assert part in header
     assert not re.search(r"call\('(KEYS|SCAN|SMEMBERS|FLUSHALL|EVAL)", text)
