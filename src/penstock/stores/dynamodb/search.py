@@ -83,8 +83,10 @@ async def _batches(
         return
     ranges = await _ranges(session, where, after)
     streams = [_Stream(session, one, size) for one in ranges]
-    await asyncio.gather(*(stream.fill() for stream in streams))
-    extra = _within(await _same_id(session, where), where, after)
+    same, *_ = await asyncio.gather(
+        _same_id(session, where), *(stream.fill() for stream in streams)
+    )
+    extra = _within(same, where, after)
     heap = [(stream.head, n) for n, stream in enumerate(streams) if stream.head is not None]
     heapq.heapify(heap)
     batch: list[Entry] = []
