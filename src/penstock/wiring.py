@@ -276,6 +276,7 @@ async def _announcing(settings: Settings, store: MessageStore, stack: AsyncExitS
 
 
 async def _intake_sink(url: str) -> Sink:
+    _driver(SOURCES, url, "intake_topic")  # it is read, too
     driver = _driver(SINKS, url, "intake_topic")
     options = SinkOptions(at="intake_topic", timeout=HOP_TIMEOUT, more={"create_topic": True})
     sink: Sink = await driver.open_sink(url, options)
