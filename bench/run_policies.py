@@ -34,7 +34,7 @@ DECISIONS = {1: 1_500, 100: 20_000, 500: 40_000}
 """Batch → decisions measured."""
 ONE_BY_ONE = 2_000
 DRAINED = 20_000
-ROUNDS = 1
+ROUNDS = 2
 HOLD = 630_000
 LABELS = Labels(channel="push", campaign="spring", class_="promotional")
 

@@ -60,6 +60,7 @@ class Calls:
             rules.keeps + max(0, hold_until - now) + MARGIN_MS,
         ]
         self._marks = _encode(list(rules.names))
+        self._members: dict[str, msgspec.Raw] = {}
 
     async def keyed(self, works: Sequence[Work]) -> list[Reply]:
         """In the shards of their keys; an answer each."""
@@ -70,7 +71,7 @@ class Calls:
             shard = shards.get(keys.number)
             if shard is None:
                 shard = shards[keys.number] = _Shard(keys)
-            shard.add(place, key, work)
+            shard.add(place, key, work, self._member(work.subject.id))
         groups = [shard.group() for shard in shards.values()]
         writes = any(work.what != LOOK for work in works)
         replies = await self._runner.run(
@@ -100,7 +101,7 @@ class Calls:
                     counters.setdefault(cap.counter, len(counters) + 1)
             account = accounts.setdefault(work.subject.key, len(accounts) + 1)
             more = work.until if work.what == KEEP else work.more
-            member = raw(pack_id(work.subject.id))
+            member = self._member(work.subject.id)
             items += (work.what, plan, member, work.ready, account, more)
         used = [keys.version, keys.paces]
         for name in counters:
@@ -111,6 +112,12 @@ class Calls:
         replies = await self._runner.run("policy_shared", [group], self._common, writes=writes)
         answers: list[Reply] = _current(replies)[0]
         return answers
+
+    def _member(self, message_id: str) -> msgspec.Raw:
+        member = self._members.get(message_id)
+        if member is None:
+            member = self._members[message_id] = raw(pack_id(message_id))
+        return member
 
 
 class _Shard:
@@ -126,7 +133,7 @@ class _Shard:
         self.places: list[int] = []
         """Of its messages in the batch."""
 
-    def add(self, place: int, key: bytes, work: Work) -> None:
+    def add(self, place: int, key: bytes, work: Work, member: msgspec.Raw) -> None:
         numbers = work.numbers
         plan = self._plans.get(id(numbers))
         if plan is None:
@@ -134,7 +141,7 @@ class _Shard:
             lists = [self._lists.setdefault(name, len(self._lists) + 1) for name in numbers.lists]
             self._packed.append([lists, numbers.keyed_caps])
         account = self._accounts.setdefault(key, len(self._accounts) + 1)
-        self._items += (account, plan, work.what, raw(pack_id(work.subject.id)), work.until)
+        self._items += (account, plan, work.what, member, work.until)
         self.places.append(place)
 
     def group(self) -> Group:

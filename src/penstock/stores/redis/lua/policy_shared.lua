@@ -34,8 +34,22 @@ if not is_current(KEYS[k + 1], version, not looks) then
 end
 
 -- Counters: sends in a string, who holds a place or was counted in sorted sets, because many may.
+-- What the sets say of the messages here is read before and written after, a call each.
 
 local counters, paces = {}, {}
+local ids = {}
+for i = 3, #items, 6 do ids[#ids + 1] = items[i] end
+
+-- { id → score } of those of `ids` that are in the set.
+local function scores_of(key)
+  local found = {}
+  if redis.call('EXISTS', key) == 0 then return found end
+  local scores = redis.call('ZMSCORE', key, unpack(ids))
+  for i = 1, #ids do
+    if scores[i] then found[ids[i]] = tonumber(scores[i]) end
+  end
+  return found
+end
 
 local function counter_of(n)
   local c = counters[n]
@@ -44,33 +58,26 @@ local function counter_of(n)
     local blob = redis.call('GET', KEYS[place + 1])
     c = blob and cmsgpack.unpack(blob) or new_counter()
     c.sends, c.held, c.counted = KEYS[place + 1], KEYS[place + 2], KEYS[place + 3]
+    c.ends, c.known = scores_of(c.held), scores_of(c.counted)
     c.waiting = redis.call('ZCOUNT', c.held, string.format('(%.0f', now), '+inf')
+    c.holds, c.counts = {}, {} -- to be written: id → until (false: not any more)
     counters[n] = c
   end
   return c
 end
 
-local function held_until(c, me)
-  local score = redis.call('ZSCORE', c.held, me)
-  return score and tonumber(score)
-end
-
-local function was_counted(c, me)
-  local score = redis.call('ZSCORE', c.counted, me)
-  return score and tonumber(score) > now
-end
+local function was_counted(c, me) return (c.known[me] or 0) > now end
 
 local function forget_hold(c, me)
-  local ends = held_until(c, me)
-  if not ends then return false end
-  redis.call('ZREM', c.held, me)
+  local ends = c.ends[me]
+  if not ends then return end
+  c.ends[me], c.holds[me] = nil, false
   if ends > now then c.waiting = c.waiting - 1 end
-  return true
 end
 
 local function write_hold(c, me, ends)
   forget_hold(c, me)
-  redis.call('ZADD', c.held, string.format('%.0f', ends), me)
+  c.ends[me], c.holds[me] = ends, ends
   if ends > now then c.waiting = c.waiting + 1 end
   c.changed = true
 end
@@ -83,19 +90,33 @@ end
 
 local function count_send(c, s, me)
   if was_counted(c, me) then return end
-  if s[UNSEEN] == 1 and not held_until(c, me) then return end
+  if s[UNSEEN] == 1 and not (c.ends[me] or c.known[me]) then return end
   forget_hold(c, me)
-  redis.call('ZADD', c.counted, string.format('%.0f', now + REMEMBER), me)
+  c.known[me], c.counts[me] = now + REMEMBER, now + REMEMBER
   add_send(c, s, now)
   c.changed = true
 end
 
 local function cap_free_at(c, s, me)
-  local ends = held_until(c, me)
-  local mine = ends and ends > now
+  local mine = (c.ends[me] or 0) > now
   local free, used = free_at(c, s, now, c.waiting - (mine and 1 or 0))
   if mine or was_counted(c, me) then free = 0 end
   return free, used
+end
+
+-- ZADD and ZREM what is to be written of a set.
+local function write_scores(key, scores)
+  local added, gone = {}, {}
+  for id, score in pairs(scores) do
+    if score then
+      added[#added + 1] = string.format('%.0f', score)
+      added[#added + 1] = id
+    else
+      gone[#gone + 1] = id
+    end
+  end
+  if #gone > 0 then variadic('ZREM', key, gone) end
+  if #added > 0 then variadic('ZADD', key, added) end
 end
 
 -- Paces: the generic cell rate algorithm in whole ticks, as in penstock.limits.pace.
@@ -247,7 +268,7 @@ for i = 1, #items, 6 do
       local c = counter_of(cap[1])
       if what == COMMIT then
         count_send(c, cap[2], me)
-      elseif held_until(c, me) then
+      elseif c.ends[me] then
         write_hold(c, me, more)
       end
     end
@@ -256,6 +277,8 @@ for i = 1, #items, 6 do
 end
 
 for _, c in pairs(counters) do
+  write_scores(c.held, c.holds)
+  write_scores(c.counted, c.counts)
   if c.changed then
     redis.call('ZREMRANGEBYSCORE', c.held, '-inf', string.format('%.0f', now))
     redis.call('ZREMRANGEBYRANK', c.counted, 0, -REMEMBERED - 1)
