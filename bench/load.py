@@ -1,35 +1,48 @@
 """A load generator for HTTP/1.1: raw, pre-encoded requests over kept-alive connections.
 
 Run as a process of its own so that it has a core of its own:
-`python -m bench.load PORT CONNECTIONS SECONDS < request-bytes`, prints one JSON line.
+`python -m bench.load PORT CONNECTIONS SECONDS SERIALS < request-bytes`, prints one JSON line.
+Where a request says @SERIAL@, each gets a number of its own, of that many and then again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from typing import cast
 
 import uvloop
 
 HEAD_END = b"\r\n\r\n"
+SERIAL = b"@SERIAL@"
+MANY = 100_000_000
+"""More serials than any run needs, and each has as many digits as the word it stands for."""
+
+
+def _requests(request: bytes, serials: int) -> Iterator[bytes]:
+    if SERIAL not in request:
+        yield from itertools.repeat(request)
+    for number in itertools.count():
+        yield request.replace(SERIAL, b"%08d" % (number % serials))
 
 
 class _Connection(asyncio.Protocol):
     """One request at a time; the next goes out when the answer is whole."""
 
-    def __init__(self, request: bytes, totals: dict[str, int]) -> None:
-        self._request = request
+    def __init__(self, requests: Iterator[bytes], totals: dict[str, int]) -> None:
+        self._requests = requests
         self._totals = totals
         self._buffer = b""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
-        self._transport.write(self._request)
+        self._transport.write(next(self._requests))
 
     def data_received(self, data: bytes) -> None:
         data = self._buffer + data
@@ -46,14 +59,16 @@ class _Connection(asyncio.Protocol):
         self._buffer = b""
         self._totals["ok" if data[9:10] == b"2" else "failed"] += 1
         assert self._transport is not None
-        self._transport.write(self._request)
+        self._transport.write(next(self._requests))
 
 
-async def _run(port: int, connections: int, seconds: float, request: bytes) -> dict[str, float]:
+async def _run(
+    port: int, connections: int, seconds: float, requests: Iterator[bytes]
+) -> dict[str, float]:
     totals = {"ok": 0, "failed": 0}
     loop = asyncio.get_running_loop()
     transports = [
-        (await loop.create_connection(lambda: _Connection(request, totals), "127.0.0.1", port))[0]
+        (await loop.create_connection(lambda: _Connection(requests, totals), "127.0.0.1", port))[0]
         for _ in range(connections)
     ]
     await asyncio.sleep(0.5)  # let it warm up
@@ -65,10 +80,17 @@ async def _run(port: int, connections: int, seconds: float, request: bytes) -> d
     return {"rate": rate, **totals}
 
 
-def hammer(port: int, request: bytes, *, connections: int = 64, seconds: float = 4.0) -> float:
+def hammer(
+    port: int,
+    request: bytes,
+    *,
+    connections: int = 64,
+    seconds: float = 4.0,
+    serials: int = MANY,
+) -> float:
     """Requests a second that were answered 2xx; a single other answer is an error."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.load", str(port), str(connections), str(seconds)],
+        [sys.executable, "-m", "bench.load", *map(str, (port, connections, seconds, serials))],
         input=request,
         capture_output=True,
         check=True,
@@ -81,6 +103,10 @@ def hammer(port: int, request: bytes, *, connections: int = 64, seconds: float =
     return float(answer["rate"])
 
 
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+
+
 def post(path: str, body: bytes, content_type: str = "application/json") -> bytes:
     """One request, ready to send again and again."""
     return (
@@ -90,6 +116,6 @@ def post(path: str, body: bytes, content_type: str = "application/json") -> byte
 
 
 if __name__ == "__main__":
-    port, connections, seconds = sys.argv[1:4]
-    request = sys.stdin.buffer.read()
-    print(json.dumps(uvloop.run(_run(int(port), int(connections), float(seconds), request))))
+    port, connections, seconds, serials = sys.argv[1:5]
+    requests = _requests(sys.stdin.buffer.read(), int(serials))
+    print(json.dumps(uvloop.run(_run(int(port), int(connections), float(seconds), requests))))

@@ -14,18 +14,23 @@ from pathlib import Path
 import psutil
 import uvloop
 
+from bench.load import get, hammer, post
 from bench.report import Report
 from penstock.model.room import RoomSettings
 from penstock.model.ticket import Joining
 from penstock.ports.rooms import RoomStore
 from penstock.rooms.parts import RoomParts
+from penstock.sdk.async_client import AsyncClient
 from penstock.settings import given
 from penstock.wiring import open_parts, open_rooms
+from tests.servers.penstock import run_penstock
 from tests.servers.redis import RedisServer
 
 BATCH = 500
 ROOMS = 10_000
 LONG, SHORT = 1_000_000, 100
+LOOKED = 5_000
+"""Visitors of the web room who ask for their place, again and again."""
 
 
 @asynccontextmanager
@@ -135,15 +140,33 @@ async def _measure(report: Report, what: str, url: str, one: int, each: int, lon
         report.add(f"{what}: places looked up", await _looks(store, "joins", users), "/s")
 
 
+async def _http(report: Report, what: str, url: str, folder: Path) -> None:
+    """Joins and looks over HTTP against `penstock serve`, which promotes meanwhile."""
+    config = f'store = "{url}"\n[api]\nhttp = "127.0.0.1:@PORT@"\n'
+    async with run_penstock(folder, config) as server, AsyncClient(server.url) as client:
+        await client.rooms.put("web", capacity=1000, wait_grace=None)
+        join = post("/v1/rooms/web/join", b'{"user":"user-@SERIAL@"}')
+        rate = await asyncio.to_thread(hammer, server.port, join)
+        report.add(f"{what}: joins over HTTP", rate, "/s")
+        look = get("/v1/rooms/web/tickets/user-@SERIAL@")
+        # The last ones of each connection may not have come through.
+        there = (await client.rooms.get("web")).joined - 64
+        rate = await asyncio.to_thread(hammer, server.port, look, serials=min(LOOKED, there))
+        report.add(f"{what}: places looked up over HTTP", rate, "/s")
+
+
 async def _run(report: Report) -> None:
     with RedisServer("--appendfsync", "everysec", aof=True) as server:
         await _measure(report, "Redis", server.url, 100_000, 10, LONG)
+        with tempfile.TemporaryDirectory() as folder:
+            await _http(report, "Redis", f"redis://127.0.0.1:{server.port}/1", Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rooms.db"
         await _measure(report, "SQLite", f"sqlite:///{path}", 50_000, 5, LONG // 4)
+        await _http(report, "SQLite", "sqlite:///web.db", Path(folder))
 
 
 def main() -> None:
-    report = Report("rooms", "waiting rooms in the library, one process")
+    report = Report("rooms", "waiting rooms in the library and over HTTP, one process")
     uvloop.run(_run(report))
     report.finish()

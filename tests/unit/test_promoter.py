@@ -27,6 +27,7 @@ from penstock.rooms.leave import Leave
 from penstock.rooms.operate import Operate
 from penstock.rooms.promote import Promoter
 from penstock.rooms.wait import Wait
+from penstock.settings import RoomsSettings
 from penstock.testing.clock import ManualClock
 from penstock.testing.room_model import ModelRooms
 from penstock.tokens import JwtSigner, SigningKey
@@ -141,6 +142,23 @@ async def test_a_full_queue_makes_rooms_wait_and_loses_none(
         await clock.advance(3_000)
         assert promoter.figures.promotions == 400
     assert "task queue is 100 % full" in caplog.text
+
+
+async def test_it_warns_when_the_task_queue_is_80_percent_full(
+    store: Shaky, caplog: pytest.LogCaptureFixture
+) -> None:
+    promoter = Promoter(store, Observer(), queue=10)
+    for number in range(8):
+        await promoter._put((f"r{number}",))
+    assert "task queue" not in caplog.text
+    await promoter._put(("r8",))
+    assert "task queue is 80 % full (8 of 10)" in caplog.text
+
+
+def test_the_dispatchers_defaults_are_kept() -> None:
+    rooms = RoomsSettings()
+    assert (rooms.workers, rooms.queue, rooms.batch) == (10, 100, 10)
+    assert (rooms.poll, rooms.capacity) == (2_000, 1000)
 
 
 async def test_a_store_that_was_away_is_asked_again(

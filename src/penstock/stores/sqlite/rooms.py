@@ -177,7 +177,11 @@ class SqliteRooms:
             record = records.load(session, name)
             if record is None:
                 return None
-            done = [_redeem(session, record, user, pass_id, now) for user, pass_id in passes]
+            found = {user: records.find(session, record, user) for user, _ in passes}
+            done = [_redeem(record, found, user, pass_id, now) for user, pass_id in passes]
+            entered = [one.ticket for one in done if one.answer is EnterAnswer.ENTERED]
+            rows = [records.ticket_row(record.id, ticket) for ticket in entered if ticket]
+            session.connection.executemany(records.PUT_TICKET, rows)
             records.save(session, record)
             return done
 
@@ -190,13 +194,13 @@ class SqliteRooms:
             record = records.load(session, name)
             if record is None:
                 return None
-            for user in users:
-                ticket = records.find(session, record, user)
-                if ticket is not None and ticket.state in LIVE:
-                    records.end(session, record, [ticket], state, now)
+            found = {user: records.find(session, record, user) for user in users}
+            live = [t for t in found.values() if t is not None and t.state in LIVE]
+            for ticket in records.end(session, record, live, state, now):
+                found[ticket.user] = ticket
             record.due = now
             records.save(session, record)
-            return [records.find(session, record, user) for user in users]
+            return [found[user] for user in users]
 
         tickets = await self._group.submit(work, rows=2 * len(users))
         self._tell(name)
@@ -272,8 +276,11 @@ def _look(
     return Looked(tickets, records.outlook(session, record, now))
 
 
-def _redeem(session: Session, record: Record, user: str, pass_id: str, now: int) -> Redeemed:
-    ticket = records.find(session, record, user)
+def _redeem(
+    record: Record, found: dict[str, Ticket | None], user: str, pass_id: str, now: int
+) -> Redeemed:
+    """The answer; the ticket in `found` and the counts of the record are changed with it."""
+    ticket = found[user]
     if ticket is None or not pass_id or ticket.pass_id != pass_id:
         return Redeemed(EnterAnswer.INVALID)
     if ticket.entered is not None:
@@ -288,7 +295,7 @@ def _redeem(session: Session, record: Record, user: str, pass_id: str, now: int)
         entered=now,
         until=None if ttl is None else now + ttl,
     )
-    _put(session, record, entered)
+    found[user] = entered
     record.admitted -= 1
     record.entered += 1
     return Redeemed(EnterAnswer.ENTERED, entered)
