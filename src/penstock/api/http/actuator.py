@@ -8,7 +8,8 @@ from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from penstock.api.access import Scope
-from penstock.api.http.answers import Answer, json_answer, respond
+from penstock.api.http.answer import Answer
+from penstock.api.http.answers import json_answer, respond
 from penstock.api.http.context import Api, TheApi
 from penstock.model.errors import PenstockError, UnknownThing
 from penstock.telemetry.rooms import CONTENT_TYPE, figures_of, render_rooms

@@ -10,20 +10,11 @@ from litestar import Request
 from litestar.datastructures import State
 from litestar.response.base import ASGIResponse
 
-JSON = "application/json"
+from penstock.api.http.answer import Answer
 
 JsonValue: TypeAlias = msgspec.Struct | Mapping[str, object] | Sequence[msgspec.Struct]
 
 HttpRequest: TypeAlias = Request[object, object, State]
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """Status, body and the headers that are not the same for every answer."""
-
-    status: int
-    body: bytes
-    headers: tuple[tuple[str, str], ...] = ()
-    media: str = JSON
 
 
 _encoder = msgspec.json.Encoder()

@@ -29,7 +29,8 @@ from penstock.api.http import (
     stats,
     ticks,
 )
-from penstock.api.http.answers import Answer, HttpRequest, respond
+from penstock.api.http.answer import Answer
+from penstock.api.http.answers import HttpRequest, respond
 from penstock.api.http.auth import header
 from penstock.api.http.context import Api, ClientGone
 from penstock.api.http.errors import MethodNotAllowed, error_answer

@@ -15,7 +15,8 @@ from litestar import post
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
-from penstock.api.http.answers import JSON, HttpRequest, respond
+from penstock.api.http.answer import JSON
+from penstock.api.http.answers import HttpRequest, respond
 from penstock.api.http.auth import JSON_TYPES, NDJSON_TYPES, header
 from penstock.api.http.context import Api, TheApi, body_chunks, traceparent
 from penstock.api.http.errors import error_answer, error_info

@@ -15,7 +15,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from penstock.api.http.answers import Answer
+from penstock.api.http.answer import Answer
 from penstock.api.http.errors import BodyTimeout, HeadTooLarge, error_answer
 from penstock.model.errors import Malformed, PenstockError
 from penstock.settings import ApiSettings

@@ -7,7 +7,8 @@ from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from penstock.api.access import Scope
-from penstock.api.http.answers import Answer, HttpRequest, respond
+from penstock.api.http.answer import Answer
+from penstock.api.http.answers import HttpRequest, respond
 from penstock.api.http.auth import header
 from penstock.api.http.docs import CONTENT_POLICY
 from penstock.dashboard import INDEX, dashboard_file

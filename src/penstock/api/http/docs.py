@@ -10,7 +10,8 @@ from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
 from penstock.api.access import Scope
-from penstock.api.http.answers import Answer, respond
+from penstock.api.http.answer import Answer
+from penstock.api.http.answers import respond
 from penstock.api.http.context import TheApi
 from penstock.api.http.openapi import build_document
 from penstock.model.errors import UnknownThing

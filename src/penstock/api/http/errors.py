@@ -7,7 +7,7 @@ import math
 
 import msgspec
 
-from penstock.api.http.answers import Answer
+from penstock.api.http.answer import Answer
 from penstock.api.statuses import STATUSES
 from penstock.model.errors import (
     AlreadyReleased,

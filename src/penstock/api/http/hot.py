@@ -18,7 +18,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from penstock.api.access import Scope
-from penstock.api.http.answers import Answer
+from penstock.api.http.answer import Answer
 from penstock.api.http.connection import BoundedProtocol, Pulse, render
 from penstock.api.http.context import Api
 from penstock.api.http.errors import error_answer

@@ -7,7 +7,8 @@ from litestar import delete, get, patch, post
 from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
-from penstock.api.http.answers import Answer, HttpRequest, json_answer, respond
+from penstock.api.http.answer import Answer
+from penstock.api.http.answers import HttpRequest, json_answer, respond
 from penstock.api.http.auth import PATCH_TYPES
 from penstock.api.http.context import TheApi, path_id, query, read_body, traceparent, version_wanted
 from penstock.api.http.shapes import FilterIn

@@ -6,7 +6,8 @@ from litestar import get
 from litestar.response import Stream
 from litestar.response.base import ASGIResponse
 
-from penstock.api.http.answers import Answer, json_answer, respond
+from penstock.api.http.answer import Answer
+from penstock.api.http.answers import json_answer, respond
 from penstock.api.http.context import TheApi
 from penstock.model.errors import Overloaded
 from penstock.telemetry.metrics import CONTENT_TYPE, render

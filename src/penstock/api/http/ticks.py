@@ -7,7 +7,8 @@ from litestar import get, post
 from litestar.response.base import ASGIResponse
 
 from penstock.api.access import Scope
-from penstock.api.http.answers import Answer, HttpRequest, json_answer, respond
+from penstock.api.http.answer import Answer
+from penstock.api.http.answers import HttpRequest, json_answer, respond
 from penstock.api.http.context import Api, TheApi, read_body
 from penstock.model.draft import WIRE_ERRORS, Draft, wire_error
 from penstock.model.errors import InvalidMessage
