@@ -71,6 +71,10 @@ def matches(message: Message, where: Filter) -> bool:
     )
 
 
+async def _fill(streams: list[_Stream]) -> None:
+    await asyncio.gather(*(stream.fill() for stream in streams))
+
+
 async def _batches(
     session: Session, where: Filter, after: Cursor | None, size: int
 ) -> AsyncIterator[list[Entry]]:
@@ -83,9 +87,7 @@ async def _batches(
         return
     ranges = await _ranges(session, where, after)
     streams = [_Stream(session, one, size) for one in ranges]
-    same, *_ = await asyncio.gather(
-        _same_id(session, where), *(stream.fill() for stream in streams)
-    )
+    same, _ = await asyncio.gather(_same_id(session, where), _fill(streams))
     extra = _within(same, where, after)
     heap = [(stream.head, n) for n, stream in enumerate(streams) if stream.head is not None]
     heapq.heapify(heap)
