@@ -9,7 +9,7 @@ import typer
 from penstock.cli import show
 from penstock.cli.session import Session, command, group
 from penstock.model.errors import InvalidMessage
-from penstock.model.room_view import RoomOut
+from penstock.model.room_view import RoomOut, TicketOut
 
 if TYPE_CHECKING:
     from penstock.sdk.fields import RoomFields
@@ -180,12 +180,7 @@ async def ticket(session: Session, room: RoomArgument, user: UserArgument) -> No
       penstock room ticket sale u1
     """
     async with session.verbs() as verbs:
-        found = await verbs.rooms.ticket(room, user)
-    if session.json:
-        show.as_json(found)
-        return
-    place = "" if found.position is None else f", place {found.position:,} of {found.waiting:,}"
-    show.as_text(f"{user} is {found.state}{place}")
+        _placed(session, await verbs.rooms.ticket(room, user))
 
 
 @command(app, remote=True)
@@ -202,12 +197,7 @@ async def join(
       penstock room join sale u1 --lane vip
     """
     async with session.verbs() as verbs:
-        found = await verbs.rooms.join(room, user, lane=lane)
-    if session.json:
-        show.as_json(found)
-        return
-    place = "" if found.position is None else f", place {found.position:,}"
-    show.as_text(f"{user} is {found.state}{place}")
+        _placed(session, await verbs.rooms.join(room, user, lane=lane))
 
 
 @command(app, remote=True)
@@ -224,6 +214,14 @@ async def revoke(session: Session, room: RoomArgument, user: UserArgument) -> No
         show.as_json({"user": ended.user, "state": ended.state})
     else:
         show.as_text(f"{user} is {ended.state}")
+
+
+def _placed(session: Session, ticket: TicketOut) -> None:
+    if session.json:
+        show.as_json(ticket)
+        return
+    place = "" if ticket.position is None else f", place {ticket.position:,} of {ticket.waiting:,}"
+    show.as_text(f"{ticket.user} is {ticket.state}{place}")
 
 
 def _told(session: Session, room: RoomOut) -> None:

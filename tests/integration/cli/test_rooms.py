@@ -34,7 +34,7 @@ def test_what_is_wrong_is_said(cli: Cli) -> None:
 
 def test_a_visitor_lines_up_is_looked_at_and_put_out(cli: Cli) -> None:
     cli("room", "put", "sale", "--capacity", "0", "--lane", "vip=3", "--lottery")
-    assert cli("room", "join", "sale", "u1", "--lane", "vip").out == "u1 is WAITING, place 1\n"
+    assert cli("room", "join", "sale", "u1", "--lane", "vip").out == "u1 is WAITING, place 1 of 1\n"
     assert cli("room", "ticket", "sale", "u1").out == "u1 is WAITING, place 1 of 1\n"
     assert cli("room", "ticket", "sale", "u1", "--json").json["lane"] == "vip"
     assert cli("room", "revoke", "sale", "u1").out == "u1 is REVOKED\n"
