@@ -12,7 +12,7 @@ import pytest
 
 from penstock.model.errors import InvalidToken, StoreUnavailable, TokenUsed, UnknownThing
 from penstock.model.room import RoomDraft, RoomState
-from penstock.model.ticket import TicketState
+from penstock.model.ticket import EnterAnswer, Joining, TicketState
 from tests.rooms.redis_harness import KEY, eventually, rooms_on
 from tests.servers.redis import RedisServer
 
@@ -256,3 +256,27 @@ async def test_names_that_are_not_utf8_come_through(server: RedisServer) -> None
         await rooms.dispatcher.dispatch(await rooms.entries.take(10, 0))
         ((_, fields),) = await rooms.link.call("XRANGE", "DISPATCH", "-", "+")
         assert fields[b"userId"] == b"\xff\xfe"
+
+
+async def test_ten_thousand_join_enter_and_leave_in_one_call_each(server: RedisServer) -> None:
+    users = [f"u{number}" for number in range(10_000)]
+    async with rooms_on(server.url, run=False) as rooms:
+        store = rooms.store
+        await rooms.operate.put("c", RoomDraft(capacity=10_000))
+        now = store.clock.now()
+        joined = await store.join("c", [Joining(user) for user in users], now)
+        assert joined is not None
+        assert joined.answers[-1].ticket is not None
+        assert joined.answers[-1].ticket.ahead == 9_999
+        await rooms.promoter.promote(["c"])
+        looked = await store.look("c", users, now)
+        assert looked is not None
+        passes = [(t.user, t.pass_id) for t in looked.tickets if t is not None]
+        entered = await store.enter("c", passes, store.clock.now())
+        assert entered is not None
+        assert {one.answer for one in entered} == {EnterAnswer.ENTERED}
+        left = await store.leave("c", users, store.clock.now())
+        assert left is not None
+        assert {ticket.state for ticket in left if ticket is not None} == {TicketState.LEFT}
+        figures = await rooms.operate.get("c")
+        assert (figures.left, figures.in_use, figures.promoted) == (10_000, 0, 10_000)

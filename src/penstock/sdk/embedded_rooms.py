@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from contextlib import AsyncExitStack
 from typing import Unpack
@@ -23,11 +24,14 @@ class EmbeddedRooms:
         self._parts = parts
         self._closing = closing
         self._opened: RoomParts | None = None
+        self._opening = asyncio.Lock()
 
     async def open(self) -> RoomParts | None:
         """The parts behind the verbs; None: the store cannot keep rooms."""
         if self._opened is None:
-            self._opened = await self._closing.enter_async_context(open_rooms(self._parts))
+            async with self._opening:  # once, however many ask first
+                if self._opened is None:
+                    self._opened = await self._closing.enter_async_context(open_rooms(self._parts))
         return self._opened
 
     async def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:

@@ -124,3 +124,9 @@ async def test_an_embedded_worker_lets_people_in() -> None:
         await engine.rooms.put("sale", capacity=1)
         await engine.rooms.join("sale", "u1")
         await state_of(engine.rooms, "u1", TicketState.ADMITTED)
+
+
+async def test_rooms_are_opened_once_however_many_ask_first(parts: Parts) -> None:
+    async with engine_over(parts, {}) as engine:
+        opened = await asyncio.gather(*(engine.rooms.open() for _ in range(5)))
+        assert len({id(one) for one in opened}) == 1

@@ -8,7 +8,8 @@
 local now = clamped(tonumber(ARGV[1]))
 local r = load_room(0, now, ARGV[2])
 if not r then return false end
-local users = { unpack(ARGV, 6) }
+local users = {}
+for i = 6, #ARGV do users[#users + 1] = ARGV[i] end
 local packed = get_many('HMGET', KEYS[TICKETS], users)
 local records = get_many('HMGET', KEYS[RECORDS], users)
 local seen = get_many('ZMSCORE', KEYS[SEEN], users)
