@@ -10,8 +10,8 @@ import pytest_asyncio
 from penstock.model.message import Message
 from penstock.model.policy import Suppression, policy_from
 from penstock.model.verdict import Verdict
+from penstock.ports.policies import PolicyStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
-from penstock.stores.dynamodb.policies import TieredPolicies
 from tests.servers.dynamodb import DynamoServer
 from tests.servers.redis import RedisServer
 
@@ -34,7 +34,7 @@ async def store(dynamodb: DynamoServer, redis: RedisServer) -> AsyncIterator[Tie
     await opened.close()
 
 
-async def verdicts(policies: TieredPolicies, store: TieredStore, *keys: str) -> list[Verdict]:
+async def verdicts(policies: PolicyStore, store: TieredStore, *keys: str) -> list[Verdict]:
     now = store.clock.now()
     subjects = [
         Message(id=f"{key[:9]}-{place}", route="r", key=key, payload=b"", due=now)

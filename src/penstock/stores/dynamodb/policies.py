@@ -46,10 +46,21 @@ class TieredPolicies:
         self._table = table
         self._near = near
         self._shards = shards
-        self._new_counting = counting
+        self._make_counting = counting
+        self._zone: str | None = None
         self._counting = counting()
         self._seen: bytes | None = None
         """The mark under which `_counting` knows the rules."""
+
+    def use_zone(self, zone: str) -> None:
+        self._zone = zone
+        self._counting.use_zone(zone)
+
+    def _new_counting(self) -> RedisPolicies:
+        counting = self._make_counting()
+        if self._zone is not None:
+            counting.use_zone(self._zone)
+        return counting
 
     async def book(self) -> RuleBook:
         return await (await self._current()).book()

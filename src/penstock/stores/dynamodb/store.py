@@ -11,6 +11,7 @@ from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.state import State
+from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import WakeListener
 from penstock.stores.dynamodb import amend, figures, put, recall, search
@@ -50,7 +51,7 @@ class TieredStore:
         self._settling = Settling(session)
         self._leases = Leases(session, self._settling, self._refill)
         self._routes = recall.Routes(session)
-        self.policies = TieredPolicies(
+        self.policies: PolicyStore = TieredPolicies(
             session.table,
             session.near,
             session.shape.shards,
