@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from penstock.model.lateness import Lateness
 
 Role: TypeAlias = Literal["serve", "api", "worker", "embedded"]
+
+
+class ProcessName(NamedTuple):
+    """Which process it is; `mark` tells it from an earlier one with the same number."""
+
+    host: str
+    pid: int
+    mark: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.host}-{self.pid}-{self.mark}"
 
 
 class LaneState(msgspec.Struct, frozen=True, kw_only=True):
