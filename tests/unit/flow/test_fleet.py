@@ -8,7 +8,7 @@ from itertools import count
 from penstock.flow.fleet import ALIVE_MS, FORGET_MS, KEPT_MS, PERIOD_MS, QUIET_MS, SHOWN_MS, Fleet
 from penstock.flow.observe import Observer
 from penstock.flow.status import Stats, Status
-from penstock.model.fleet import Heartbeat, ProcessName, Role
+from penstock.model.fleet import Heartbeat, ProcessName, Role, pack, unpack_all
 from penstock.model.outcome import Dead, Retry, SendOutcome
 from penstock.ports.fleet import HeartbeatStore
 from tests.unit.flow.rig import Engine
@@ -172,3 +172,8 @@ async def test_dead_letters_are_grouped_by_what_they_have_in_common(engine: Engi
     assert groups.items[0].oldest <= groups.items[0].newest
     assert not groups.truncated
     assert (await status.dead_groups("elsewhere")).items == []
+
+
+def test_a_heartbeat_of_an_unknown_version_is_left_out(engine: Engine) -> None:
+    known = another(engine).own()
+    assert unpack_all([b"\x81\xa2id\x01", pack(known), b"not msgpack"]) == [known]
