@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from penstock.flow.policies import Policies
 from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
-from penstock.model.fleet import Role
+from penstock.model.fleet import ProcessName, Role
 from penstock.model.route import Route
 from penstock.model.zone import DEFAULT_ZONE
 from penstock.ports.policies import PolicyStore
@@ -236,7 +237,7 @@ async def open_parts(
             store = await open_store(settings)
             stack.push_async_callback(store.close)
         _check_payload(settings, store)
-        observer = Observer()
+        observer = Observer(time.perf_counter)
         routes = {name: part.as_route(name) for name, part in settings.all_routes().items()}
         intake = Intake(
             store,
@@ -256,7 +257,7 @@ async def open_parts(
             control=Control(store, observer),
             policies=policies_of(store, settings.limits.zone),
             routes=routes,
-            fleet=Fleet(store, observer, role=role, version=__version__),
+            fleet=Fleet(store, observer, name=_process(), role=role, version=__version__),
             any_route=any_route,
         )
 
@@ -288,6 +289,10 @@ async def _intake_source(url: str) -> Source:
     options = SourceOptions(source="intake_topic", more={"create_topic": True})
     source: Source = await driver.open_source(url, options)
     return source
+
+
+def _process() -> ProcessName:
+    return ProcessName(socket.gethostname(), os.getpid(), secrets.token_hex(4))
 
 
 async def put_configured_policies(parts: Parts) -> None:

@@ -93,13 +93,14 @@ def test_sends_are_a_histogram_of_messages_by_how_long_they_took() -> None:
 
 
 def test_store_calls_are_timed_and_their_errors_counted() -> None:
-    observer = Observer()
+    observer = Observer(iter([1.0, 1.25, 2.0]).__next__)
     with observer.asking("claim"):
         pass
     with pytest.raises(StoreUnavailable), observer.asking("claim"):
         raise StoreUnavailable("away")
     found = samples(render(observer))
     assert found["penstock_store_call_seconds_count", (("call", "claim"),)] == 1
+    assert found["penstock_store_call_seconds_sum", (("call", "claim"),)] == 0.25
     assert found["penstock_store_errors_total", (("call", "claim"),)] == 1
 
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,7 +16,7 @@ import msgspec
 from penstock.flow.observe import Observer
 from penstock.flow.worker import Worker
 from penstock.model.errors import StoreUnavailable
-from penstock.model.fleet import Heartbeat, LaneState, Role
+from penstock.model.fleet import Heartbeat, LaneState, ProcessName, Role
 from penstock.ports.fleet import HeartbeatStore
 from penstock.ports.store import MessageStore
 
@@ -43,7 +40,13 @@ class Fleet:
     """Tells of this process while it has joined, and knows what the others told."""
 
     def __init__(
-        self, store: MessageStore, observer: Observer, *, role: Role, version: str
+        self,
+        store: MessageStore,
+        observer: Observer,
+        *,
+        name: ProcessName,
+        role: Role,
+        version: str,
     ) -> None:
         self._store = store
         self._beats = store if isinstance(store, HeartbeatStore) else None
@@ -55,10 +58,10 @@ class Fleet:
         self._read: list[Heartbeat] = []
         self._reading = asyncio.Lock()
         self.facts = Heartbeat(
-            id=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+            id=name.id,
             role=role,
-            host=socket.gethostname(),
-            pid=os.getpid(),
+            host=name.host,
+            pid=name.pid,
             version=version,
             started=store.clock.now(),
             seen=store.clock.now(),

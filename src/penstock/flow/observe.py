@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +34,9 @@ class StoreCalls:
 class Observer:
     """What this process did since it started, by stage and route."""
 
-    def __init__(self) -> None:
+    def __init__(self, timer: Callable[[], float] = float) -> None:
+        """`timer` tells seconds to measure the store by; without one nothing takes any time."""
+        self._timer = timer
         self.counts: Counter[tuple[str, str]] = Counter()
         self.lateness: dict[str, Lateness] = {}
         self.sends: dict[str, Lateness] = {}
@@ -63,19 +64,15 @@ class Observer:
 
     @contextmanager
     def asking(self, kind: str) -> Iterator[None]:
-        """Around one call of the store: put, claim, settle, amend, reap …
-
-        Measured on the process's own clock: what is wanted is how long the store took, also
-        where the flow runs in virtual time.
-        """
+        """Around one call of the store: put, claim, settle, amend, reap …"""
         calls = self.store.setdefault(kind, StoreCalls())
-        began = time.perf_counter()
+        began = self._timer()
         try:
             yield
         except StoreUnavailable:
             calls.errors += 1
             raise
-        calls.took(time.perf_counter() - began)
+        calls.took(self._timer() - began)
 
     def bound(self, policy: str, verdict: str, number: int = 1) -> None:
         """A policy decided of so many messages."""

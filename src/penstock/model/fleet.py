@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from penstock.model.lateness import Lateness
 
 Role: TypeAlias = Literal["serve", "api", "worker", "embedded"]
+
+
+class ProcessName(NamedTuple):
+    """Which process it is; `mark` tells it from an earlier one with the same number."""
+
+    host: str
+    pid: int
+    mark: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.host}-{self.pid}-{self.mark}"
 
 
 class LaneState(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,3 +60,20 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Route → released - due."""
     policies: dict[str, dict[str, int]] = {}
     """Policy → verdict → messages."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Heartbeat)
+
+
+def pack(heartbeat: Heartbeat) -> bytes:
+    return _encoder.encode(heartbeat)
+
+
+def unpack_all(bodies: Iterable[bytes]) -> list[Heartbeat]:
+    """What `pack` made; what a version of other fields made is left out."""
+    found = []
+    for body in bodies:
+        with suppress(msgspec.MsgspecError):
+            found.append(_decoder.decode(body))
+    return found

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 from penstock.flow.fleet import ALIVE_MS, FORGET_MS, KEPT_MS, PERIOD_MS, QUIET_MS, SHOWN_MS, Fleet
 from penstock.flow.observe import Observer
 from penstock.flow.status import Stats, Status
-from penstock.model.fleet import Heartbeat, Role
+from penstock.model.fleet import Heartbeat, ProcessName, Role, pack, unpack_all
 from penstock.model.outcome import Dead, Retry, SendOutcome
 from penstock.ports.fleet import HeartbeatStore
 from tests.unit.flow.rig import Engine
 
+_marks = count()
+
 
 def another(engine: Engine, observer: Observer | None = None, role: Role = "worker") -> Fleet:
-    return Fleet(engine.store, observer or Observer(), role=role, version="9.9")
+    name = ProcessName("here", 7, str(next(_marks)))
+    return Fleet(engine.store, observer or Observer(), name=name, role=role, version="9.9")
 
 
 async def look(engine: Engine) -> Stats:
@@ -168,3 +172,8 @@ async def test_dead_letters_are_grouped_by_what_they_have_in_common(engine: Engi
     assert groups.items[0].oldest <= groups.items[0].newest
     assert not groups.truncated
     assert (await status.dead_groups("elsewhere")).items == []
+
+
+def test_a_heartbeat_of_an_unknown_version_is_left_out(engine: Engine) -> None:
+    known = another(engine).own()
+    assert unpack_all([b"\x81\xa2id\x01", pack(known), b"not msgpack"]) == [known]

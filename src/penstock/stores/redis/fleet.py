@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-
-import msgspec
-
-from penstock.model.fleet import Heartbeat
+from penstock.model.fleet import Heartbeat, pack, unpack_all
 from penstock.stores.redis.scripts import Runner
-
-log = logging.getLogger("penstock.stores.redis")
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Heartbeat)
 
 
 class Heartbeats:
@@ -23,17 +14,10 @@ class Heartbeats:
         self._key = f"{prefix}:processes".encode()
 
     async def put(self, heartbeat: Heartbeat) -> None:
-        await self._runner.call(0, "HSET", self._key, heartbeat.id, _encoder.encode(heartbeat))
+        await self._runner.call(0, "HSET", self._key, heartbeat.id, pack(heartbeat))
 
     async def all(self) -> list[Heartbeat]:
-        # A client may answer a hash as a mapping or as a flat list: only bodies are wanted.
-        found = []
-        for body in await self._runner.call(0, "HVALS", self._key):
-            try:
-                found.append(_decoder.decode(body))
-            except msgspec.MsgspecError as exc:
-                log.debug("a heartbeat of another version is left out: %s", exc)
-        return found
+        return unpack_all(await self._runner.call(0, "HVALS", self._key))
 
     async def forget(self, before: int) -> None:
         gone = [beat.id for beat in await self.all() if beat.seen < before]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 
-import msgspec
-
-from penstock.model.fleet import Heartbeat
+from penstock.model.fleet import Heartbeat, pack, unpack_all
 from penstock.model.forecast import HOUR_MS, HOURS, MINUTE_MS, MINUTES, Forecast
 from penstock.model.state import State
 from penstock.ports.fleet import DeadLetter
@@ -15,29 +12,17 @@ from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.search import routes_of
 from penstock.stores.sqlite.session import Session
 
-log = logging.getLogger("penstock.stores.sqlite")
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Heartbeat)
-
 
 def make_table(session: Session) -> None:
     session.execute(statements.MAKE_HEARTBEATS)
 
 
 def beat(session: Session, heartbeat: Heartbeat) -> None:
-    body = _encoder.encode(heartbeat)
-    session.execute(statements.BEAT, (heartbeat.id, heartbeat.seen, body))
+    session.execute(statements.BEAT, (heartbeat.id, heartbeat.seen, pack(heartbeat)))
 
 
 def heartbeats(session: Session) -> list[Heartbeat]:
-    found = []
-    for (body,) in session.execute(statements.HEARTBEATS):
-        try:
-            found.append(_decoder.decode(body))
-        except msgspec.MsgspecError as exc:
-            log.debug("a heartbeat of another version is left out: %s", exc)
-    return found
+    return unpack_all(body for (body,) in session.execute(statements.HEARTBEATS))
 
 
 def forget(session: Session, before: int) -> None:
