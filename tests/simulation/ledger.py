@@ -32,6 +32,8 @@ FENCED = "1.4 a lease is fenced"
 DEFINITE = "1.5 a definite answer"
 STATES = "1 states"
 TWIN = "the store and its model agree"
+BLIND = "1 workers do not poll blindly"
+MAX_IN_VAIN = 150
 PAUSED = "1 a paused route releases nothing"
 
 
@@ -65,7 +67,8 @@ class Ledger:
         self.leases: dict[int, int] = {}
         """Token → until."""
         self.paused: set[str] = set()
-        self.claims = 0
+        self._vain: dict[tuple[str, str], tuple[int, int]] = {}
+        """(Process, route) → the second, and how many claims of it gave nothing."""
         self.forgotten: dict[str, Known] = {}
 
     # --- steps ---
@@ -99,12 +102,13 @@ class Ledger:
         per_key: KeyLimit | None = None,
     ) -> None:
         if got.messages:
-            self.claims += 1
             self.leases[got.token] = now + lease
             if route in self.paused:
                 self._journal.fail(PAUSED, got.messages[0].id, f"claimed from {route}")
             if len(got.messages) > limit:
                 self._journal.fail("1.6 bounded claims", route, f"{len(got.messages)} > {limit}")
+        else:
+            self._asked_in_vain(who, route)
         for message in got.messages:
             self._claimed(who, message, got.token, now)
         if self.beside:
@@ -114,6 +118,16 @@ class Ledger:
             else:
                 twin = self.book.claim_keyed(route, limit, lease, now, per_key, token=token)
             self._same_claim(twin, got)
+
+    def _asked_in_vain(self, who: str, route: str) -> None:
+        second = self._clock.elapsed() // 1000
+        before, number = self._vain.get((who, route), (second, 0))
+        number = number + 1 if before == second else 1
+        self._vain[who, route] = second, number
+        if number == MAX_IN_VAIN:
+            self._journal.fail(
+                BLIND, route, f"{who} claimed {number} times in a second for nothing"
+            )
 
     def _claimed(self, who: str, message: Message, token: int, now: int) -> None:
         # A clock that was set back while the claim was on its way is not the worker's doing.

@@ -20,7 +20,7 @@ from penstock.flow.worker import Worker
 from penstock.limits import engine
 from penstock.model.clock import SystemClock
 from penstock.model.message import Message
-from penstock.model.outcome import DELIVERED, Receipt, Settlement
+from penstock.model.outcome import DELIVERED, Claim, Receipt, Settlement
 from penstock.model.state import State
 from penstock.model.verdict import Verdict
 from penstock.stores.sqlite import lease, room_record, statements
@@ -170,14 +170,6 @@ def greedy() -> Any:
     return patch.object(Lane, "_take", take)
 
 
-@mutant("sends after its lease has ended", 150)
-def late_send() -> Any:
-    async def send(self: Lane, batch: Any, token: int, _ends: int) -> None:
-        await self._deliver.send(batch, token, self._sent)
-
-    return patch.object(Lane, "_send", send)
-
-
 @mutant("sleeps on when the clock is set back", 100)
 def oversleeps() -> Any:
     async def sleep_until(self: SystemClock, when: int) -> None:
@@ -189,9 +181,13 @@ def oversleeps() -> Any:
 
 @mutant("asks on and on when its clock is ahead", 60)
 def hasty() -> Any:
+    def next_look(self: Lane, claim: Claim) -> int:
+        look = self._clock.now() + self._poll
+        return look if claim.next_due is None else min(look, claim.next_due)
+
     return _both(
         patch.object(Lane, "_when_room", lambda _self, room: room.again_at),
-        patch.object(Lane, "_next_look", lambda _self, claim: claim.next_due),
+        patch.object(Lane, "_next_look", next_look),
     )
 
 

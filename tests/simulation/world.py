@@ -393,6 +393,7 @@ def simulate(plan: Plan) -> Outcome:
 
 def _unwind(loop: VirtualLoop, world: World) -> None:
     """End every task, quietly: what they do now reaches nobody."""
+    loop.calm_down()
     lines, failures = len(world.journal.lines), len(world.journal.failures)
     for process in world.processes.values():
         if process.life is not None:

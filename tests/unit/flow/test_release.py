@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from penstock.model.errors import AlreadyReleased
-from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
+from penstock.model.outcome import DELIVERED, Claim, Dead, Retry, SendOutcome
 from penstock.model.patch import decode_patch
 from penstock.model.query import Filter
 from penstock.model.route import Backoff, Route
@@ -301,3 +301,25 @@ async def test_an_expiry_can_be_removed(engine: Engine) -> None:
     patch = decode_patch(b'{"expires": null, "delay": "1h"}')
     changed = await engine.control.reschedule(engine.intake.change("m", patch))
     assert changed.expires is None
+
+
+async def test_an_answer_later_than_its_lease_is_not_acted_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = engine.store.claim
+
+    async def late(route: str, limit: int, lease: int, now: int) -> Claim:
+        claimed = await claim(route, limit, lease, now)
+        if claimed.messages:
+            engine.clock.jump(lease)
+            monkeypatch.setattr(engine.store, "claim", claim)
+        return claimed
+
+    monkeypatch.setattr(engine.store, "claim", late)
+    receipt = await engine.schedule(id="m")
+    async with engine.working() as worker:
+        lease = worker.lanes["default"]._lease
+        await engine.clock.advance(1)
+    ((sent, attempt, at),) = engine.sink.sent
+    assert (sent, attempt) == ("m", 1)
+    assert at >= receipt.due + lease
