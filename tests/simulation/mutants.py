@@ -97,7 +97,7 @@ def counted_on_refusal() -> Any:
     return patch.object(engine, "decide", decide)
 
 
-@mutant("lost cancel mark", 80)
+@mutant("lost cancel mark", 250)
 def lost_cancel() -> Any:
     def after(wanted: State, *, cancel_asked: bool) -> State:
         del cancel_asked
