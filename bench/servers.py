@@ -4,6 +4,7 @@ penstock   the HTTP API over a SQLite file
 worker     the same and a worker: what `penstock serve` runs
 litestar   the plainest Litestar route that does the same put, on the same uvicorn
 bare       uvicorn's own protocol answering a constant of the same size, storing nothing
+asgi       a bare ASGI handler on uvicorn that does the same
 """
 
 from __future__ import annotations
@@ -67,6 +68,22 @@ async def bare(_: Path) -> None:
     await uvicorn.Server(config).serve(sockets=[free_socket()])
 
 
+async def _constant(scope: Any, receive: Any, send: Any) -> None:
+    """Reads the body, stores nothing, answers a constant."""
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
+    await send({"type": "http.response.start", "status": 201, "headers": headers})
+    await send({"type": "http.response.body", "body": ANSWER})
+
+
+async def asgi(_: Path) -> None:
+    config = uvicorn.Config(
+        _constant, ws="none", lifespan="off", log_level="warning", access_log=False
+    )
+    await uvicorn.Server(config).serve(sockets=[free_socket()])
+
+
 class Asked(msgspec.Struct):
     payload: Any
     delay: float
@@ -116,6 +133,7 @@ async def everything(at: Path) -> None:
 
 KINDS: dict[str, Callable[[Path], Any]] = {
     "bare": bare,
+    "asgi": asgi,
     "litestar": litestar,
     "penstock": serve,
     "worker": everything,
