@@ -68,7 +68,7 @@ async def bare(_: Path) -> None:
     await uvicorn.Server(config).serve(sockets=[free_socket()])
 
 
-async def _constant(scope: Any, receive: Any, send: Any) -> None:
+async def _constant(_: Any, receive: Any, send: Any) -> None:
     """Reads the body, stores nothing, answers a constant."""
     while (await receive()).get("more_body"):
         pass
