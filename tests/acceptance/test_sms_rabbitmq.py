@@ -44,7 +44,7 @@ async def waiting(rabbitmq: RabbitServer, queue: str) -> int:
 
 
 def has_sent(sender: Command, number: int) -> bool:
-    return sender.stderr.count('"event":"sent') >= number
+    return sender.stderr.count('"message":"sent') >= number
 
 
 async def figures(folder: Path) -> dict[str, float]:

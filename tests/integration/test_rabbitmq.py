@@ -124,7 +124,7 @@ async def test_an_exchange_that_is_not_there_is_tried_again_and_named(
 async def test_wrong_rabbitmq_credentials_are_told_without_them(
     rabbitmq: RabbitServer, queue: str
 ) -> None:
-    url = f"rabbitmq://ali:opensesame@{rabbitmq.address}/{queue}"
+    url = f"rabbitmq://mallory:opensesame@{rabbitmq.address}/{queue}"
     sink = await open_sink(url, SinkOptions(timeout=20.0))
     (outcome,) = await sink.send([message("a")])
     await sink.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -372,16 +373,28 @@ def _rooms(life: Life) -> RoomParts:
     return life.rooms
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What the fleet logs of its faults is expected, and the journal has it."""
+    logger = logging.getLogger("penstock")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def simulate(plan: Plan) -> Outcome:
     """Run it. The same plan gives the same outcome, down to the digest of every step."""
-    logging.getLogger("penstock").setLevel(logging.CRITICAL + 1)
     loop = VirtualLoop()
     world = World(plan, loop)
     loop.set_exception_handler(lambda _, context: _unhandled(world, context))
     try:
         main = loop.spawn(world.run())
         try:
-            loop.run_until_complete(main)
+            with _silence():
+                loop.run_until_complete(main)
         except (BusyLoop, Stuck) as exc:
             world.journal.fail(PROGRESS, "", str(exc))
         _unwind(loop, world)

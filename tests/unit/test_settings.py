@@ -174,7 +174,7 @@ def test_an_unknown_key_of_the_file_is_an_error_with_a_hint(folder: Path) -> Non
     file.write_text("[worker]\nbatchsize = 5\n[nonsense]\nx = 1\n")
     told = refusal(file)
     assert "worker.batchsize: no such setting; did you mean worker.batch_size?" in told
-    assert "nonsense: no such setting; known here: store, api" in told
+    assert "nonsense: no such setting; known here: store, intake_topic, api" in told
     assert str(file) in told
 
 

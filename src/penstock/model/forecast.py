@@ -41,6 +41,8 @@ class Forecast(msgspec.Struct, kw_only=True):
 
     def add(self, route: str, due: int, number: int) -> None:
         """`number` messages of a route due in the minute of `due`."""
+        if not number:
+            return
         minute = max(0, due - self.first_minute) // MINUTE_MS
         if minute < MINUTES:
             self.minutes[minute][route] += number

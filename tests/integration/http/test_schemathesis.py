@@ -15,7 +15,7 @@ CONFIG = """
 hooks = "hooks"
 [generation]
 deterministic = true
-max-examples = 15
+max-examples = 6
 [phases.stateful]
 enabled = false
 # JSON Schema cannot say "expires after due" or "not both": such input is answered 422.
