@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.__main__ import ORDER  # noqa: E402 - found only from here on
+
 RESULTS = ROOT / "bench" / "results"
-ORDER = (
-    "put",
-    "release",
-    "http",
-    "ndjson",
-    "lateness",
-    "pending",
-    "redis",
-    "brokers",
-    "ticks",
-    "rooms",
-    "grpc",
-    "dashboard",
-    "dynamodb",
-    "policies",
-)
 _MARKED = re.compile(r"(<!-- figures -->\n).*?(<!-- /figures -->)", re.DOTALL)
 
 
