@@ -15,7 +15,7 @@ from penstock.cli import monitor_view, show
 from penstock.cli.monitor_view import Look, SmsLook
 from penstock.cli.session import Session
 from penstock.flow.status import Stats
-from penstock.model.errors import PenstockError, UnknownThing
+from penstock.model.errors import PenstockError, StoreUnavailable, UnknownThing
 from penstock.model.times import format_moment
 from penstock.settings_origin import dotenv
 from penstock.sim.errors import client_library
@@ -95,7 +95,18 @@ async def _engine(session: Session, stack: AsyncExitStack) -> tuple[EngineAsk | 
         verbs = await stack.enter_async_context(session.verbs())
     except UnknownThing as exc:
         return None, exc.message
+    except StoreUnavailable as exc:
+        if not is_configured(dotenv()):
+            raise
+        return _away(exc), ""  # there is the SMS system to show all the same
     return verbs.stats, ""
+
+
+def _away(exc: StoreUnavailable) -> EngineAsk:
+    async def ask() -> Stats:
+        raise exc
+
+    return ask
 
 
 async def _sms(stack: AsyncExitStack) -> SmsAsk:

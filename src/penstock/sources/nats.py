@@ -13,7 +13,6 @@ from typing import Annotated
 import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 
@@ -63,11 +62,8 @@ class NatsSource:
 
     async def read(self, limit: int) -> Sequence[Record]:
         client, reading = await self._open()
-        fetching = asyncio.ensure_future(reading.fetch(limit, timeout=WAIT))
-        try:
-            await self._answered(client, fetching)
-        except NatsTimeout:
-            return []
+        fetching = asyncio.ensure_future(_fetch(reading, limit))
+        await self._answered(client, fetching)
         return [_record(msg, client) for msg in fetching.result()]
 
     async def done(self, records: Sequence[Record]) -> None:
@@ -99,8 +95,6 @@ class NatsSource:
                 if await while_connected(client, asked):
                     return
                 raise ConnectionError("the connection was lost")
-        except NatsTimeout:
-            raise
         except (*TROUBLE, TimeoutError) as exc:
             await self._drop()
             raise self._away(exc) from exc
@@ -147,6 +141,18 @@ class NatsSource:
     def _away(self, exc: BaseException) -> SourceUnavailable:
         said = trouble_text(exc)
         return SourceUnavailable(self._scrub(f"{self._hosts}/{self._subject}: {said}"))
+
+
+async def _fetch(reading: JetStreamContext.PullSubscription, limit: int) -> list[Msg]:
+    """What is there; nothing within the time is no fault of anybody.
+
+    The client says so with its own TimeoutError and, when the server's word comes at the last
+    moment, with the plain one.
+    """
+    try:
+        return await reading.fetch(limit, timeout=WAIT)
+    except TimeoutError:
+        return []
 
 
 def _record(msg: Msg, _client: Client) -> Record:

@@ -61,3 +61,14 @@ def test_an_interval_that_is_none_is_refused(
     ran = cli("monitor", "--updates", "1")
     assert ran.code == 2
     assert "MONITOR_UPDATE_INTERVAL" in ran.err
+
+
+def test_a_store_that_is_away_is_said_beside_the_sms_system(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_HOST", "127.0.0.1:1")
+    monkeypatch.setenv("PENSTOCK_STORE", "redis://127.0.0.1:2/0")
+    ran = cli("monitor", "--updates", "1")
+    assert ran.code == 0
+    assert "127.0.0.1:2" in ran.out
+    assert "Redis does not answer" in ran.out
