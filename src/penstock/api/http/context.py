@@ -123,6 +123,15 @@ def traceparent(request: HttpRequest) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
+def page_limit(text: str | None, default: int, most: int) -> int:
+    """The query's `limit`."""
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= most:
+        raise InvalidMessage("limit", f"must be 1-{most}")
+    return int(text)
+
+
 def query(request: HttpRequest, known: frozenset[str]) -> dict[str, str]:
     """The query's parameters; an unknown or repeated one is an error, not a silent no."""
     try:

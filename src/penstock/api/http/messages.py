@@ -10,7 +10,15 @@ from litestar.response.base import ASGIResponse
 from penstock.api.http.answer import Answer
 from penstock.api.http.answers import HttpRequest, json_answer, respond
 from penstock.api.http.auth import PATCH_TYPES
-from penstock.api.http.context import TheApi, path_id, query, read_body, traceparent, version_wanted
+from penstock.api.http.context import (
+    TheApi,
+    page_limit,
+    path_id,
+    query,
+    read_body,
+    traceparent,
+    version_wanted,
+)
 from penstock.api.http.shapes import FilterIn
 from penstock.model.draft import decode_draft
 from penstock.model.errors import InvalidMessage
@@ -51,7 +59,7 @@ async def create_message(request: HttpRequest, api: TheApi) -> ASGIResponse:
 @get("/v1/messages")
 async def list_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
     given = query(request, _LIST)
-    cursor, limit = given.pop("cursor", None), _limit(given.pop("limit", None))
+    cursor, limit = given.pop("cursor", None), page_limit(given.pop("limit", None), PAGE, MAX_PAGE)
     state = given.pop("state", None)
     if state is not None and state not in _STATES:
         raise InvalidMessage("state", f"must be one of {', '.join(_STATES)}")
@@ -109,11 +117,3 @@ def _changed(message: Message) -> ASGIResponse:
 
 def _etag(message: Message) -> tuple[str, str]:
     return "etag", f'"{message.version}"'
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return PAGE
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= MAX_PAGE:
-        raise InvalidMessage("limit", f"must be 1-{MAX_PAGE}")
-    return int(text)

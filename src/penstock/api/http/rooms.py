@@ -17,7 +17,7 @@ from litestar.response.base import ASGIResponse
 from penstock.api.access import Scope
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.auth import header
-from penstock.api.http.context import Api, TheApi, query, read_body
+from penstock.api.http.context import Api, TheApi, page_limit, query, read_body
 from penstock.api.http.room_shapes import decode_enter, decode_heartbeat, decode_join
 from penstock.model.errors import InvalidMessage, PenstockError, Unauthorized, UnknownThing
 from penstock.model.room import DEFAULT_LANE, RoomState, decode_room, is_room_name
@@ -43,10 +43,8 @@ _encoder = msgspec.json.Encoder()
 @get("/v1/rooms")
 async def list_rooms(request: HttpRequest, api: TheApi) -> ASGIResponse:
     asked = query(request, _LIST)
-    limit = asked.get("limit", "100")
-    if not limit.isdigit() or not 1 <= int(limit) <= PAGE:
-        raise InvalidMessage("limit", f"must be 1-{PAGE}")
-    rooms, after = await _parts(api).operate.page(asked.get("cursor", ""), int(limit))
+    limit = page_limit(asked.get("limit"), 100, PAGE)
+    rooms, after = await _parts(api).operate.page(asked.get("cursor", ""), limit)
     return json_answer(RoomPage([room_out(figures) for figures in rooms], after))
 
 
