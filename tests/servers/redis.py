@@ -89,9 +89,11 @@ class RedisServer:
             raise
 
     def wait_ready(self) -> None:
+        """Asked through its own socket: on the port another server could answer in its place."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            with self.client as client:
+            path = str(self.socket)
+            with Redis(unix_socket_path=path, retry=Retry(NoBackoff(), 0)) as client:
                 try:
                     client.ping()
                 except vendor.AuthenticationError:
