@@ -143,7 +143,8 @@ def check_draft(
     elif not is_key(key):
         raise InvalidMessage("key", "must be 1-512 printable characters")
     payload, content_type = _body(draft)
-    check_size(payload, max_payload)
+    if len(payload) > max_payload:
+        check_size(payload, max_payload)
     if type(draft) is BinaryDraft:
         at: str | int | None = draft.at_ms
         expires = draft.expires_ms
@@ -153,7 +154,8 @@ def check_draft(
     due = due_from(at, draft.delay, now)
     if expires is not None and expires <= due:
         raise InvalidMessage("expires", "must be after the moment the message is due")
-    check_priority(draft.priority)
+    if not 0 <= draft.priority <= 9:
+        check_priority(draft.priority)
     if draft.headers:
         check_headers(draft.headers)
     if draft.labels is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -13,6 +14,7 @@ from penstock.model.times import format_duration, parse_duration
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
+@lru_cache(maxsize=1024)  # every message names its route, and there are few of them
 def is_route_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 

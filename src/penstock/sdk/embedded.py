@@ -6,7 +6,6 @@ import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import islice
 from typing import Any, TypeAlias, Unpack
 
 from penstock.flow.control import BulkResult
@@ -16,7 +15,6 @@ from penstock.flow.status import RouteStatus, Stats
 from penstock.flow.worker import Worker
 from penstock.model.clock import Clock
 from penstock.model.decision import CounterFigure, Decision
-from penstock.model.draft import Draft
 from penstock.model.errors import ConfigError, InvalidMessage, PenstockError, UnknownThing
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
@@ -33,7 +31,6 @@ from penstock.sdk.asked import (
     SuppressionLike,
     change_of,
     draft_for,
-    drafted,
     filter_of,
     page_size,
     policy_value,
@@ -42,6 +39,7 @@ from penstock.sdk.asked import (
 )
 from penstock.sdk.embedded_rooms import EmbeddedRooms
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
+from penstock.sdk.stream import schedule_batches
 from penstock.settings import RouteSettings, given
 from penstock.telemetry.tracing import tracer
 from penstock.wiring import Parts, handler_sink, open_parts, open_worker, put_configured_policies
@@ -179,19 +177,18 @@ class Engine:
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
-        return [outcome async for outcome in self.schedule_stream(messages)]
+        size = self._parts.settings.worker.batch_size
+        batches = schedule_batches(self._parts.intake, messages, size)
+        return [outcome async for batch in batches for outcome in batch]
 
     async def schedule_stream(
         self, messages: Iterable[MessageLike]
     ) -> AsyncIterator[Receipt | PenstockError]:
         """Keep any number in constant memory: outcomes come as the messages are durable."""
         size = self._parts.settings.worker.batch_size
-        following = iter(messages)
-        while items := [drafted(item) for item in islice(following, size)]:
-            drafts = [item for item in items if isinstance(item, Draft)]
-            outcomes = iter(await self._parts.intake.schedule(drafts))
-            for item in items:
-                yield next(outcomes) if isinstance(item, Draft) else item
+        async for batch in schedule_batches(self._parts.intake, messages, size):
+            for outcome in batch:
+                yield outcome
 
     async def get(self, message_id: str) -> Message:
         """The message as it is now; UnknownMessage if there is none."""

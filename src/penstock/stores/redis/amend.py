@@ -11,7 +11,8 @@ from penstock.model.message import Message
 from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.state import State
 from penstock.model.times import format_moment
-from penstock.stores.redis.records import Held, add_events, pack_event, pack_id, read, unpack
+from penstock.stores.redis.events import add_events, pack_event
+from penstock.stores.redis.records import Held, pack_id, read, unpack
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.swap import Swap, swap
 

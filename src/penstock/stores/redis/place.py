@@ -14,6 +14,8 @@ from penstock.stores.redis.keys import PartitionKeys, counter_of_lane, member_of
 
 HOUR = 3_600_000
 DAY = 86_400_000
+END = 1 << 48
+"""After every moment there is: due times have six bytes."""
 _OFFSET = Struct("<I")
 
 
@@ -36,14 +38,13 @@ class Widths:
 
     def bucket_for(self, due: int, now: int) -> Bucket | None:
         """The bucket a message due then belongs to now; None: it is near."""
-        ahead = due - now
-        if ahead < self.near:
-            return None
-        chosen = self._widths[0]
-        for width in self._widths[1:]:
-            if ahead >= 2 * width:
-                chosen = width
-        return Bucket(chosen, due - due % chosen)
+        width = next(width for until, width in self.steps(now) if due < until)
+        return Bucket(width, due - due % width) if width else None
+
+    def steps(self, now: int) -> list[tuple[int, int]]:
+        """(due before, width of the bucket) from near to far; width 0: the lane."""
+        untils = [now + 2 * width for width in self._widths]
+        return list(zip([*untils, END], [0, *self._widths], strict=True))
 
     def inside(self, bucket: Bucket) -> list[Bucket]:
         """The narrower buckets that a bucket is opened into; none: into the lane."""

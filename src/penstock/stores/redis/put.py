@@ -9,16 +9,15 @@ from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message, NewMessage, OnConflict
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
+from penstock.stores.redis.events import add_events, pack_event
 from penstock.stores.redis.place import Bucket, bucket_entry, spot_for
 from penstock.stores.redis.records import (
     NO_NONCE,
     NUMBERS,
     Held,
-    add_events,
+    NewPacker,
     pack,
-    pack_event,
     pack_id,
-    pack_new,
     read,
     state_and_due,
 )
@@ -49,6 +48,8 @@ def _first_of_each(
     messages: Sequence[NewMessage], places: list[int]
 ) -> tuple[list[int], list[int]]:
     """(the first of every id, the later ones): an id again in one batch comes after."""
+    if len({messages[i].id for i in places}) == len(places):
+        return places, []
     seen: set[str] = set()
     first: list[int] = []
     later: list[int] = []
@@ -131,16 +132,7 @@ class _Batch:
     def _group(self, partition: int, wanted: list[int], generation: int) -> Group:
         """Plan one partition's part; `wanted` is put into the order of its arguments."""
         keys = self._session.layout.keys(partition)
-        bucket_for, now = self._session.widths.bucket_for, self._now
-        spots: dict[tuple[str, int, Bucket | None], list[int]] = {}
-        blocked: list[int] = []
-        for i in wanted:
-            message = self._messages[i]
-            if message.blocked is not None:
-                blocked.append(i)
-                continue
-            spot = (message.route, message.priority, bucket_for(message.due, now))
-            spots.setdefault(spot, []).append(i)
+        spots, blocked = self._sort(wanted)
         wanted[:] = [*(i for places in spots.values() for i in places), *blocked]
         used = [keys.generation, keys.records, keys.leases, keys.counters, keys.by_key]
         pairs: list[bytes] = []
@@ -152,6 +144,9 @@ class _Batch:
             used.append(spot_keys.key)
             earliest = min(self._messages[i].due for i in places)
             first = len(indexed) + 1
+            packer = NewPacker(
+                route, priority, now=self._now, generation=generation, edition=self._edition
+            )
             place: Plan = [len(used), first, first + len(places) - 1, spot_keys.counter]
             if bucket is None or spot_keys.index_key is None:
                 channel = self._session.wakeups.channel
@@ -159,7 +154,7 @@ class _Batch:
             else:
                 used.append(spot_keys.index_key)
                 buckets.append([*place, len(used), spot_keys.member, earliest])
-            self._add(places, bucket, generation, pairs, indexed)
+            self._add(places, bucket, packer, pairs, indexed)
         if blocked:
             used.append(keys.settled)
             counter = str(NUMBERS[State.BLOCKED])
@@ -169,20 +164,46 @@ class _Batch:
         plan = [generation, len(wanted), lanes, buckets]
         return Group(partition, used, plan, pairs + indexed)
 
+    def _sort(
+        self, wanted: list[int]
+    ) -> tuple[dict[tuple[str, int, Bucket | None], list[int]], list[int]]:
+        """(those of each place they are indexed at, those that come settled)."""
+        steps = self._session.widths.steps(self._now)
+        spots: dict[tuple[str, int, int, int], list[int]] = {}
+        blocked: list[int] = []
+        for i in wanted:
+            message = self._messages[i]
+            if message.blocked is not None:
+                blocked.append(i)
+                continue
+            due = message.due
+            for until, width in steps:  # noqa: B007 - used after: a call for each would cost more
+                if due < until:
+                    break
+            spot = (message.route, message.priority, width, due - due % width if width else 0)
+            if spot in spots:
+                spots[spot].append(i)
+            else:
+                spots[spot] = [i]
+        return {
+            (route, priority, Bucket(width, start) if width else None): places
+            for (route, priority, width, start), places in spots.items()
+        }, blocked
+
     def _add(
         self,
         places: list[int],
         bucket: Bucket | None,
-        generation: int,
+        packer: NewPacker,
         pairs: list[bytes],
         indexed: list[bytes],
     ) -> None:
-        messages, records, now, edition = self._messages, self._records, self._now, self._edition
+        messages, records, pack = self._messages, self._records, packer.pack
         for i in places:
             message = messages[i]
             record = records.get(i)
             if record is None:
-                record = records[i] = pack_new(message, now, generation, edition)
+                record = records[i] = pack(message)
             member = pack_id(message.id)
             pairs += (member, record)
             if bucket is None:

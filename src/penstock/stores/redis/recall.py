@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from penstock.model.message import Event, Message
 from penstock.model.state import SETTLED, State
-from penstock.stores.redis.records import pack_id, read, read_events, unpack
+from penstock.stores.redis.events import read_events
+from penstock.stores.redis.records import pack_id, read, unpack
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session
 

@@ -13,16 +13,15 @@ when it is in the partition's leases; the record itself is not touched by a clai
 
 from __future__ import annotations
 
-import re
 import struct
 from functools import lru_cache
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.model.errors import StoreCorrupt
-from penstock.model.message import JSON, Event, Labels, Message, NewMessage
+from penstock.model.message import JSON, Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.verdict import Decided
 
@@ -38,16 +37,15 @@ STATES = (
 NUMBERS = {state: number for number, state in enumerate(STATES)}
 
 TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS, DECIDED = 1, 2, 4, 8, 16, 32, 64
-MAX_EVENTS = 20
-MAX_DETAIL = 200
 NO_NONCE = b"\0\0\0\0"
 
 _HEAD = Struct("<BBBBHHBIHIH")
+_BEGIN = Struct("<BBBBHHB")
+"""The head up to its due time."""
 _TOUCHED = Struct("<HHIHIH4s")
 _LEASE = Struct("<8sIHB")
 _SHORT = Struct("<H")
 _LONG = Struct("<I")
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 
 
 class _Extras(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -62,7 +60,6 @@ class _Extras(msgspec.Struct, array_like=True, omit_defaults=True):
 _extras = msgspec.msgpack.Decoder(_Extras)
 _headers = msgspec.msgpack.Decoder(dict[str, str])
 _decided = msgspec.msgpack.Decoder(Decided)
-_event = msgspec.msgpack.Decoder(tuple[int, str, str | bool | None, int | bool | None])
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -80,8 +77,13 @@ def pack_id(text: str) -> bytes:
     A text of 16 characters gets a zero byte, which no text has, so that it cannot be taken for
     a UUID. Both orders are those of the texts.
     """
-    if len(text) == 36 and _UUID.fullmatch(text) is not None:
-        return bytes.fromhex(text.replace("-", ""))
+    if len(text) == 36 and text[8:24:5] == "----" and text == text.lower():
+        try:
+            packed = bytes.fromhex(text.replace("-", ""))
+        except ValueError:
+            return text.encode()
+        if len(packed) == 16:  # no blanks, which fromhex passes over, and no fifth dash
+            return packed
     return text.encode() + b"\0" if len(text) == 16 else text.encode()
 
 
@@ -92,6 +94,34 @@ def unpack_id(member: bytes) -> str:
     return member.rstrip(b"\0").decode()
 
 
+class NewPacker:
+    """Packs messages just accepted of one route and priority, all in one put.
+
+    Nearly all of them have nothing but a payload: then only the due time differs.
+    """
+
+    def __init__(
+        self, route: str, priority: int, *, now: int, generation: int, edition: int
+    ) -> None:
+        self._now, self._generation, self._edition = now, generation, edition
+        name = route.encode()
+        self._begin = _BEGIN.pack(0, 0, priority, generation, edition, 1, 0)
+        self._end = now.to_bytes(6, "little") + len(name).to_bytes(1, "little") + name
+
+    def pack(self, message: NewMessage) -> bytes:
+        if (
+            message.key != message.id
+            or message.expires is not None
+            or message.content_type != JSON
+            or message.labels is not None
+            or message.topic is not None
+            or message.headers
+        ):
+            return pack_new(message, self._now, self._generation, self._edition)
+        due = message.due.to_bytes(6, "little")
+        return b"".join((self._begin, due, self._end, message.payload))
+
+
 def pack_new(message: NewMessage, now: int, generation: int, edition: int) -> bytes:
     """A message just accepted."""
     flags = 0
@@ -100,16 +130,9 @@ def pack_new(message: NewMessage, now: int, generation: int, edition: int) -> by
         flags = KEY
         key = message.key.encode()
         sections = _SHORT.pack(len(key)) + key
-    if (
-        message.expires is not None
-        or message.content_type != JSON
-        or message.labels is not None
-        or message.topic is not None
-        or message.headers
-    ):
-        more, packed = _pack_extras(message)
-        flags |= more
-        sections += packed
+    more, packed = _pack_extras(message)
+    flags |= more
+    sections += packed
     route = message.route.encode()
     due = message.due
     return b"".join(
@@ -377,40 +400,3 @@ def pack_decided(decided: Decided) -> bytes:
 
 def pack_token(token: int) -> bytes:
     return token.to_bytes(8, "big")
-
-
-def pack_event(at: int, event: str, detail: str | None = None, attempt: int | None = None) -> bytes:
-    if detail is not None:
-        detail = detail[:MAX_DETAIL]
-    return _short(_encoder.encode((at, event, detail, attempt)))
-
-
-def add_events(events: bytes, *more: bytes) -> bytes:
-    """The last MAX_EVENTS of all."""
-    pieces = [*_pieces(events), *more]
-    return b"".join(pieces[-MAX_EVENTS:])
-
-
-def read_events(events: bytes) -> list[Event]:
-    lines = []
-    for piece in _pieces(events):
-        at, event, detail, attempt = _event.decode(piece[2:])
-        lines.append(
-            Event(
-                at=at,
-                event=event,
-                detail=detail if isinstance(detail, str) else None,
-                attempt=None if isinstance(attempt, bool) else attempt,
-            )
-        )
-    return lines
-
-
-def _pieces(events: bytes) -> list[bytes]:
-    pieces: list[Any] = []
-    at = 0
-    while at < len(events):
-        end = at + 2 + _SHORT.unpack_from(events, at)[0]
-        pieces.append(events[at:end])
-        at = end
-    return pieces
