@@ -7,22 +7,35 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import penstock.settings
+from penstock.brokers.address import LoginOptions
+from penstock.brokers.kafka import KafkaOptions
+from penstock.brokers.nats import NatsOptions
+from penstock.brokers.rabbitmq import RabbitOptions
 from penstock.cli.app import build
 from penstock.cli.config_text import is_duration, plain
 from penstock.model.times import format_duration
+from penstock.sinks.kafka import KafkaSinkOptions
+from penstock.sinks.rabbitmq import RabbitSinkOptions
+from penstock.sinks.redis_streams import StreamOptions
+from penstock.sources.kafka import KafkaSourceOptions
+from penstock.sources.nats import NatsSourceOptions
+from penstock.sources.rabbitmq import RabbitSourceOptions
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 WIDTH = "80"
+STRUCT_FIELDS = "__struct_fields__"
 
 CONFIG_HEAD = """# Settings
 
@@ -89,6 +102,7 @@ def _sections() -> Iterator[str]:
     yield _section("[routes.NAME]", tree.RouteSettings, more)
     more = "A broker whose records are messages. Other settings of a source are its driver's own."
     yield _section("[sources.NAME]", tree.SourceSettings, more)
+    yield _drivers_own()
     yield _section("[limits]", tree.LimitSettings)
     yield _section("[rooms]", tree.RoomsSettings)
     yield _section("[[rooms.keys]]", tree.RoomKeySettings)
@@ -108,7 +122,43 @@ def _section(title: str, part: type[BaseModel], more: str = "") -> str:
     )
 
 
-def _meanings(part: type[BaseModel]) -> dict[str, str]:
+OWN: dict[str, tuple[type[msgspec.Struct] | None, ...]] = {
+    "Kafka": (KafkaOptions, KafkaSinkOptions, KafkaSourceOptions),
+    "RabbitMQ": (RabbitOptions, RabbitSinkOptions, RabbitSourceOptions),
+    "NATS": (NatsOptions, None, NatsSourceOptions),
+    "Redis Streams": (None, StreamOptions, None),
+}
+"""Broker → settings of routes and sources both, of routes, of sources."""
+WHERE = ("route, source", "route", "source")
+
+
+def _drivers_own() -> str:
+    """What only some brokers know: in a route's or source's table, or in its URL's query."""
+    rows = [_own_row(LoginOptions, name, "all", WHERE[0]) for name in _own_fields(LoginOptions)]
+    for broker, kinds in OWN.items():
+        for kind, where in zip(kinds, WHERE, strict=True):
+            if kind is not None:
+                rows += [_own_row(kind, name, broker, where) for name in _own_fields(kind)]
+    return (
+        "\n### Settings of brokers\n\nIn the table of a route or a source, or in the query of its URL"
+        " (`?create_topic=true`), which wins.\n\n| setting | broker | of a | default | meaning |\n"
+        "|---|---|---|---|---|\n" + "".join(rows)
+    )
+
+
+def _own_fields(kind: type[msgspec.Struct]) -> list[str]:
+    """Those it has itself, and not from what it is made of."""
+    inherited = {name for base in kind.__bases__ for name in getattr(base, STRUCT_FIELDS, ())}
+    return [name for name in kind.__struct_fields__ if name not in inherited]
+
+
+def _own_row(kind: type[msgspec.Struct], name: str, broker: str, where: str) -> str:
+    default = {field.name: field.default for field in msgspec.structs.fields(kind)}[name]
+    shown = "–" if default is None or default == "" else f"`{json.dumps(default)}`"
+    return f"| `{name}` | {broker} | {where} | {shown} | {_meanings(kind)[name]} |\n"
+
+
+def _meanings(part: type[object]) -> dict[str, str]:
     """The text below each field, as the code has it."""
     (body,) = ast.parse(inspect.getsource(part)).body
     if not isinstance(body, ast.ClassDef):

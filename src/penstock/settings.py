@@ -213,7 +213,7 @@ class SourceSettings(_Part):
     route: str = DEFAULT_ROUTE
     """Where its messages go, unless they say so themselves."""
     dead_letter: str | None = None
-    """A sink's address for records that cannot be read; unset: they are only logged."""
+    """A sink's address for what cannot be read or taken; unset: it is only logged."""
     batch: int | None = Field(default=None, ge=1, le=10_000)
     """Records read at once at most; unset: what suits the format."""
 

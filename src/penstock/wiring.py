@@ -1,8 +1,4 @@
-"""The composition root: settings → parts. The only place that knows every driver.
-
-A driver is imported when its scheme is first named, so one whose extra is not installed costs
-nothing until then. Adding a store or a sink is one line in these tables.
-"""
+"""The composition root: settings → parts."""
 
 from __future__ import annotations
 
@@ -14,12 +10,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 from urllib.parse import urlsplit
 
+from penstock.drivers import SINKS, SOURCES, STORES, driver_of
 from penstock.flow.control import Control
 from penstock.flow.fleet import Fleet
-from penstock.flow.formats import FORMATS, RECORDS
+from penstock.flow.formats import ALONE, FORMATS, RECORDS
 from penstock.flow.hop import Admitter, Announcer
 from penstock.flow.ingest import BATCH, Ingest
 from penstock.flow.intake import Intake, Put
@@ -48,46 +44,6 @@ from penstock.settings import RouteSettings, Settings, SourceSettings
 from penstock.settings_secrets import redact
 from penstock.tokens import MIN_KEY, JwtSigner, SigningKey
 from penstock.version import __version__
-
-STORES = {
-    # scheme: (module, extra). A module has `async def open_store(url, **options) -> MessageStore`
-    # and `def nothing_to_read(url) -> str | None`, which checks the URL and says why a look into
-    # the store would find nothing but a store made by looking. One that can keep a store in
-    # memory has `def in_memory(url) -> bool` too, and one that must be made before it is used
-    # `async def init_store(url) -> str`.
-    "sqlite": ("penstock.stores.sqlite", None),
-    "redis": ("penstock.stores.redis", "redis"),
-    "rediss": ("penstock.stores.redis", "redis"),
-    "redis+cluster": ("penstock.stores.redis", "redis"),
-    "rediss+cluster": ("penstock.stores.redis", "redis"),
-    "redis+unix": ("penstock.stores.redis", "redis"),
-    "unix": ("penstock.stores.redis", "redis"),
-    "dynamodb+redis": ("penstock.stores.dynamodb", "dynamodb"),
-}
-SINKS = {
-    # scheme: (module with `async def open_sink(url, options: SinkOptions) -> Sink`, extra)
-    "log": ("penstock.sinks.log", None),
-    "http": ("penstock.sinks.webhook", None),
-    "https": ("penstock.sinks.webhook", None),
-    "python": ("penstock.sinks.python", None),
-    "kafka": ("penstock.sinks.kafka", "kafka"),
-    "rabbitmq": ("penstock.sinks.rabbitmq", "rabbitmq"),
-    "amqp": ("penstock.sinks.rabbitmq", "rabbitmq"),
-    "amqps": ("penstock.sinks.rabbitmq", "rabbitmq"),
-    "nats": ("penstock.sinks.nats", "nats"),
-    "tls": ("penstock.sinks.nats", "nats"),
-    "redis": ("penstock.sinks.redis_streams", "redis"),
-    "rediss": ("penstock.sinks.redis_streams", "redis"),
-}
-SOURCES = {
-    # scheme: (module with `async def open_source(url, options: SourceOptions) -> Source`, extra)
-    "kafka": ("penstock.sources.kafka", "kafka"),
-    "rabbitmq": ("penstock.sources.rabbitmq", "rabbitmq"),
-    "amqp": ("penstock.sources.rabbitmq", "rabbitmq"),
-    "amqps": ("penstock.sources.rabbitmq", "rabbitmq"),
-    "nats": ("penstock.sources.nats", "nats"),
-    "tls": ("penstock.sources.nats", "nats"),
-}
 
 LOGIN = (
     "username",
@@ -131,7 +87,7 @@ class Parts:
 
 
 async def open_store(settings: Settings) -> MessageStore:
-    driver = _driver(STORES, settings.store, "store")
+    driver = driver_of(STORES, settings.store, "store")
     store: MessageStore = await driver.open_store(
         settings.store,
         total_partitions=settings.worker.total_partitions,
@@ -144,14 +100,14 @@ async def open_store(settings: Settings) -> MessageStore:
 
 def nothing_to_read(settings: Settings) -> str | None:
     """Why only a command that writes may open this store now; None: it may be read."""
-    driver = _driver(STORES, settings.store, "store")
+    driver = driver_of(STORES, settings.store, "store")
     reason: str | None = driver.nothing_to_read(settings.store)
     return reason
 
 
 async def init_store(settings: Settings) -> str:
     """Make what the store needs before it is opened; says what was done."""
-    driver = _driver(STORES, settings.store, "store")
+    driver = driver_of(STORES, settings.store, "store")
     init = getattr(driver, "init_store", None)
     if init is None:
         return f"{redact(settings.store)} makes itself when it is first used"
@@ -161,14 +117,14 @@ async def init_store(settings: Settings) -> str:
 
 def in_memory(settings: Settings) -> bool:
     """Whether the store ends with the process that opens it."""
-    asked = getattr(_driver(STORES, settings.store, "store"), "in_memory", None)
+    asked = getattr(driver_of(STORES, settings.store, "store"), "in_memory", None)
     return asked is not None and bool(asked(settings.store))
 
 
 @asynccontextmanager
 async def scratch_store(settings: Settings) -> AsyncIterator[Settings]:
     """The same settings with a store of their own beside the configured one, erased in the end."""
-    driver = _driver(STORES, settings.store, "store")
+    driver = driver_of(STORES, settings.store, "store")
     scratch_url = getattr(driver, "scratch_url", None)
     if scratch_url is None:
         scheme = settings.store.partition(":")[0]
@@ -210,7 +166,7 @@ async def driver_problems(settings: Settings) -> list[str]:
 
 
 async def open_sink(name: str, options: RouteSettings) -> Sink:
-    driver = _driver(SINKS, options.sink, f"routes.{name}.sink")
+    driver = driver_of(SINKS, options.sink, f"routes.{name}.sink")
     sink: Sink = await driver.open_sink(options.sink, options.as_sink_options(name))
     if options.format == "decision-batch":
         sink = import_module("penstock.sinks.packed").PackedSink(sink)
@@ -277,15 +233,15 @@ async def _announcing(settings: Settings, store: MessageStore, stack: AsyncExitS
 
 
 async def _intake_sink(url: str) -> Sink:
-    _driver(SOURCES, url, "intake_topic")  # it is read, too
-    driver = _driver(SINKS, url, "intake_topic")
+    driver_of(SOURCES, url, "intake_topic")  # it is read, too
+    driver = driver_of(SINKS, url, "intake_topic")
     options = SinkOptions(at="intake_topic", timeout=HOP_TIMEOUT, more={"create_topic": True})
     sink: Sink = await driver.open_sink(url, options)
     return sink
 
 
 async def _intake_source(url: str) -> Source:
-    driver = _driver(SOURCES, url, "intake_topic")
+    driver = driver_of(SOURCES, url, "intake_topic")
     options = SourceOptions(source="intake_topic", more={"create_topic": True})
     source: Source = await driver.open_source(url, options)
     return source
@@ -322,10 +278,13 @@ async def open_worker(
     async with AsyncExitStack() as stack:
         lanes: dict[str, tuple[Route, Sink]] = {}
         _check_keyed(parts)
+        decided = _decided_routes(parts.settings)
         for name, options in parts.settings.all_routes().items():
             sink = given[name] if name in given else await open_sink(name, options)
             if name not in given:
                 stack.push_async_callback(sink.close)
+            if name in decided:
+                sink = import_module("penstock.sinks.allowed").AllowedSink(sink)
             lanes[name] = (parts.routes[name], sink)
         worker = parts.settings.worker
         yield Worker(
@@ -337,6 +296,13 @@ async def open_worker(
             shutdown=worker.shutdown,
             policies=parts.policies,
         )
+
+
+def _decided_routes(settings: Settings) -> set[str]:
+    """Those to which notifications come from decision batches and go on one by one."""
+    fed = {one.route for one in settings.sources.values() if one.format == "decision-batch"}
+    packed = {name for name, one in settings.routes.items() if one.format == "decision-batch"}
+    return fed - packed
 
 
 @asynccontextmanager
@@ -362,6 +328,7 @@ async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest | Admitter]]:
                     parts.observer,
                     route=options.route,
                     dead_letter=dead_letter,
+                    alone=ALONE.get(options.format),
                     batch=options.batch or RECORDS.get(options.format, BATCH),
                 )
             )
@@ -374,7 +341,7 @@ async def _source_parts(
 ) -> AsyncIterator[tuple[Source, Sink | None]]:
     """The source and its dead letter, whose timeouts and the like are a route's defaults."""
     async with AsyncExitStack() as stack:
-        driver = _driver(SOURCES, options.from_, f"sources.{name}.from")
+        driver = driver_of(SOURCES, options.from_, f"sources.{name}.from")
         source: Source = await driver.open_source(options.from_, options.as_source_options(name))
         stack.push_async_callback(source.close)
         dead_letter: Sink | None = None
@@ -387,7 +354,7 @@ async def _source_parts(
 async def _dead_letter(source: SourceSettings, url: str, name: str) -> Sink:
     """At the source's own broker it logs in by the source's settings."""
     where = f"sources.{name}.dead_letter"
-    driver = _driver(SINKS, url, where)
+    driver = driver_of(SINKS, url, where)
     _, extra = SINKS[urlsplit(url).scheme]
     # A broker's is made when it is not there: a record without any place to go would be lost.
     more: dict[str, object] = {"create_topic": True} if extra is not None else {}
@@ -465,19 +432,3 @@ def _check_keyed(parts: Parts) -> None:
                 f"routes.{name}: ordered and max_in_flight_per_key need a store that keeps turns;"
                 f" {parts.store.name} does not"
             )
-
-
-def _driver(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:
-    scheme = urlsplit(url).scheme
-    if scheme not in table:
-        known = ", ".join(sorted(table))
-        raise ConfigError(f"{field}: no driver for {scheme or url!r}; known schemes: {known}")
-    module, extra = table[scheme]
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as exc:
-        if extra is None or (exc.name or "").startswith("penstock."):
-            raise
-        raise ConfigError(
-            f"{field}: {scheme}:// needs the {extra!r} extra: pip install 'penstock[{extra}]'"
-        ) from exc

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -15,6 +17,7 @@ import pytest
 from penstock.model.times import parse_moment
 from tests.acceptance.brokers import Broker, jetstream, rabbit
 from tests.acceptance.commands import EXAMPLES, Command, adapted, running
+from tests.docs.blocks import blocks
 from tests.servers.nats import NatsServer
 from tests.servers.ports import free_port
 from tests.servers.rabbitmq import RabbitServer
@@ -32,11 +35,18 @@ class Sender:
     folder: Path
     broker: Broker
     prefix: str
+    snippet: str
+    """The how-to's own publisher, pointed at this test's broker."""
     port: int = 0
     provider_port: int = 0
 
     async def publish(self, batch: Json) -> None:
         await self.broker.publish(f"{self.prefix}.decisions", json.dumps(batch).encode())
+
+    async def publish_as_shown(self) -> None:
+        """The item n-1, by the program of the how-to."""
+        program = await asyncio.create_subprocess_exec(sys.executable, "-c", self.snippet)
+        assert await program.wait() == 0
 
     async def message(self, message_id: str) -> Json:
         """What the scheduler knows of an item."""
@@ -51,20 +61,37 @@ async def on_rabbitmq(
 ) -> AsyncIterator[Sender]:
     async with rabbit(rabbitmq.url) as broker:
         address = {"rabbitmq://localhost:5672": f"rabbitmq://{rabbitmq.address}"}
-        yield _sender(tmp_path, "sender-rabbitmq", broker, address, redis)
+        publisher = publishing("aio_pika", **{"amqp://localhost:5672": rabbitmq.url})
+        yield _sender(tmp_path, "sender-rabbitmq", broker, address, redis, publisher)
 
 
 @pytest.fixture
 async def on_nats(tmp_path: Path, nats: NatsServer, redis: RedisServer) -> AsyncIterator[Sender]:
     async with jetstream(nats.url) as broker:
         address = {"nats://localhost:4222": nats.url}
-        yield _sender(tmp_path, "sender-nats", broker, address, redis)
+        publisher = publishing("nats", **address)
+        yield _sender(tmp_path, "sender-nats", broker, address, redis, publisher)
+
+
+def publishing(library: str, **changes: str) -> str:
+    """The program that docs/how-to/sender.md shows for this client library."""
+    shown = [block.code for block in blocks("sh") if block.page.name == "sender.md"]
+    (script,) = (code for code in shown if f"\nimport {library}\n" in code)
+    program = script.partition("<<'EOF'\n")[2].partition("\nEOF\n")[0]
+    return adapted(program, **changes, **{"int(time.time()) + 10": "int(time.time()) + 2"})
 
 
 def _sender(
-    folder: Path, example: str, broker: Broker, address: dict[str, str], redis: RedisServer
+    folder: Path,
+    example: str,
+    broker: Broker,
+    address: dict[str, str],
+    redis: RedisServer,
+    publisher: str,
 ) -> Sender:
-    sender = Sender(folder, broker, f"s{time.time_ns()}", free_port(), free_port())
+    prefix = f"s{time.time_ns()}"
+    snippet = adapted(publisher, **{'"sender.decisions"': f'"{prefix}.decisions"'})
+    sender = Sender(folder, broker, prefix, snippet, free_port(), free_port())
     common = {**address, "redis://localhost:6379/0": redis.url, "/sender.": f"/{sender.prefix}."}
     scheduler = {**common, "127.0.0.1:8700": f"127.0.0.1:{sender.port}"}
     push = {**common, "127.0.0.1:8710": f"127.0.0.1:{free_port()}"}
@@ -135,13 +162,16 @@ async def everything_reaches_the_provider_in_time(sender: Sender) -> None:
         await sender.publish(batch("DEFER", *deferred, tta=tta))
         await sender.publish(batch("BLOCK", notification("b1"), notification("b2")))
         await sender.publish(batch("ALLOW", notification("x1", expireDate=1_600_000_000)))
+        await sender.publish(batch("DEFER", notification("x2", expireDate=tta - 1), tta=tta))
         await sender.publish(batch("MAYBE", notification("m1")))
         rejected = await sender.broker.take(f"{sender.prefix}.rejected")
+        await sender.publish_as_shown()
         wanted = {str(item["id"]): item for item in allowed + deferred}
-        await push.until(lambda: set(accepted(provider)) >= set(wanted))
+        await push.until(lambda: set(accepted(provider)) >= {"n-1", *wanted})
         await scheduler.until(lambda: f"127.0.0.1:{sender.port}" in scheduler.stdout)
-        blocked = [await sender.message(name) for name in ("b1", "b2", "x1")]
+        blocked = [await sender.message(name) for name in ("b1", "b2", "x1", "x2")]
     arrived = accepted(provider)
+    assert json.loads(str(arrived.pop("n-1")[0]["body"]))["priority"] == 5
     assert {name: json.loads(str(lines[0]["body"])) for name, lines in arrived.items()} == wanted
     assert all(len(lines) == 1 for lines in arrived.values()), "each is accepted once"
     early = [
@@ -150,8 +180,12 @@ async def everything_reaches_the_provider_in_time(sender: Sender) -> None:
         if name.startswith("d") and parse_moment(str(arrived[name][0]["at"])) < tta * 1000
     ]
     assert early == []
-    assert [message.get("state") for message in blocked] == ["blocked"] * 3
+    assert [message.get("state") for message in blocked] == ["blocked"] * 4
     assert "sender's decision" in str(blocked[0]["last_error"])
+    late = blocked[3]
+    assert (late["verdict"], late["attempt"]) == ("BLOCK", 0)
+    assert "expired at" in str(late["reason"])
+    assert parse_moment(str(late["settled"])) >= tta * 1000, "it is held until then"
     assert json.loads(rejected.body)["decision"] == "MAYBE"
     assert "MAYBE" in rejected.headers["penstock-error"]
 

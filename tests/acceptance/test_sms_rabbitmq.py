@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import aio_pika
+import psutil
 import pytest
 
 from tests.acceptance.commands import EXAMPLES, Command, adapted, run, running
@@ -154,3 +155,23 @@ async def test_senders_that_cannot_start_are_named(folder: Path) -> None:
         assert await senders.ended() == 1
     assert "failed: sender-1, sender-2" in senders.stderr
     assert "RabbitMQ does not answer" in (folder / "sender_logs" / "sender-1.log").read_text()
+
+
+async def test_a_sender_that_is_killed_is_told_of_and_started_again_until_ctrl_c(
+    folder: Path,
+) -> None:
+    def begun() -> int:
+        logs = [log.read_text() for log in (folder / "sender_logs").glob("*.log")]
+        return sum(text.count("waits for messages") for text in logs)
+
+    async with running(folder, "sim", "sms-sender", "--instances", "2") as senders:
+        await senders.until(lambda: begun() == 2)
+        victim, other = psutil.Process(senders.process.pid).children()
+        victim.kill()
+        await senders.until(lambda: "was killed by SIGKILL; it is started again" in senders.stderr)
+        await senders.until(lambda: begun() == 3)
+        assert other.is_running()
+        children = psutil.Process(senders.process.pid).children()
+        assert len(children) == 2
+        assert await senders.stop(signal.SIGINT) == 0
+    assert not any(child.is_running() for child in children)

@@ -158,3 +158,17 @@ def test_an_address_is_taken_apart() -> None:
     assert (address.username, address.password) == ("me", "pass@word")
     assert (address.tls, address.cluster, address.timeout) == (True, True, 0.5)
     assert "pass" not in address.name
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("redis://me:secret@h/2", "redis://h:6379/2"),
+        ("redis://h/0?prefix=penstock", "redis://h:6379/0"),
+        ("redis://me:secret@h/0?prefix=sender", "redis://h:6379/0?prefix=sender"),
+        ("redis+cluster://a,b?prefix=a%26b", "redis+cluster://a:6379,b:6379?prefix=a%26b"),
+        ("unix:///run/redis.sock?prefix=sms", "unix:///run/redis.sock?prefix=sms"),
+    ],
+)
+def test_a_store_among_others_on_a_server_is_named_with_its_prefix(url: str, name: str) -> None:
+    assert parse_address(url).name == name

@@ -165,10 +165,10 @@ def test_defer_must_say_until_when() -> None:
         read("decision-batch", batch(decision="DEFER"))
 
 
-def test_what_goes_on_has_the_same_shape_and_one_notification() -> None:
+def test_what_is_kept_has_the_same_shape_and_one_notification() -> None:
     first, second = item(), item(id="n-2")
     got = messages("decision-batch", batch(first, second, decision="DEFER", tta=NOW // 1000 + 5))
-    shape = {"decision": "ALLOW", "tta": NOW // 1000 + 5}
+    shape = {"decision": "DEFER", "tta": NOW // 1000 + 5}
     assert [json.loads(m.payload) for m in got] == [
         {**shape, "notify_msg": [first]},
         {**shape, "notify_msg": [second]},
@@ -199,12 +199,23 @@ def test_the_expire_date_is_understood_however_it_is_written(expires: object) ->
     assert got.expires == NOW + 60_000
 
 
-@pytest.mark.parametrize("decision", ["ALLOW", "DEFER"])
-def test_what_expires_before_it_may_go_is_recorded_and_not_sent(decision: str) -> None:
-    past = item(p={"expireDate": NOW // 1000 + (10 if decision == "DEFER" else -10)})
-    (got,) = read("decision-batch", batch(past, decision=decision, tta=NOW // 1000 + 20))
+def test_what_is_allowed_and_has_expired_is_recorded_and_not_sent() -> None:
+    past = item(p={"expireDate": NOW // 1000 - 10})
+    (got,) = read("decision-batch", batch(past, tta=NOW // 1000 + 20))
     assert isinstance(got, BlockedDraft)
     assert got.blocked.startswith("expired")
+
+
+def test_what_is_put_off_beyond_its_expiry_is_held_until_then() -> None:
+    late = item(p={"expireDate": NOW // 1000 + 10})
+    (got,) = messages("decision-batch", batch(late, decision="DEFER", tta=NOW // 1000 + 20))
+    assert (got.due, got.expires, got.blocked) == (NOW + 20_000, NOW + 10_000, None)
+
+
+@pytest.mark.parametrize("verdict", ["ALLOW", "DEFER", "BLOCK", None])
+def test_what_is_kept_tells_the_verdict_it_came_with(verdict: str | None) -> None:
+    (got,) = messages("decision-batch", batch(decision=verdict, tta=NOW // 1000))
+    assert json.loads(got.payload)["decision"] == verdict
 
 
 def test_an_item_without_an_id_gets_the_records_origin_and_its_place() -> None:

@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
-from penstock.flow.formats import FORMATS
-from penstock.flow.ingest import REASON, RECORD, SOURCE, Ingest
+from penstock.flow.formats import ALONE, FORMATS
+from penstock.flow.ingest import PLACE, REASON, RECORD, SOURCE, Ingest
 from penstock.model.errors import SourceUnavailable, StoreUnavailable
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import DELIVERED, Dead, Receipt, Retry, SendOutcome
@@ -96,6 +97,7 @@ async def ingesting(
         parts.observer,
         route="push",
         dead_letter=dead,
+        alone=ALONE.get(form),
     )
     running = asyncio.ensure_future(ingest.run())
     try:
@@ -215,13 +217,54 @@ async def test_an_unknown_verdict_is_kept_for_inspection(parts: Parts) -> None:
         assert "'MAYBE' is not ALLOW, DEFER, BLOCK" in (letter.headers or {})[REASON]
 
 
-async def test_the_good_items_of_a_record_are_kept_and_the_record_is_reported(parts: Parts) -> None:
+async def test_of_a_decision_batch_only_the_bad_items_are_dead_letters(parts: Parts) -> None:
     dead = DeadLetter()
-    broker = Broker({"decision": "ALLOW", "notify_msg": [{"id": "n1"}, {"id": "\n"}]})
+    items = [{"id": "n1"}, {"id": "\n"}, {"id": "n2"}, 5, {"id": "n3"}]
+    broker = Broker({"decision": "DEFER", "tta": 4e9, "notify_msg": items})
     async with ingesting(parts, broker, dead, form="decision-batch"):
-        assert None not in await found(parts, "n1")
-        (letter,) = dead.kept
-        assert "id: must be" in (letter.headers or {})[REASON]
+        assert None not in await found(parts, "n1", "n2", "n3")
+        assert [json.loads(letter.payload) for letter in dead.kept] == [
+            {"decision": "DEFER", "tta": 4_000_000_000, "notify_msg": [{"id": "\n"}]},
+            {"decision": "DEFER", "tta": 4_000_000_000, "notify_msg": [5]},
+        ]
+        headers = [letter.headers or {} for letter in dead.kept]
+        assert [(one[RECORD], one[PLACE]) for one in headers] == [("q:0", "1"), ("q:0", "3")]
+        assert "id: must be" in headers[0][REASON]
+        assert "notify_msg[3]" in headers[1][REASON]
+        assert [letter.id for letter in dead.kept] == ["dead:q:0:1", "dead:q:0:3"]
+        assert broker.acked == ["q:0"]
+
+
+async def test_of_an_array_only_the_bad_messages_are_dead_letters(parts: Parts) -> None:
+    dead = DeadLetter()
+    one = {"id": "x", "route": "nowhere"}
+    broker = Broker([{"id": "a"}, one, {"id": "b"}, {"id": "y", "nonsense": 1}])
+    async with ingesting(parts, broker, dead):
+        assert None not in await found(parts, "a", "b")
+        assert [json.loads(m.payload) for m in dead.kept] == [one, {"id": "y", "nonsense": 1}]
+        assert [(m.headers or {})[PLACE] for m in dead.kept] == ["1", "3"]
+        assert "nowhere" in (dead.kept[0].headers or {})[REASON]
+
+
+async def test_a_record_that_is_one_message_is_a_dead_letter_as_it_came(parts: Parts) -> None:
+    dead = DeadLetter()
+    broker = Broker(b' {"id": "x",  "route": "nowhere"}', b'[{"id": "a"}, {"id": "b"')
+    async with ingesting(parts, broker, dead):
+        assert await found(parts, "a", "b") == [None, None]
+        assert [m.payload for m in dead.kept] == [
+            b' {"id": "x",  "route": "nowhere"}',
+            b'[{"id": "a"}, {"id": "b"',
+        ]
+        assert all(PLACE not in (m.headers or {}) for m in dead.kept)
+
+
+async def test_the_dead_letters_of_long_record_names_are_told_apart(parts: Parts) -> None:
+    dead = DeadLetter()
+    broker = Broker([5, 6])
+    broker.waiting = [replace(broker.waiting[0], origin="m" * 200)]
+    async with ingesting(parts, broker, dead):
+        assert len({m.id for m in dead.kept}) == 2
+        assert all(len(m.id) <= 200 for m in dead.kept)
 
 
 async def test_more_messages_than_one_put_takes_are_all_kept(parts: Parts) -> None:

@@ -1,4 +1,4 @@
-"""A line a second while something is released, in virtual time."""
+"""A line a second while something is delivered, in virtual time."""
 
 import asyncio
 import logging
@@ -42,22 +42,22 @@ async def logged(
     return caplog.messages
 
 
-def release(observer: Observer, number: int) -> Callable[[], None]:
-    return lambda: observer.count("released", "push", number)
+def deliver(observer: Observer, number: int) -> Callable[[], None]:
+    return lambda: observer.count("delivered", "push", number)
 
 
-async def test_seconds_with_releases_are_logged_and_others_are_not(
+async def test_seconds_with_deliveries_are_logged_and_others_are_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     observer = Observer()
-    observer.count("released", "push", 1_000)  # before it was looked at
+    observer.count("delivered", "push", 1_000)  # before it was looked at
     clock = SteppedClock(
-        (1_000, release(observer, 7)), (1_000, release(observer, 0)), (1_000, release(observer, 5))
+        (1_000, deliver(observer, 7)), (1_000, deliver(observer, 0)), (1_000, deliver(observer, 5))
     )
     assert await logged(observer, clock, caplog) == ["Scheduled items/s: 7", "Scheduled items/s: 5"]
 
 
 async def test_a_late_wake_is_still_a_rate(caplog: pytest.LogCaptureFixture) -> None:
     observer = Observer()
-    clock = SteppedClock((2_000, release(observer, 100)))
+    clock = SteppedClock((2_000, deliver(observer, 100)))
     assert await logged(observer, clock, caplog) == ["Scheduled items/s: 50"]

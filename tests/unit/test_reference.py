@@ -8,7 +8,10 @@ from pathlib import Path
 
 import penstock
 from penstock import settings
+from penstock.flow import ingest
+from penstock.model import envelope
 from penstock.sdk.async_rooms import AsyncRooms
+from penstock.sim.sms import sender
 from scripts import reference
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +42,24 @@ def test_every_setting_has_its_meaning_beside_it() -> None:
     for part in parts:
         for name in part.model_fields:
             assert f"| `{name}` |" in page, f"{part.__name__}.{name} has no text below it"
+
+
+def test_every_header_of_ours_is_explained() -> None:
+    page = (ROOT / "docs/reference/http.md").read_text()
+    carried = (envelope.ID, envelope.ATTEMPT, envelope.DUE, envelope.KEY, envelope.CONTENT_TYPE)
+    letters = (ingest.REASON, ingest.SOURCE, ingest.RECORD, ingest.PLACE)
+    for name in (*carried, *letters):
+        assert f"| `{name}` |" in page, name
+    for name in (sender.ATTEMPT, sender.SPENT, sender.ERROR):
+        assert f"`{name}`" in page, name
+
+
+def test_every_setting_of_a_broker_is_explained() -> None:
+    page = reference.config_page()
+    options = {kind for kinds in reference.OWN.values() for kind in kinds if kind is not None}
+    for kind in options:
+        for name in kind.__struct_fields__:
+            assert f"| `{name}` |" in page, f"{kind.__name__}.{name}"
 
 
 def test_the_version_is_the_one_that_is_packaged() -> None:

@@ -6,9 +6,10 @@ from importlib import import_module
 
 import pytest
 
+from penstock.drivers import SINKS, STORES
 from penstock.model.errors import ConfigError
 from penstock.settings import given
-from penstock.wiring import SINKS, STORES, driver_problems, nothing_to_read, open_parts
+from penstock.wiring import driver_problems, nothing_to_read, open_parts
 
 
 @pytest.mark.parametrize("scheme", STORES)

@@ -23,7 +23,9 @@ class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Who we are and whom we trust; a URL's own user and password win."""
 
     username: str | None = None
+    """Who we are; in NATS a user without a password is a token."""
     password: str | None = None
+    """Better from the environment than in a file."""
     tls: bool = False
     """Speak TLS; a scheme that says so, or a file named below, needs no more."""
     tls_ca: str | None = None

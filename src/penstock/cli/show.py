@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.flow.control import BulkResult
+from penstock.model.decision import reason_of, verdict_of
 from penstock.model.message import Event, Message
 from penstock.model.times import format_moment
+from penstock.model.verdict import Verdict
 from penstock.model.view import message_out
 
 if TYPE_CHECKING:
@@ -152,12 +154,23 @@ def _facts(shown: Message) -> Iterator[tuple[str, str | None]]:
     yield "version", str(shown.version)
     yield "expires", None if shown.expires is None else format_moment(shown.expires)
     yield "topic", shown.topic
+    yield "decided", _decided(shown)
     yield "last error", shown.last_error
     yield "labels", None if shown.labels is None else _encode(shown.labels).decode()
     for name, value in (shown.headers or {}).items():
         yield "header", f"{name}: {value}"
     yield "content type", shown.content_type
     yield "payload", _payload(shown.payload)
+
+
+def _decided(shown: Message) -> str | None:
+    """The verdict of a message that was not let go, and why; what was let go shows by itself."""
+    verdict, reason = verdict_of(shown), reason_of(shown)
+    if verdict is None or verdict is Verdict.ALLOW:
+        return None
+    if reason is None:
+        return verdict
+    return f"{verdict} by {reason.policy}: {reason.detail}"
 
 
 def _payload(payload: bytes) -> str:

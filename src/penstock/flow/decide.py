@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
+from penstock.limits.engine import expired
 from penstock.model.clock import Clock
 from penstock.model.decision import Decision, Room
 from penstock.model.message import Message
@@ -136,6 +137,9 @@ def _settlement(message: Message, decision: Decision, token: int) -> Settlement:
 
 def _refuse(message: Message, token: int, route: Route, now: int) -> Settlement | None:
     if message.expires is not None and message.expires <= now:
+        late = expired(message, now) if message.expires <= message.due else None
+        if late is not None:  # put off by its sender until it was too late: a decision, not a delay
+            return _settlement(message, late, token)
         return Settlement(
             message=message, token=token, state=State.EXPIRED, event="expired", refund=True
         )

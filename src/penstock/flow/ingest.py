@@ -1,7 +1,8 @@
 """INGEST: schedule by publishing. A broker's records become messages; none is lost on the way.
 
-A record is done only when the store has all its messages, or the dead letter has the record. While
-either is away the source is held where it is: nothing is read ahead and memory stays flat.
+A record is done only when the store has all its messages and the dead letter has those that cannot
+be kept: of a batch only the bad ones, of a record that cannot be read all of it. While either is
+away the source is held where it is: nothing is read ahead and memory stays flat.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 import msgspec
 
-from penstock.flow.formats import Read
+from penstock.flow.formats import Alone, Read
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
 from penstock.model.clock import Clock
@@ -39,6 +42,18 @@ AWAY = Backoff(200, 5_000)
 MAX_REASON = 500
 REASON, SOURCE, RECORD = "penstock-error", "penstock-source", "penstock-record"
 """Headers of a dead letter: why, from which source, and where it stood there."""
+PLACE = "penstock-item"
+"""Header of a dead letter that was one message of many in its record: its place, from 0."""
+MAX_LETTER_ID = 195
+
+
+@dataclass(frozen=True, slots=True)
+class _Poison:
+    """What cannot be kept, and why: a whole record, or the message at that place in it."""
+
+    record: int
+    place: int | None
+    why: str
 
 
 class Ingest:
@@ -55,9 +70,11 @@ class Ingest:
         *,
         route: str = DEFAULT_ROUTE,
         dead_letter: Sink | None = None,
+        alone: Alone | None = None,
         batch: int = BATCH,
         chance: random.Random | None = None,
     ) -> None:
+        """`alone` takes apart records that hold many messages; without it they are one each."""
         self._name = name
         self._source = source
         self._read = read
@@ -66,6 +83,7 @@ class Ingest:
         self._observer = observer
         self._route = route
         self._dead_letter = dead_letter
+        self._alone = alone
         self._batch = batch
         self._chance = chance if chance is not None else random.Random()
 
@@ -86,36 +104,45 @@ class Ingest:
 
     async def _take(self, records: Sequence[Record]) -> None:
         """Return when everything these records say is kept somewhere."""
-        troubles: dict[int, list[str]] = {}
+        poison: list[_Poison] = []
         drafts: list[Draft] = []
-        owners: list[int] = []
+        owners: list[tuple[int, int]] = []
         now = self._clock.now()
-        for place, record in enumerate(records):
-            for one in self._messages(record, now):
+        unreadable = 0
+        for number, record in enumerate(records):
+            found = self._messages(record, now)
+            if isinstance(found, PenstockError):
+                unreadable += 1
+                poison.append(_Poison(number, None, found.message))
+                found = ()
+            for place, one in enumerate(found):
                 if isinstance(one, PenstockError):
-                    troubles.setdefault(place, []).append(one.message)
+                    poison.append(_Poison(number, place, one.message))
                 else:
                     drafts.append(one)
-                    owners.append(place)
-            if len(drafts) >= DRAFTS or place == len(records) - 1:
+                    owners.append((number, place))
+            if len(drafts) >= DRAFTS or number == len(records) - 1:
                 outcomes = await self._schedule(drafts, records)
                 for owner, outcome in zip(owners, outcomes, strict=True):
                     if isinstance(outcome, PenstockError):
-                        troubles.setdefault(owner, []).append(outcome.message)
+                        poison.append(_Poison(*owner, outcome.message))
                 drafts, owners = [], []
-        self._observer.count("ingested", self._route, len(records) - len(troubles))
-        if troubles:
-            await self._bury([(records[place], why) for place, why in troubles.items()], records)
+        self._observer.count("ingested", self._route, len(records) - unreadable)
+        if poison:
+            await self._bury(poison, records)
 
-    def _messages(self, record: Record, now: int) -> Sequence[Draft | PenstockError]:
+    def _messages(
+        self, record: Record, now: int
+    ) -> Sequence[Draft | PenstockError] | PenstockError:
+        """What the record holds, each in its place; an error when it cannot be read at all."""
         try:
             found = self._read(record.value, record.origin, now)
         except PenstockError as exc:
-            return [exc]
+            return exc
         except Exception as exc:
             # A record that a format cannot even refuse must not stop all that come after it.
             log.exception("source %s: a record could not be read", self._name)
-            return [Malformed(f"cannot be read: {type(exc).__name__}: {exc}")]
+            return Malformed(f"cannot be read: {type(exc).__name__}: {exc}")
         for draft in found:
             if isinstance(draft, Draft):
                 give_trace(draft, record.headers.get(TRACEPARENT))
@@ -135,18 +162,21 @@ class Ingest:
                 await self._pause(tries)
                 await self._source.hold(held)
 
-    async def _bury(
-        self, poison: Sequence[tuple[Record, list[str]]], held: Sequence[Record]
-    ) -> None:
+    async def _bury(self, poison: Sequence[_Poison], held: Sequence[Record]) -> None:
         """Poison goes to the dead letter, and only then is it done."""
         self._observer.count("rejected", self._route, len(poison))
-        letters = [self._letter(record, "; ".join(why)) for record, why in poison]
+        letters: list[Message] = []
+        in_order = sorted(poison, key=lambda one: (one.record, one.place or 0))
+        for number, group in groupby(in_order, key=lambda one: one.record):
+            letters += self._letters(held[number], list(group))
         for letter in letters:
+            headers = letter.headers or {}
             log.warning(
-                "source %s: record %s rejected: %s",
+                "source %s: record %s%s rejected: %s",
                 self._name,
-                (letter.headers or {}).get(RECORD, "?"),
-                (letter.headers or {}).get(REASON, "?"),
+                headers.get(RECORD, "?"),
+                f" item {headers[PLACE]}" if PLACE in headers else "",
+                headers.get(REASON, "?"),
             )
         sink = self._dead_letter
         tries = 0
@@ -179,23 +209,41 @@ class Ingest:
                     )
         return again
 
-    def _letter(self, record: Record, why: str) -> Message:
-        now = self._clock.now()
-        origin = record.origin or f"{self._name}:{now}:{self._chance.getrandbits(64):016x}"
+    def _letters(self, record: Record, poison: Sequence[_Poison]) -> list[Message]:
+        """The record whole, or of a batch each bad one with its place in it."""
+        origin = (
+            record.origin or f"{self._name}:{self._clock.now()}:{self._chance.getrandbits(64):016x}"
+        )
+        places = [one.place for one in poison if one.place is not None]
+        apart = self._alone(record.value, places) if places and self._alone is not None else None
+        if apart is None:
+            return [self._letter(record, origin, record.value, poison[0].why)]
+        return [
+            self._letter(record, origin, value, one.why, one.place)
+            for one, value in zip(poison, apart, strict=True)
+        ]
+
+    def _letter(
+        self, record: Record, origin: str, value: bytes, why: str, place: int | None = None
+    ) -> Message:
         headers = {
             **record.headers,
             REASON: " ".join(why.split())[:MAX_REASON],
             SOURCE: self._name,
             RECORD: origin,
         }
+        name = origin
+        if place is not None:
+            name = f"{origin}:{place}"
+            headers[PLACE] = str(place)
         return Message(
-            id=f"dead:{origin}"[:200],
+            id=f"dead:{name[-MAX_LETTER_ID:]}",  # the end tells records, and their items, apart
             route=self._route,
             key=record.key or origin,
-            payload=record.value,
+            payload=value,
             content_type=record.headers.get("content-type", OCTETS),
             headers=headers,
-            due=now,
+            due=self._clock.now(),
             attempt=1,
         )
 

@@ -71,6 +71,13 @@ class BlockedDraft(Draft, kw_only=True, gc=False):
     blocked: str
 
 
+class DeferredDraft(Draft, kw_only=True, gc=False):
+    """A message somebody else has put off: it may expire before it wakes, and is decided then.
+
+    Not part of the wire format either: a caller who asks for that has made a mistake.
+    """
+
+
 class BinaryDraft(Draft, kw_only=True, gc=False):
     """A message from a wire that has bytes and moments of its own: nothing is left to decode.
 
@@ -152,7 +159,7 @@ def check_draft(
         at = draft.at
         expires = None if draft.expires is None else parse_moment(draft.expires, "expires")
     due = due_from(at, draft.delay, now)
-    if expires is not None and expires <= due:
+    if expires is not None and expires <= due and type(draft) is not DeferredDraft:
         raise InvalidMessage("expires", "must be after the moment the message is due")
     if not 0 <= draft.priority <= 9:
         check_priority(draft.priority)

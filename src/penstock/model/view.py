@@ -10,7 +10,7 @@ from penstock.model.message import JSON, Event, Labels, Message
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
-from penstock.model.verdict import Verdict
+from penstock.model.verdict import Decided, Verdict
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -129,7 +129,16 @@ def message_of(shown: MessageOut) -> Message:
         settled=_millis(shown.settled),
         last_error=shown.last_error,
         cancel_pending=shown.cancel_pending is True,
+        decided=_decided(shown),
     )
+
+
+def _decided(shown: MessageOut) -> Decided | None:
+    """What is known of the last refusal; nothing of one that did not have the last word."""
+    if not isinstance(shown.verdict, Verdict) or not isinstance(shown.reason, Reason):
+        return None
+    until = parse_moment(shown.due, "due") if shown.verdict is Verdict.DEFER else None
+    return Decided(shown.verdict, shown.reason.policy, shown.reason.detail, until)
 
 
 def timeline_of(shown: MessageOut) -> list[Event]:

@@ -1,18 +1,24 @@
-"""Consumes ticks from a Kafka topic and says how late they came."""
+"""Consumes what Penstock sends to a Kafka topic and says how late it came.
+
+When a message was due is in its header `penstock-due`; a tick that somebody else sent says so in
+its `at`. What says it nowhere is counted, and its lateness is not known.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Protocol
 
 import msgspec
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 
 from penstock.brokers.kafka import Config, KafkaOptions, client_config, kafka_address
 from penstock.flow.observe import Observer
-from penstock.model.envelope import ATTEMPT
+from penstock.model.envelope import ATTEMPT, DUE
 from penstock.model.errors import InvalidMessage
 from penstock.model.lateness import Lateness
 from penstock.model.times import parse_moment
@@ -25,6 +31,9 @@ STAGE = "consumed"
 AT_ONCE = 2_000
 WAIT = 0.1
 """Seconds one look for messages takes at most."""
+GATHER = {"fetch.min.bytes": 65_536, "fetch.wait.max.ms": 50}
+"""The broker answers when it has so much for us, or has waited so long: otherwise it answers
+thousands of times a second with a handful of messages each."""
 _STILL_COMING = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._PARTITION_EOF}  # noqa: SLF001 - their name
 )
@@ -63,12 +72,48 @@ class Consumed(msgspec.Struct, kw_only=True):
     consumed: int = 0
     repeats: int = 0
     """Of them, with an attempt above the first."""
-    unreadable: int = 0
-    """Of them, not a tick."""
+    without_due: int = 0
+    """Of them, without a due time: how late they are is not known."""
     early: int = 0
     """Of them, given to Kafka before they were due."""
     lateness_ms: dict[str, int | None] = {}
     """From due to being consumed."""
+
+
+class Read(Protocol):
+    """A message, as the client library gives it."""
+
+    def headers(self) -> object: ...
+    def value(self) -> bytes | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+
+
+class Tally:
+    """Counts what came, and how late."""
+
+    def __init__(self) -> None:
+        self._totals = Consumed()
+        self._lateness = Lateness()
+
+    def add(self, messages: Sequence[Read], now: int) -> None:
+        totals = self._totals
+        lates = []
+        for message in messages:
+            due, attempt = _told(message)
+            totals.repeats += attempt > 1
+            if due is None:
+                totals.without_due += 1
+                continue
+            kind, handed_over = message.timestamp()
+            totals.early += (now if kind == TIMESTAMP_NOT_AVAILABLE else handed_over) < due
+            lates.append(max(0, now - due))
+        totals.consumed += len(messages)
+        self._lateness.add(lates)
+
+    def totals(self) -> Consumed:
+        quantiles = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+        lateness = {name: self._lateness.quantile(share) for name, share in quantiles.items()}
+        return msgspec.structs.replace(self._totals, lateness_ms=lateness)
 
 
 class TickConsumer:
@@ -77,12 +122,12 @@ class TickConsumer:
     def __init__(self, subscription: Subscription, observer: Observer) -> None:
         self._topic = subscription.topic
         self._observer = observer
-        self._totals = Consumed()
-        self._lateness = Lateness()
+        self._tally = Tally()
         self._answered = False
         self._consumer = Consumer(
             {
                 **subscription.config,
+                **GATHER,
                 "group.id": subscription.group,
                 "auto.offset.reset": "earliest",
                 "topic.metadata.refresh.interval.ms": 2_000,  # a topic made later is found soon
@@ -104,13 +149,12 @@ class TickConsumer:
     def look(self) -> int:
         """Take what is there, waiting a moment for it; how many that were."""
         messages = [m for m in self._consumer.consume(AT_ONCE, WAIT) if self._is_message(m)]
-        self._count(messages, time.time_ns() // 1_000_000)
+        self._tally.add(messages, time.time_ns() // 1_000_000)
+        self._observer.count(STAGE, self._topic, len(messages))
         return len(messages)
 
     def totals(self) -> Consumed:
-        quantiles = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-        lateness = {name: self._lateness.quantile(share) for name, share in quantiles.items()}
-        return msgspec.structs.replace(self._totals, lateness_ms=lateness)
+        return self._tally.totals()
 
     def close(self) -> None:
         """Commit how far it came, and leave the group."""
@@ -128,38 +172,56 @@ class TickConsumer:
             log.warning("Kafka: %s", error.str())
         return False
 
-    def _count(self, messages: Iterable[Message], now: int) -> None:
-        totals = self._totals
-        number = 0
-        lates = []
-        for message in messages:
-            number += 1
-            totals.repeats += _attempt(message) > 1
-            due = _due(message.value())
-            if due is None:
-                totals.unreadable += 1
-                continue
-            kind, handed_over = message.timestamp()
-            totals.early += (now if kind == TIMESTAMP_NOT_AVAILABLE else handed_over) < due
-            lates.append(max(0, now - due))
-        totals.consumed += number
-        self._lateness.add(lates)
-        self._observer.count(STAGE, self._topic, number)
+
+def _told(message: Read) -> tuple[int | None, int]:
+    """When it was due, and which attempt it is.
+
+    The header of a repeat says when that attempt was due: a tick itself knows the moment it meant.
+    """
+    due: int | None = None
+    attempt = 1
+    headers = message.headers()
+    for name, value in headers if isinstance(headers, list) else ():
+        if name == DUE:
+            due = _moment(value)
+        elif name == ATTEMPT and value != b"1" and isinstance(value, bytes) and value.isdigit():
+            attempt = int(value)
+    if due is None or attempt > 1:
+        meant = _meant(message.value())
+        due = due if meant is None else meant
+    return due, attempt
 
 
-def _due(value: bytes | None) -> int | None:
+def _moment(value: str | bytes | None) -> int | None:
+    """As Penstock writes it, quickly: those of a batch share their few seconds."""
+    if not isinstance(value, bytes):
+        return None
+    millis = value[20:23]
+    if len(value) == len(b"2030-01-01T00:00:00.000Z") and millis.isdigit() and value[19] == _DOT:
+        second = _second(value[:19])
+        return None if second is None else second + int(millis)
+    return _parsed(value)
+
+
+@lru_cache(maxsize=1024)
+def _second(text: bytes) -> int | None:
+    return _parsed(text + b"Z")
+
+
+def _parsed(text: bytes) -> int | None:
     try:
-        return parse_moment(_decode(value or b"").at)
-    except (msgspec.MsgspecError, InvalidMessage):
+        return parse_moment(text.decode())
+    except (InvalidMessage, UnicodeDecodeError):
         return None
 
 
+def _meant(value: bytes | None) -> int | None:
+    """The moment of a tick; None: it is something else."""
+    try:
+        return parse_moment(_decode(value or b"").at)
+    except (msgspec.MsgspecError, UnicodeDecodeError, InvalidMessage):
+        return None
+
+
+_DOT = ord(".")
 _decode = msgspec.json.Decoder(_Tick).decode
-
-
-def _attempt(message: Message) -> int:
-    headers = message.headers()
-    for name, value in headers if isinstance(headers, list) else ():
-        if name == ATTEMPT and isinstance(value, bytes) and value.isdigit():
-            return int(value)
-    return 1

@@ -66,6 +66,7 @@ _SILENCE = frozenset(
 
 class KafkaSinkOptions(KafkaOptions, frozen=True, kw_only=True):
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    """Of what the producer sends together."""
     linger_ms: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 2
     """How long the producer waits for more to send together."""
 

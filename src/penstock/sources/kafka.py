@@ -38,7 +38,7 @@ READ_AHEAD_KB = 16_384
 
 class KafkaSourceOptions(KafkaOptions, frozen=True, kw_only=True):
     group: str | None = None
-    """The consumer group; unset: penstock-<the source's name>."""
+    """The consumer group; unset: penstock- and the source's name."""
     start: Literal["earliest", "latest"] = "earliest"
     """Where a group without committed offsets begins."""
 

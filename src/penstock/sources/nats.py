@@ -40,7 +40,7 @@ ACK, IN_PROGRESS = b"+ACK", b"+WPI"
 
 class NatsSourceOptions(NatsOptions, frozen=True, kw_only=True):
     group: str | None = None
-    """The durable consumer's name; unset: penstock-<the source's name>."""
+    """The durable consumer's name; unset: penstock- and the source's name."""
     ack_wait: Annotated[float, msgspec.Meta(ge=1, le=3_600)] = 30.0
     """Seconds until a record that nobody acked is given out again."""
 

@@ -13,14 +13,17 @@ PERIOD_MS = 1_000
 
 
 class Rates:
-    """Logs `Scheduled items/s: N` for every second in which messages were released."""
+    """Logs `Scheduled items/s: N` for every second in which messages were delivered.
+
+    Each counts once, when its sink has it: an attempt that failed has not got anywhere.
+    """
 
     def __init__(
         self,
         observer: Observer,
         clock: Clock,
         *,
-        stage: str = "released",
+        stage: str = "delivered",
         what: str = "Scheduled items",
     ) -> None:
         self._observer = observer

@@ -9,11 +9,14 @@ from itertools import pairwise
 import pytest
 
 from penstock.flow.policies import REFRESH_MS, Policies
+from penstock.model.decision import Reason, reason_of, verdict_of
+from penstock.model.draft import DeferredDraft
 from penstock.model.errors import StoreUnavailable
 from penstock.model.outcome import DELIVERED, Action, Amendment, Dead, Retry, SendOutcome
 from penstock.model.policy import Suppression, policy_from
 from penstock.model.route import Route
 from penstock.model.state import State
+from penstock.model.times import format_moment
 from penstock.model.verdict import Verdict
 from tests.unit.flow.rig import Engine, FakeSink
 
@@ -70,6 +73,26 @@ async def test_the_timeline_tells_each_decision_with_its_reason(engine: Engine) 
     assert events[1].detail == "brief: 1 of 1 in 1m"
     assert engine.observer.counts["deferred", "default"] == 1
     assert engine.sink.sent[1][1] == 1  # a deferral is not an attempt
+
+
+async def test_what_its_sender_put_off_beyond_its_expiry_is_blocked_when_it_wakes(
+    engine: Engine,
+) -> None:
+    now = engine.clock.now()
+    late = DeferredDraft(
+        id="late", at=format_moment(now + MINUTE), expires=format_moment(now + MINUTE // 2)
+    )
+    await engine.intake.schedule([late])
+    async with engine.working():
+        await engine.clock.advance(MINUTE - 1_000)
+        assert await engine.state("late") is State.SCHEDULED
+        await engine.clock.advance(2_000)
+    held = await engine.find("late")
+    assert (held.state, engine.sink.ids) == (State.BLOCKED, [])
+    assert held.last_error == f"expires: expired at {format_moment(now + MINUTE // 2)}"
+    assert verdict_of(held) is Verdict.BLOCK
+    assert reason_of(held) == Reason("expires", f"expired at {format_moment(now + MINUTE // 2)}")
+    assert engine.observer.counts["blocked", "default"] == 1
 
 
 async def test_a_block_is_the_end_with_its_reason(engine: Engine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -13,6 +14,7 @@ from penstock.model.query import Filter
 from penstock.model.route import Backoff, Route
 from penstock.model.state import State
 from penstock.model.times import format_moment
+from penstock.telemetry.rates import Rates
 from tests.unit.flow.rig import Engine, FakeSink
 
 
@@ -323,3 +325,19 @@ async def test_an_answer_later_than_its_lease_is_not_acted_on(
     ((sent, attempt, at),) = engine.sink.sent
     assert (sent, attempt) == ("m", 1)
     assert at >= receipt.due + lease
+
+
+async def test_a_message_that_is_tried_again_counts_once(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="penstock.rates")
+    outcomes: list[SendOutcome] = [Retry("not now", after=0.1)] * 3
+    engine.sink.behave = lambda _: outcomes.pop() if outcomes else DELIVERED
+    await engine.schedule(id="a")
+    rates = asyncio.ensure_future(Rates(engine.observer, engine.clock).run())
+    async with engine.working():
+        await engine.clock.advance(3_000)
+    rates.cancel()
+    assert engine.sink.ids == ["a"] * 4
+    told = [record.message for record in caplog.records if record.name == "penstock.rates"]
+    assert told == ["Scheduled items/s: 1"]

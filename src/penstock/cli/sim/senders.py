@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from penstock.cli.sim.keeper import Keeper
+from penstock.model.clock import SystemClock
 from penstock.model.times import format_duration
 from penstock.sim.sms.sender import Sender, simulated_provider
 from penstock.sim.sms.settings import SmsSettings
@@ -19,8 +21,6 @@ from penstock.telemetry.logs import setup_logging
 log = logging.getLogger("penstock.sms")
 
 LOGS = Path("sender_logs")
-PATIENCE = 15.0
-"""Seconds senders have to finish what is under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,29 +62,20 @@ async def run_one(settings: SmsSettings, manner: Manner, stopping: asyncio.Event
 
 
 async def run_several(number: int, manner: Manner, stopping: asyncio.Event) -> list[str]:
-    """Start them, and stop them with this process; the names of those that failed."""
+    """Keep so many running, and stop them with this process; the names of those that failed."""
     handler = setup_logging()
     LOGS.mkdir(exist_ok=True)  # noqa: ASYNC240 - once, before anything runs
-    names = [f"sender-{index}" for index in range(1, number + 1)]
-    senders = {name: await _start(name, manner) for name in names}
     log.info("%d senders run; their logs are in %s/", number, LOGS)
-    ends = {name: asyncio.ensure_future(sender.wait()) for name, sender in senders.items()}
-    asked = asyncio.ensure_future(stopping.wait())
+    keeper = Keeper(
+        partial(_start, manner=manner),
+        SystemClock(),
+        random.Random(),
+        may_end=manner.idle is not None,
+    )
     try:
-        everybody = asyncio.ensure_future(asyncio.gather(*ends.values()))
-        await asyncio.wait((everybody, asked), return_when=asyncio.FIRST_COMPLETED)
-        for sender in senders.values():
-            if sender.returncode is None:
-                sender.send_signal(signal.SIGTERM)
-        await asyncio.wait((everybody,), timeout=PATIENCE)
+        return await keeper.run([f"sender-{index}" for index in range(1, number + 1)], stopping)
     finally:
-        asked.cancel()
-        for sender in senders.values():
-            if sender.returncode is None:
-                sender.kill()
-        codes = await asyncio.gather(*ends.values())
         handler.close()
-    return [name for name, code in zip(names, codes, strict=True) if code]
 
 
 async def _start(name: str, manner: Manner) -> asyncio.subprocess.Process:

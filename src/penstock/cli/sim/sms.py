@@ -74,7 +74,7 @@ def sms_sender(
 
     RABBITMQ_HOST, REDIS_HOST, QUEUE_NAME, MEAN_PROCESSING_TIME and FAILURE_RATE come from the
     environment or .env. Dead messages are in the queue QUEUE_NAME.dead. With --instances each
-    sender writes sender_logs/sender-N.log.
+    sender writes sender_logs/sender-N.log; one that dies is told of and started again.
 
     \b
     Examples:

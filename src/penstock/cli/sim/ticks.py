@@ -14,7 +14,7 @@ from penstock.model.times import parse_duration
 if TYPE_CHECKING:
     import asyncio
 
-    from penstock.sim.consume import Subscription, TickConsumer
+    from penstock.sim.consume import Consumed, Subscription, TickConsumer
     from penstock.sim.generate import Generator
 
 DEFAULT_URL = "http://127.0.0.1:8700"
@@ -110,7 +110,10 @@ def consume(
     duration: Duration = None,
     count: Count = None,
 ) -> None:
-    """Consume ticks from Kafka; logs `Consumed items/s: N` every second, lateness at the end.
+    """Consume from Kafka; logs `Consumed items/s: N` every second, and at the end how late it was.
+
+    Lateness is from the header `penstock-due`, which everything has that Penstock sends, or a
+    tick's own `at`.
 
     \b
     Examples:
@@ -184,9 +187,18 @@ def _consumed(session: Session, consumer: TickConsumer, seconds: float) -> None:
     if session.json:
         show.as_json({"totals": totals, "seconds": round(seconds, 3)})
         return
-    late = ", ".join(f"{name} {ms} ms" for name, ms in totals.lateness_ms.items())
     show.as_text(
         f"{totals.consumed:,} consumed in {seconds:,.1f} s, {totals.early:,} early,"
-        f" {totals.repeats:,} repeats, {totals.unreadable:,} unreadable",
-        f"lateness: {late}",
+        f" {totals.repeats:,} repeats",
+        f"lateness: {lateness(totals)}",
     )
+
+
+def lateness(totals: Consumed) -> str:
+    """For people; says so where nothing can be said."""
+    if totals.consumed == totals.without_due:
+        return "unknown: nothing that came has a due time" if totals.consumed else "nothing came"
+    late = ", ".join(f"{name} {ms} ms" for name, ms in totals.lateness_ms.items())
+    if not totals.without_due:
+        return late
+    return f"{late}; unknown of {totals.without_due:,} that have no due time"

@@ -5,9 +5,10 @@
          "params": {"type", "portal", "renderParams", "receivers", "templateName", "expireDate"}}}]}
 
 Each notification is a message: ALLOW is due now, DEFER at `tta`, BLOCK is recorded with a reason.
-One that expires before it may go is recorded as blocked, too. Without a verdict it is due now and
-Penstock's own policies decide. An unknown verdict is an error of the whole record. What goes on
-has the same shape, with the one notification in it.
+An ALLOW that has expired is recorded as blocked, too; a DEFER that expires before its `tta` is held
+until then and blocked when it is decided again. Without a verdict it is due now and Penstock's own
+policies decide. An unknown verdict is an error of the whole record. What is kept has the same
+shape, with the one notification in it and the sender's own verdict; what goes on is allowed.
 
 decision-items reads the same, but what goes on is the notification alone: for whoever takes them
 from the dispatch queue to the provider.
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.flow.formats.wire import decode, derived_id, of_any, of_seconds
-from penstock.model.draft import MAX_LABEL, Draft, block
+from penstock.model.draft import MAX_LABEL, DeferredDraft, Draft, block
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.identity import is_key
 from penstock.model.message import DEFAULT_PRIORITY, Labels
@@ -102,11 +103,12 @@ def _draft(
 ) -> Draft:
     item = decode(_item, raw)
     params = item.data.params
-    draft = Draft(
+    deferred = batch.decision == "DEFER"
+    draft = (DeferredDraft if deferred else Draft)(
         id=fallback_id if item.id is None or item.id == "" else str(item.id),
         key=_receiver(params.receivers),
         payload=msgspec.Raw(_wrap(raw, batch) if wrapped else raw),
-        at=format_moment(due) if batch.decision == "DEFER" else None,
+        at=format_moment(due) if deferred else None,
         priority=_priority(item.priority),
         labels=_labels(item),
     )
@@ -114,16 +116,23 @@ def _draft(
         return block(draft, BLOCKED)
     if params.expireDate is not None and params.expireDate != "":
         expires = of_any(params.expireDate, "expireDate")
-        if expires <= due:
+        if expires <= due and not deferred:
             return block(draft, f"expired: {format_moment(expires)} is before it may go")
         draft.expires = format_moment(expires)
     return draft
 
 
+def alone(body: bytes, places: Sequence[int]) -> Sequence[bytes]:
+    """These notifications, each in a batch of its own, to be mended and published again."""
+    batch = decode(_batch, body)
+    return [_wrap(bytes(batch.notify_msg[place]), batch) for place in places]
+
+
 def _wrap(raw: bytes, batch: DecisionBatch) -> bytes:
-    """The same shape, with this notification alone; by the time it leaves it is allowed."""
+    """The same shape, with this notification alone and the verdict it came with."""
+    verdict = msgspec.json.encode(batch.decision)
     tta = b"" if batch.tta is None else b'"tta":%s,' % msgspec.json.encode(_number(batch.tta))
-    return b'{"decision":"ALLOW",%s"notify_msg":[%s]}' % (tta, raw)
+    return b'{"decision":%s,%s"notify_msg":[%s]}' % (verdict, tta, raw)
 
 
 def _number(value: float) -> float | int:

@@ -14,7 +14,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def read(body: bytes, origin: str | None, _now: int) -> Sequence[Draft | PenstockError]:
-    if not body.lstrip(b" \t\r\n").startswith(b"["):
+    if not _is_array(body):
         return [_identified(decode_draft(body), origin, 0)]
     found: list[Draft | PenstockError] = []
     raws: list[msgspec.Raw] = decode(_array, body)
@@ -24,6 +24,18 @@ def read(body: bytes, origin: str | None, _now: int) -> Sequence[Draft | Penstoc
         except PenstockError as exc:
             found.append(exc)
     return found
+
+
+def alone(body: bytes, places: Sequence[int]) -> Sequence[bytes] | None:
+    """These messages of an array, each as a record of its own."""
+    if not _is_array(body):
+        return None
+    raws: list[msgspec.Raw] = decode(_array, body)
+    return [bytes(raws[place]) for place in places]
+
+
+def _is_array(body: bytes) -> bool:
+    return body.lstrip(b" \t\r\n").startswith(b"[")
 
 
 def _identified(draft: Draft, origin: str | None, index: int) -> Draft:

@@ -7,7 +7,7 @@ redis+cluster://[user:password@]host:port,host:port…      rediss+cluster:// ov
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
@@ -16,12 +16,13 @@ from penstock.model.errors import InvalidMessage as BadDuration
 from penstock.model.times import parse_duration
 
 PORT = 6379
+PREFIX = "penstock"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may follow the `?`."""
 
-    prefix: str = "penstock"
+    prefix: str = PREFIX
     """Begins every key's name: two stores with different prefixes can share a server."""
     db: int | None = None
     """Database of a unix socket; otherwise the URL's path."""
@@ -55,7 +56,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     """A URL, taken apart."""
 
     name: str
-    """Without secrets."""
+    """Without secrets; with the prefix where it is not the usual one: another store altogether."""
     hosts: tuple[tuple[str, int], ...] = ()
     socket: str | None = None
     db: int = 0
@@ -92,11 +93,17 @@ def parse_address(url: str) -> Address:
         "options": options,
     }
     scheme = parts.scheme
+    own_keys = "" if options.prefix == PREFIX else f"?prefix={quote(options.prefix)}"
     if scheme in ("unix", "redis+unix"):
         if not path.strip("/"):
             raise ConfigError("store: unix:// needs the socket's path: unix:///run/redis.sock")
         return msgspec.convert(
-            {**common, "name": f"{scheme}://{path}", "socket": path, "db": options.db or 0},
+            {
+                **common,
+                "name": f"{scheme}://{path}{own_keys}",
+                "socket": path,
+                "db": options.db or 0,
+            },
             Address,
         )
     cluster = scheme.endswith("+cluster")
@@ -113,7 +120,7 @@ def parse_address(url: str) -> Address:
     return msgspec.convert(
         {
             **common,
-            "name": f"{scheme}://{shown}" + (f"/{database}" if database else ""),
+            "name": f"{scheme}://{shown}{database and '/'}{database}{own_keys}",
             "hosts": found,
             "db": int(database or 0),
             "tls": scheme.startswith("rediss"),

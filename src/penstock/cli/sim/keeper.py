@@ -1,0 +1,129 @@
+"""Keeps processes running: one that ends is told of at once and started again.
+
+The wait before a start grows while starts fail, so that what dies at once does not spin. Where
+nothing has ever run for long, it is given up after a few starts: the fault is in what was asked
+for, and whoever asked wants to hear of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from penstock.model.clock import Clock
+from penstock.model.route import Backoff
+from penstock.model.times import format_duration
+
+log = logging.getLogger("penstock.sms")
+
+PATIENCE_MS = 15_000
+"""What processes have to finish what is under way."""
+LONG_MS = 30_000
+"""One that lived this long has started well."""
+STARTS = 3
+"""While none has: starts of each before it is given up."""
+GRACE_MS = 200
+"""An end may be the end of all of it (Ctrl-C reaches everybody): look for that first."""
+WAITS = Backoff(250, 30_000)
+
+
+class Process(Protocol):
+    """As asyncio's."""
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
+    def send_signal(self, signal: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+Start = Callable[[str], Awaitable[Process]]
+
+
+class Keeper:
+    """Runs a process a name until it is stopped."""
+
+    def __init__(
+        self, start: Start, clock: Clock, chance: random.Random, *, may_end: bool = False
+    ) -> None:
+        """`may_end`: one that ends well has done its work and is not started again."""
+        self._start = start
+        self._clock = clock
+        self._chance = chance
+        self._may_end = may_end
+        self._ran = False
+
+    async def run(self, names: Sequence[str], stopping: asyncio.Event) -> list[str]:
+        """Until `stopping`, or all have done their work; the names of those that failed."""
+        kept = await asyncio.gather(*(self._keep(name, stopping) for name in names))
+        return [name for name, well in zip(names, kept, strict=True) if not well]
+
+    async def _keep(self, name: str, stopping: asyncio.Event) -> bool:
+        failures = 0
+        while not stopping.is_set():
+            began = self._clock.now()
+            process = await self._start(name)
+            try:
+                await _first(process.wait(), stopping.wait())
+                if stopping.is_set():
+                    return await self._stopped(process)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+            if process.returncode == 0 and self._may_end:
+                return True
+            await self._pause(GRACE_MS, stopping)
+            if stopping.is_set():
+                break
+            lived_long = self._clock.now() - began - GRACE_MS >= LONG_MS
+            self._ran = self._ran or lived_long
+            failures = 1 if lived_long else failures + 1
+            if failures >= STARTS and not self._ran:
+                log.error("%s %s, again at its start; it is given up", name, _how(process))
+                return False
+            wait = WAITS.wait(failures, self._chance)
+            log.warning(
+                "%s %s; it is started again in %s", name, _how(process), format_duration(wait)
+            )
+            await self._pause(wait, stopping)
+        return True
+
+    async def _stopped(self, process: Process) -> bool:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            deadline = self._clock.now() + PATIENCE_MS
+            await _first(process.wait(), self._clock.sleep_until(deadline))
+        if process.returncode is None:
+            process.kill()
+        return await process.wait() in {0, -signal.SIGINT}
+
+    async def _pause(self, millis: int, stopping: asyncio.Event) -> None:
+        await _first(self._clock.sleep_until(self._clock.now() + millis), stopping.wait())
+
+
+async def _first(*awaited: Awaitable[object]) -> None:
+    """Return when one of them is done; the others are let go."""
+    tasks = [asyncio.ensure_future(one) for one in awaited]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _how(process: Process) -> str:
+    code = process.returncode or 0
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

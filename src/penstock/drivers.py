@@ -1,0 +1,71 @@
+"""Every driver by the scheme of its address; adding one is one line in these tables.
+
+A driver is imported when its scheme is first named, so one whose extra is not installed costs
+nothing until then. Only wiring asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.model.errors import ConfigError
+
+STORES = {
+    # scheme: (module, extra). A module has `async def open_store(url, **options) -> MessageStore`
+    # and `def nothing_to_read(url) -> str | None`, which checks the URL and says why a look into
+    # the store would find nothing but a store made by looking. One that can keep a store in
+    # memory has `def in_memory(url) -> bool` too, and one that must be made before it is used
+    # `async def init_store(url) -> str`.
+    "sqlite": ("penstock.stores.sqlite", None),
+    "redis": ("penstock.stores.redis", "redis"),
+    "rediss": ("penstock.stores.redis", "redis"),
+    "redis+cluster": ("penstock.stores.redis", "redis"),
+    "rediss+cluster": ("penstock.stores.redis", "redis"),
+    "redis+unix": ("penstock.stores.redis", "redis"),
+    "unix": ("penstock.stores.redis", "redis"),
+    "dynamodb+redis": ("penstock.stores.dynamodb", "dynamodb"),
+}
+SINKS = {
+    # scheme: (module with `async def open_sink(url, options: SinkOptions) -> Sink`, extra)
+    "log": ("penstock.sinks.log", None),
+    "http": ("penstock.sinks.webhook", None),
+    "https": ("penstock.sinks.webhook", None),
+    "python": ("penstock.sinks.python", None),
+    "kafka": ("penstock.sinks.kafka", "kafka"),
+    "rabbitmq": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "amqp": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "amqps": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "nats": ("penstock.sinks.nats", "nats"),
+    "tls": ("penstock.sinks.nats", "nats"),
+    "redis": ("penstock.sinks.redis_streams", "redis"),
+    "rediss": ("penstock.sinks.redis_streams", "redis"),
+}
+SOURCES = {
+    # scheme: (module with `async def open_source(url, options: SourceOptions) -> Source`, extra)
+    "kafka": ("penstock.sources.kafka", "kafka"),
+    "rabbitmq": ("penstock.sources.rabbitmq", "rabbitmq"),
+    "amqp": ("penstock.sources.rabbitmq", "rabbitmq"),
+    "amqps": ("penstock.sources.rabbitmq", "rabbitmq"),
+    "nats": ("penstock.sources.nats", "nats"),
+    "tls": ("penstock.sources.nats", "nats"),
+}
+
+
+def driver_of(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:
+    """The module that this address is for; ConfigError names the field and the missing extra."""
+    scheme = urlsplit(url).scheme
+    if scheme not in table:
+        known = ", ".join(sorted(table))
+        raise ConfigError(f"{field}: no driver for {scheme or url!r}; known schemes: {known}")
+    module, extra = table[scheme]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as exc:
+        if extra is None or (exc.name or "").startswith("penstock."):
+            raise
+        raise ConfigError(
+            f"{field}: {scheme}:// needs the {extra!r} extra: pip install 'penstock[{extra}]'"
+        ) from exc
