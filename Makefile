@@ -25,8 +25,8 @@ format: $(VENV)/.dev ## format and mend what ruff can
 bench: $(VENV)/.dev ## ours against the limits of this machine, as ratios
 	@$(BIN)/python -m bench
 
-soak: $(VENV)/.dev ## the fleet in virtual time, seed after seed (SEEDS=… MINUTES=… FIRST=…)
-	@$(BIN)/python -m tests.simulation --first $(or $(FIRST),0) --seeds $(or $(SEEDS),1000000) --minutes $(or $(MINUTES),5)
+soak: $(VENV)/.dev ## the fleet in virtual time, seed after seed (SEEDS=… MINUTES=… FIRST=… PROCESSES=…)
+	@$(BIN)/python -m tests.simulation --first $(or $(FIRST),0) --seeds $(or $(SEEDS),1000000) --minutes $(or $(MINUTES),5) --processes $(or $(PROCESSES),2)
 
 mutants: $(VENV)/.dev ## deliberate faults: each must be found by the simulation
 	@$(BIN)/python -m tests.simulation --mutants

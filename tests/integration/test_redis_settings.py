@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from penstock.model.clock import Clock
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.message import NewMessage
+from penstock.model.outcome import Settlement
+from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.redis import open_store
 from penstock.stores.redis.address import parse_address
+from penstock.testing.clock import ManualClock
 from tests.servers.certificates import make_certificate
 from tests.servers.ports import free_port
 from tests.servers.redis import RedisServer, tls_options
@@ -21,9 +25,12 @@ from tests.servers.redis import RedisServer, tls_options
 pytestmark = pytest.mark.slow
 
 
-async def open_at(url: str, partitions: int = 2) -> MessageStore:
+DAY = 86_400_000
+
+
+async def open_at(url: str, partitions: int = 2, clock: Clock | None = None) -> MessageStore:
     return await open_store(
-        url, total_partitions=partitions, retention=86_400_000, retention_count=1_000
+        url, total_partitions=partitions, retention=DAY, retention_count=1_000, clock=clock
     )
 
 
@@ -132,6 +139,42 @@ async def test_a_worker_whose_clock_is_ahead_claims_nothing_early(server: RedisS
         assert await store.reap(ahead, 10) == []
     finally:
         await store.close()
+
+
+async def test_a_worker_whose_clock_is_ahead_forgets_nothing_early(server: RedisServer) -> None:
+    store = await open_at(f"redis://:s3cret%3A%2F%40@127.0.0.1:{server.port}/6")
+    try:
+        now, ahead = store.clock.now(), store.clock.now() + 10 * DAY
+        news = [NewMessage(id=id_, route="r", key=id_, payload=b"1", due=now) for id_ in "xy"]
+        await store.put(news, now)
+        claim = await store.claim("r", 2, 60_000, now)
+        x, y = (
+            Settlement(message=m, token=claim.token, state=State.DELIVERED, event="delivered")
+            for m in claim.messages
+        )
+        await store.settle([x], now)
+        await store.settle([y], ahead)
+        assert await store.purge(ahead, 10) == 0
+        assert None not in await store.find(["x", "y"])
+    finally:
+        await store.close()
+
+
+async def test_a_worker_whose_clock_is_ahead_holds_nothing_for_longer(server: RedisServer) -> None:
+    address = f"redis://:s3cret%3A%2F%40@127.0.0.1:{server.port}/7"
+    ahead = ManualClock(int(time.time() * 1000) + DAY)
+    wrong = await open_at(address, clock=ahead)
+    right = await open_at(address)
+    try:
+        now = right.clock.now()
+        await right.put([NewMessage(id="x", route="r", key="x", payload=b"1", due=now)], now)
+        claim = await wrong.claim("r", 1, 100, ahead.now())
+        await wrong.extend([claim.token], ahead.now() + 200)
+        await right.clock.sleep_until(right.clock.now() + 250)
+        assert [one.id for one in await right.reap(right.clock.now(), 10)] == ["x"]
+    finally:
+        await right.close()
+        await wrong.close()
 
 
 @pytest.mark.parametrize(

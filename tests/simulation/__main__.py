@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.simulation.mutants import MUTANTS, hunt
+from tests.simulation.hunt import MUTANTS, hunt
 from tests.simulation.plan import Plan, draw
-from tests.simulation.world import Outcome, simulate
+from tests.simulation.run import Outcome, simulate
 
 PROCESSES = 2
 SHRINK_RUNS = 60
@@ -83,11 +83,11 @@ def run_seed(seed: int) -> Outcome:
     return simulate(draw(seed))
 
 
-def soak(first: int, seeds: int, minutes: float) -> int:
-    """Every seed from the first on, on all cores, until either bound is reached."""
+def soak(first: int, seeds: int, minutes: float, processes: int) -> int:
+    """Every seed from the first on, in parallel, until either bound is reached."""
     end = time.monotonic() + minutes * 60
     totals, told = Totals(), time.monotonic()
-    with multiprocessing.Pool(PROCESSES) as pool:
+    with multiprocessing.Pool(processes) as pool:
         for outcome in pool.imap_unordered(run_seed, range(first, first + seeds)):
             totals.add(outcome)
             if outcome.failures:
@@ -120,12 +120,13 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1_000_000)
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--mutants", action="store_true")
     asked = parser.parse_args()
     if asked.mutants:
         return mutants()
     if asked.seed is None:
-        return soak(asked.first, asked.seeds, asked.minutes)
+        return soak(asked.first, asked.seeds, asked.minutes, asked.processes)
     outcome = run_seed(asked.seed)
     if outcome.failures and not asked.whole:
         outcome = shrink(outcome)

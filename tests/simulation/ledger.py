@@ -35,6 +35,7 @@ TWIN = "the store and its model agree"
 BLIND = "1 workers do not poll blindly"
 MAX_IN_VAIN = 150
 PAUSED = "1 a paused route releases nothing"
+TURNS = "1 a key's messages go out in turn"
 
 
 @dataclass(slots=True)
@@ -43,15 +44,52 @@ class Known:
 
     state: State
     due: int
+    route: str
+    key: str
     expires: int | None = None
     token: int = 0
     attempt: int = 0
+    floor: int = 0
+    """The attempt at which it was redriven."""
+    decided: bool = False
+    """A policy held it back at some time."""
     cancel_asked: bool = False
     cancelled_by: bool = False
     blocked_by: str = ""
     settled: int | None = None
     error: str = ""
     history: list[tuple[int, State]] = field(default_factory=list)
+
+    @property
+    def begun(self) -> bool:
+        """On an ordered route it comes before everything of its key."""
+        return self.attempt > self.floor or self.decided
+
+    def state_at(self, elapsed: int) -> State:
+        """By the world's time."""
+        states = [state for since, state in self.history if since <= elapsed]
+        return states[-1] if states else State.SCHEDULED
+
+
+def check_turns(journal: Journal, known: dict[str, Known], claim: Claim, per_key: KeyLimit) -> None:
+    """What a route promises of every key, looked at before the claim is noted."""
+    taken = {message.id for message in claim.messages}
+    for message in claim.messages:
+        same = {
+            name: other
+            for name, other in known.items()
+            if other.route == message.route and other.key == message.key
+        }
+        busy = sum(o.state is State.LEASED or name in taken for name, o in same.items())
+        if busy > per_key.in_flight:
+            told = f"{busy} of {message.key} in flight, {per_key.in_flight} are allowed"
+            journal.fail(TURNS, message.id, told)
+        if per_key.ordered and message.id in same:
+            line = {n: other for n, other in same.items() if other.state is State.SCHEDULED}
+            begun = {n: other for n, other in line.items() if other.begun}
+            first = min((o.due, n) for n, o in (begun or line).items())
+            if first[1] != message.id:
+                journal.fail(TURNS, message.id, f"went before {first[1]}")
 
 
 class Ledger:
@@ -80,13 +118,16 @@ class Ledger:
             if (known is not None) != receipt.duplicate:
                 self._journal.fail(STATES, message.id, f"duplicate is {receipt.duplicate}")
             if known is None:
-                known = self.known[message.id] = Known(receipt.state, receipt.due, message.expires)
+                known = self.known[message.id] = Known(
+                    receipt.state, receipt.due, message.route, message.key, message.expires
+                )
                 known.blocked_by = message.blocked or ""
                 if message.blocked is not None:
                     known.settled = now
             elif known.state is State.SCHEDULED:
                 if receipt.due != known.due or message.on_conflict.value == "replace":
                     known.expires = message.expires
+                    known.route, known.key = message.route, message.key
                 known.due = receipt.due
         if self.beside:
             self._same("put", self.book.put(messages, now), got)
@@ -109,6 +150,8 @@ class Ledger:
                 self._journal.fail("1.6 bounded claims", route, f"{len(got.messages)} > {limit}")
         else:
             self._asked_in_vain(who, route)
+        if per_key is not None:
+            check_turns(self._journal, self.known, got, per_key)
         for message in got.messages:
             self._claimed(who, message, got.token, now)
         if self.beside:
@@ -180,8 +223,10 @@ class Ledger:
         self._become(message_id, known, state)
         if settlement.refund:
             known.attempt -= 1
-        if settlement.decided is not None and state is State.BLOCKED:
-            known.blocked_by = settlement.decided.policy
+        if settlement.decided is not None:
+            known.decided = True
+            if state is State.BLOCKED:
+                known.blocked_by = settlement.decided.policy
         if state is State.SCHEDULED and settlement.due is not None:
             known.due = settlement.due
         known.cancelled_by = known.cancelled_by or state is State.CANCELLED
@@ -252,6 +297,7 @@ class Ledger:
             if action is Action.REDRIVE:
                 self._become(amendment.id, known, State.SCHEDULED)
                 known.settled = None
+                known.floor = known.attempt
             known.due, known.expires = amended.message.due, amended.message.expires
 
     def purge(self, now: int, limit: int, got: int) -> None:

@@ -1,12 +1,15 @@
-"""The port of waiting rooms, each call by way of a Line."""
+"""The ports of waiting rooms, each call by way of a Line."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from penstock.model.clock import Clock
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState
 from penstock.model.ticket import (
+    Dispatch,
+    Entry,
     JoinedAll,
     Joining,
     Looked,
@@ -16,7 +19,11 @@ from penstock.model.ticket import (
     TicketState,
 )
 from penstock.ports.rooms import RoomListener, RoomStore
+from tests.simulation.entries import EntryStream
 from tests.simulation.link import Line
+
+STEP = 0.25
+"""Seconds between two looks of a read that waits in the server."""
 
 
 def _nothing(_: object) -> None:
@@ -58,7 +65,11 @@ class LinkedRooms:
         )
 
     async def reset(self, name: str, now: int) -> Room | None:
-        raise AssertionError(f"rooms are not reset here: {name} {now}")
+        now = self._line.now(now)
+        return await self._line.call(
+            lambda: self._to.reset(name, now),
+            lambda got: self._visits.reset(self._line.who, name, now, got),
+        )
 
     async def join(self, name: str, joining: Sequence[Joining], now: int) -> JoinedAll | None:
         now = self._line.now(now)
@@ -127,3 +138,36 @@ class LinkedRooms:
 
     async def secret(self, proposed: bytes) -> bytes:
         return await self._line.call(lambda: self._to.secret(proposed), _nothing)
+
+
+class LinkedEntries:
+    """An EntryQueue over the network: one consumer."""
+
+    def __init__(self, line: Line, stream: EntryStream) -> None:
+        self._line = line
+        self._stream = stream
+
+    async def take(self, limit: int, wait: int) -> list[Entry]:
+        until = self._stream.clock.elapsed() + wait
+        while not self._stream.fresh and self._stream.clock.elapsed() < until:  # noqa: ASYNC110 - no process must wake another
+            await asyncio.sleep(STEP)
+        return await self._line.call(lambda: self._stream.take(self._line.who, limit), _nothing)
+
+    async def take_abandoned(self, idle: int, limit: int) -> list[Entry]:
+        return await self._line.call(
+            lambda: self._stream.take_abandoned(self._line.who, idle, limit), _nothing
+        )
+
+    async def dispatch(self, dispatches: Sequence[Dispatch]) -> int:
+        return await self._line.call(
+            lambda: self._stream.dispatch(self._line.who, dispatches), _nothing
+        )
+
+    async def trim(self) -> int:
+        return 0
+
+    async def depth(self) -> int:
+        return len(self._stream.pending)
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""

@@ -73,6 +73,8 @@ class LinkedStore:
 
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         line, ledger = self._line, self._ledger
+        own = line.clock.now()
+        until += line.now(own) - own
         await line.call(
             lambda: self._to.extend(tokens, until),
             lambda _: ledger.extend(line.who, tokens, until),
@@ -103,6 +105,7 @@ class LinkedStore:
         return await self._line.call(lambda: self._to.search(where, after, limit), _nothing)
 
     async def purge(self, now: int, limit: int) -> int:
+        now = self._line.now(now)
         return await self._line.call(
             lambda: self._to.purge(now, limit), lambda got: self._ledger.purge(now, limit, got)
         )
@@ -141,7 +144,9 @@ class LinkedPolicies:
         self._to.use_zone(zone)
 
     async def book(self) -> RuleBook:
-        return await self._line.call(self._to.book, _nothing)
+        book = await self._line.call(self._to.book, _nothing)
+        self._rulings.knows(self._line.who, bool(book))
+        return book
 
     async def put_policy(self, policy_id: str, policy: Policy) -> int:
         return await self._line.call(

@@ -87,16 +87,47 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.extend(owner.held)
         owner.held.clear()
 
-    # --- what asyncio's base calls
+    # --- what asyncio's base calls; its own checks (debug mode, other threads) are left out
+
+    def call_soon(
+        self,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        setattr(timer, "_scheduled", True)  # noqa: B010 - typeshed does not know it
+        return timer
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._virtual + delay, callback, *args, context=context)
 
     def _run_once(self) -> None:
         self._collect_due()
         ready = self._ready
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle.cancelled():
+            if handle._cancelled:
                 continue
-            owner = _context_of(handle).get(OWNER)
+            owner = handle._context.get(OWNER)  # type: ignore[attr-defined]  # not in typeshed
             if owner is not None:
                 if owner.frozen:
                     owner.held.append(handle)
@@ -139,11 +170,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         """There are no threads to wake the loop from."""
-
-
-def _context_of(handle: asyncio.Handle) -> contextvars.Context:
-    context: contextvars.Context = handle._context  # type: ignore[attr-defined]  # not in typeshed
-    return context
 
 
 def _make_task(

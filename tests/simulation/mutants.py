@@ -5,38 +5,18 @@ Each is put in place for one run only, and must be found within its number of se
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
-from unittest.mock import patch
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, TypeAlias
 
-from penstock.flow.deliver import Deliver
-from penstock.flow.ingest import Ingest
-from penstock.flow.intake import Intake
-from penstock.flow.recover import Recover
-from penstock.flow.release import Lane
-from penstock.flow.worker import Worker
-from penstock.limits import engine
-from penstock.model.clock import SystemClock
-from penstock.model.message import Message
-from penstock.model.outcome import DELIVERED, Claim, Receipt, Settlement
-from penstock.model.state import State
-from penstock.model.verdict import Verdict
-from penstock.stores.sqlite import lease, room_record, statements
-from penstock.stores.sqlite import settle as sqlite_settle
-from penstock.stores.sqlite.session import Session
-from tests.simulation.link import Line
-from tests.simulation.plan import draw
-from tests.simulation.world import Outcome, simulate
-
-T = TypeVar("T")
-Mutant = Callable[[], Any]
+Mutant: TypeAlias = Callable[[], AbstractContextManager[Any]]
 MUTANTS: dict[str, tuple[int, Mutant]] = {}
 """Name → (seeds within which it must be found, how to put it in place)."""
 
 
 def mutant(name: str, seeds: int) -> Callable[[Mutant], Mutant]:
+    """Name a fault and say how soon it is found."""
+
     def add(make: Mutant) -> Mutant:
         MUTANTS[name] = seeds, make
         return make
@@ -44,173 +24,9 @@ def mutant(name: str, seeds: int) -> Callable[[Mutant], Mutant]:
     return add
 
 
-@mutant("no fencing", 40)
-def no_fencing() -> Any:
-    """Any token settles."""
-    held = "SELECT seq, route, due, attempt, claimed, cancel_pending FROM messages WHERE seq = ?"
-    anyone = f"{held} AND state = 1 AND ? > 0"
-    delivered = statements.SETTLE_DELIVERED.replace("AND lease = :token", "AND :token > 0")
-    return patch.multiple(statements, LEASED=anyone, SETTLE_DELIVERED=delivered)
-
-
-@mutant("settle before send", 20)
-def settle_before_send() -> Any:
-    original = Deliver.send
-
-    async def send(self: Deliver, batch: Sequence[Message], token: int, finish: Any) -> None:
-        outcomes = [DELIVERED] * len(batch)
-        finish(self._settlements(batch, token, outcomes), outcomes)
-        await original(self, batch, token, lambda _settlements, _outcomes: None)
-
-    return patch.object(Deliver, "send", send)
-
-
-@mutant("now not clamped", 20)
-def not_clamped() -> Any:
-    return patch.object(Line, "now", lambda _self, given: given)
-
-
-@mutant("slot freed twice", 40)
-def freed_twice() -> Any:
-    original = room_record.end
-
-    def end(session: Session, record: Any, tickets: Any, state: Any, now: int) -> Any:
-        ended = original(session, record, tickets, state, now)
-        record.in_use -= any(ticket.promoted is not None for ticket in tickets)
-        return ended
-
-    return patch.object(room_record, "end", end)
-
-
-@mutant("cap counted on refusal", 60)
-def counted_on_refusal() -> Any:
-    original = engine.decide
-
-    def decide(rules: Any, subject: Any, now: int, hold: int, books: Any) -> Any:
-        decision = original(rules, subject, now, hold, books)
-        if decision.verdict is not Verdict.ALLOW:
-            for cap in rules.plan(subject.route, subject.labels).all_caps():
-                counter = books.open_counter(cap, subject.key)
-                cap.limit.count(counter, f"{subject.id} at {now}", now)
-        return decision
-
-    return patch.object(engine, "decide", decide)
-
-
-@mutant("lost cancel mark", 250)
-def lost_cancel() -> Any:
-    def after(wanted: State, *, cancel_asked: bool) -> State:
-        del cancel_asked
-        return wanted
-
-    return _both(
-        patch.object(lease, "after_lease", after), patch.object(sqlite_settle, "after_lease", after)
-    )
-
-
-@mutant("recover without a look at the lease", 20)
-def reckless_recovery() -> Any:
-    ended = "SELECT token, seqs FROM leases WHERE ? > 0 ORDER BY until, token LIMIT 1"
-    return patch.object(statements, "ENDED_LEASES", ended)
-
-
-@mutant("leases are not extended", 60)
-def no_extension() -> Any:
-    return patch.object(Worker, "_held", lambda _self: [])
-
-
-@mutant("intake answers before the store", 40)
-def answers_early() -> Any:
-    original = Intake.schedule
-
-    async def schedule(self: Intake, drafts: Any) -> Any:
-        try:
-            return await original(self, drafts)
-        except Exception:  # noqa: BLE001 - this is the fault
-            return [Receipt(draft.id or "", State.SCHEDULED, 0) for draft in drafts]
-
-    return patch.object(Intake, "schedule", schedule)
-
-
-@mutant("source done before it is kept", 200)
-def done_early() -> Any:
-    async def take(self: Ingest, records: Any) -> None:
-        await self._source.done(records)
-        await original(self, records)
-
-    original = Ingest._take
-    return patch.object(Ingest, "_take", take)
-
-
-@mutant("attempt taken back on every retry", 20)
-def refunded() -> Any:
-    original = Deliver._failed
-
-    def failed(self: Deliver, *args: Any) -> Settlement:
-        settlement = original(self, *args)
-        return Settlement(
-            message=settlement.message,
-            token=settlement.token,
-            state=settlement.state,
-            due=settlement.due,
-            error=settlement.error,
-            event=settlement.event,
-            refund=True,
-        )
-
-    return patch.object(Deliver, "_failed", failed)
-
-
-@mutant("claims beyond the capacity", 20)
-def greedy() -> Any:
-    async def take(self: Lane, _number: int, now: int) -> Any:
-        return await original(self, 10, now)
-
-    original = Lane._take
-    return patch.object(Lane, "_take", take)
-
-
-@mutant("sleeps on when the clock is set back", 100)
-def oversleeps() -> Any:
-    async def sleep_until(self: SystemClock, when: int) -> None:
-        while (wait := when - self.now()) > 0:  # noqa: ASYNC110 - as it was
-            await asyncio.sleep(min(wait, 1000) / 1000)
-
-    return patch.object(SystemClock, "sleep_until", sleep_until)
-
-
-@mutant("asks on and on when its clock is ahead", 60)
-def hasty() -> Any:
-    def next_look(self: Lane, claim: Claim) -> int:
-        look = self._clock.now() + self._poll
-        return look if claim.next_due is None else min(look, claim.next_due)
-
-    return _both(
-        patch.object(Lane, "_when_room", lambda _self, room: room.again_at),
-        patch.object(Lane, "_next_look", next_look),
-    )
-
-
-@mutant("nobody recovers", 20)
-def no_recovery() -> Any:
-    async def step(_self: Recover) -> None:
-        """What is lost stays lost."""
-
-    return patch.object(Recover, "step", step)
-
-
 @contextmanager
-def _both(first: Any, second: Any) -> Iterator[None]:
-    with first, second:
+def together(*patches: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for one in patches:
+            stack.enter_context(one)
         yield
-
-
-def hunt(name: str) -> tuple[int, Outcome | None]:
-    """(seeds tried, the run that found it)."""
-    seeds, make = MUTANTS[name]
-    for seed in range(seeds):
-        with make():
-            outcome = simulate(draw(seed))
-        if outcome.failures:
-            return seed + 1, outcome
-    return seeds, None

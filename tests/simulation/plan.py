@@ -29,6 +29,7 @@ class Kind(StrEnum):
     GROW = "more partitions"
     CAPACITY = "capacity"  # of the room
     SHUT = "pause room"
+    RESET = "reset room"  # a new epoch: everybody out, no token is good any more
     BROKER = "broker away"
 
 
@@ -54,6 +55,8 @@ class Route:
     """Milliseconds a send takes at most, each way."""
     slow: int = 0
     """Per cent of the sends that take longer than a lease."""
+    per_key: int = 0
+    """Messages of one key in flight at most; 0: as many as there are."""
     ordered: bool = False
 
 
@@ -119,6 +122,10 @@ class Plan:
     rooms: bool
     rate: str | None
     """How fast the room lets people in."""
+    opens: int
+    """Milliseconds until it opens; whoever lines up before is let in by lot. 0: it is open."""
+    dispatched: bool
+    """Promotions are passed on to others, as on Redis."""
     length: int = LENGTH_MS
 
     def __str__(self) -> str:
@@ -166,6 +173,8 @@ def draw(seed: int) -> Plan:
         policies=tuple(name for name in POLICY_NAMES if chance.random() < 0.15),
         rooms=rooms,
         rate=chance.choice((None, None, "5/s")),
+        opens=chance.choice((0, 0, 6_000)),
+        dispatched=chance.random() < 0.5,
     )
 
 
@@ -187,17 +196,20 @@ def _processes(chance: random.Random) -> tuple[Process, ...]:
 
 
 def _routes(chance: random.Random) -> tuple[Route, ...]:
-    return tuple(
-        Route(
-            name=name,
-            capacity=chance.choice((1, 2, 5, 20)),
-            batch=chance.choice((1, 1, 5)),
-            attempts=chance.choice((2, 4, 8)),
-            delay=chance.choice((0, 5, 100)),
-            slow=chance.choice((0, 0, 5)),
-            ordered=chance.random() < 0.15,
-        )
-        for name in ("a", "b")[: chance.choice((1, 2, 2))]
+    return tuple(_route(chance, name) for name in ("a", "b")[: chance.choice((1, 2, 2))])
+
+
+def _route(chance: random.Random, name: str) -> Route:
+    ordered = chance.random() < 0.15
+    return Route(
+        name=name,
+        capacity=chance.choice((1, 2, 5, 20)),
+        batch=chance.choice((1, 1, 5)),
+        attempts=chance.choice((2, 4, 8)),
+        delay=chance.choice((0, 5, 100)),
+        slow=chance.choice((0, 0, 5)),
+        per_key=1 if ordered else chance.choice((0, 0, 0, 0, 0, 1, 2)),
+        ordered=ordered,
     )
 
 
@@ -236,7 +248,7 @@ def _event(
     kinds = {
         Kind.CRASH: 8, Kind.RESTART: 3, Kind.FREEZE: 5, Kind.AWAY: 3, Kind.LOSSY: 5, Kind.SINK: 6,
         Kind.JUMP: 2, Kind.PAUSE: 2, Kind.POLICY: 3, Kind.GROW: 1, Kind.BROKER: 1,
-        Kind.CAPACITY: 2 * rooms, Kind.SHUT: rooms,
+        Kind.CAPACITY: 2 * rooms, Kind.SHUT: rooms, Kind.RESET: rooms,
     }  # fmt: skip
     (kind,) = chance.choices(list(kinds), list(kinds.values()))
     span = chance.choice((200, 1_000, 3_000, 8_000))

@@ -18,6 +18,7 @@ from penstock.flow.worker import Worker
 from penstock.model.identity import IdMaker
 from penstock.model.route import Backoff, KeyLimit
 from penstock.model.route import Route as FlowRoute
+from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
 from penstock.rooms.leave import Leave
@@ -30,7 +31,7 @@ from tests.simulation.broker import Broker, Grave, SimSource
 from tests.simulation.clocks import ProcessClock, ServerClock
 from tests.simulation.journal import Journal
 from tests.simulation.link import Line
-from tests.simulation.link_rooms import LinkedRooms
+from tests.simulation.link_rooms import LinkedEntries, LinkedRooms
 from tests.simulation.link_store import LinkedStore
 from tests.simulation.loop import OWNER, Owner, VirtualLoop
 from tests.simulation.receiver import Receiver, SimSink
@@ -39,7 +40,7 @@ from tests.simulation.signer import PlainSigner
 from tests.simulation.weather import Weather
 
 SHUTDOWN_MS = 1_500
-UNWIND_TURNS = 300
+ABANDONED_MS = 3_000
 
 
 class Life:
@@ -105,7 +106,7 @@ class Life:
         plan = self._process.plan
         lanes = {}
         for route in plan.routes:
-            per_key = KeyLimit(1, ordered=True) if route.ordered else None
+            per_key = KeyLimit(route.per_key, ordered=route.ordered) if route.per_key else None
             flow_route = FlowRoute(
                 name=route.name,
                 max_attempts=route.attempts,
@@ -152,7 +153,15 @@ class Life:
             leave=Leave(store, self.observer),
             operate=Operate(store, make_seed=lambda: "seed"),
             promoter=Promoter(store, self.observer, workers=2, queue=10),
+            dispatcher=self._dispatcher(store, signer),
         )
+
+    def _dispatcher(self, store: LinkedRooms, signer: PlainSigner) -> Dispatcher | None:
+        stream = self._process.server.books.visits.stream
+        if stream is None:
+            return None
+        entries = LinkedEntries(self.line, stream)
+        return Dispatcher(store, entries, signer, self.observer, poll=1_000, abandoned=ABANDONED_MS)
 
 
 class _Stopped(Exception):
@@ -230,6 +239,11 @@ class FleetProcess:
             self.journal.trouble("crash", life.name)
             self._end(life)
 
+    def abandon(self) -> None:
+        """The run is over."""
+        if self.life is not None:
+            self._end(self.life)
+
     def _end(self, life: Life) -> None:
         if life.owner.dead:
             return
@@ -256,6 +270,12 @@ class FleetProcess:
             life.worker.stop()
         else:
             self._end(life)
+
+    def set_offset(self, offset: int) -> None:
+        """How wrong its clock is from now on."""
+        self.offset = offset
+        if self.life is not None:
+            self.life.clock.offset = offset
 
     def freeze(self, span: int) -> None:
         life = self.life

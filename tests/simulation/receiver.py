@@ -47,6 +47,8 @@ class Receiver:
     chance: random.Random
     lease: int
     mood: str = ""
+    moody: bool = False
+    """It was in a mood at some time."""
     sends: list[Send] = field(default_factory=list)
     busy: dict[str, int] = field(default_factory=dict)
     """Life of a process → messages it has on the way here."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,14 +13,14 @@ from penstock.model.decision import Conclusion, Decision, End, Room, Subject
 from penstock.model.policy import Policy, Quiet, Suppression
 from penstock.model.verdict import Verdict
 from tests.simulation.journal import Journal
+from tests.simulation.policies import PACES, WINDOWS
 from tests.simulation.sync import now_or_never
 
-CAPS = "4 no window exceeds its limit"
 QUIET = "4 never ALLOW when quiet or suppressed"
 UNCHANGED = "4 a refusal leaves counters unchanged"
 UNTIL = "4 now < until ≤ expires"
-CAP_WINDOW, CAP_LIMIT = 10_000, 2
-"""Of the policy "cap", here and in the plan."""
+PACE = "4 allows in any T ≤ burst + rate·T"
+CAP_LIMIT, CAP_WINDOW = WINDOWS["cap"]
 FOR_EVER = 1 << 60
 TWIN = "the store's decisions are those of the arithmetic"
 
@@ -41,6 +40,18 @@ def _hours(policy: Quiet, zone: str) -> QuietHours:
     return QuietHours(policy, ZoneInfo(zone))
 
 
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """One ALLOW, in the order they took effect."""
+
+    who: str
+    message_id: str
+    now: int
+    """By the clock it was decided on: the store's, or one behind it."""
+    elapsed: int
+    """Of the world's time."""
+
+
 class Rulings:
     """Told of every decision that took effect."""
 
@@ -48,14 +59,18 @@ class Rulings:
         self._journal = journal
         self._twin = twin
         self.rules = Rules()
-        self.allowed: list[tuple[int, str, str]] = []
-        """(server time, message, key) of every ALLOW, in order."""
-        self.decisions = 0
+        self.allowed: list[Allowed] = []
+        self.paced: dict[str, list[list[Allowed]]] = {}
+        """Pace → what it let go, anew each time that it was put."""
+        self._knowing: dict[str, list[tuple[int, bool]]] = {}
+        """Process → since when it knows that there are policies, or that there are none."""
         self._places: dict[str, dict[str, int]] = {}
         """Key → message → how long its place may count: by what was said of it, at most."""
 
     def put_policy(self, who: str, policy_id: str, policy: Policy) -> None:
         self._journal.note(who, "policy", policy_id, type(policy).__name__)
+        if policy_id in PACES and policy_id not in self.rules.policies:
+            self.paced.setdefault(policy_id, []).append([])
         self.rules.policies[policy_id] = policy
         self.rules.changed += 1
         if self._twin is not None:
@@ -80,16 +95,25 @@ class Rulings:
         if self._twin is not None:
             self._same(now_or_never(self._twin.drop_suppression(list_id)), got)
 
+    def knows(self, who: str, there_are: bool) -> None:
+        """A process has read that there are policies, or that there are none."""
+        self._knowing.setdefault(who, []).append((self._journal.clock.elapsed(), there_are))
+
+    def bound(self, who: str, at: int) -> bool:
+        """Whether it knew of policies before that moment of the world's time, and in it."""
+        knowing = self._knowing.get(who, ())
+        before = [there_are for since, there_are in knowing if since < at]
+        return bool(before) and before[-1] and (at, False) not in knowing
+
     def decide(
         self, who: str, subjects: Sequence[Subject], now: int, hold: int, got: list[Decision]
     ) -> None:
         for subject, decision in zip(subjects, got, strict=True):
-            self.decisions += 1
             reason = "" if decision.reason is None else decision.reason.policy
             self._journal.note(who, "decide", subject.id, f"{decision.verdict} {reason}")
             if decision.verdict is Verdict.ALLOW:
                 self._check_allowed(subject, now)
-                self.allowed.append((now, subject.id, subject.key))
+                self._allow(who, subject, now)
                 self._places.setdefault(subject.key, {})[subject.id] = FOR_EVER
             elif decision.verdict is Verdict.DEFER:
                 self._check_until(subject, now, decision)
@@ -113,20 +137,17 @@ class Rulings:
         if self._twin is not None:
             self._same(now_or_never(self._twin.room(route, now)), got)
 
-    def check_window(
-        self, arrivals: dict[str, list[tuple[int, str]]], limit: int, window: int
-    ) -> None:
-        """No key got more different messages than `limit` in any window."""
-        for key, got in arrivals.items():
-            first: dict[str, int] = {}
-            for at, message_id in sorted(got):
-                first.setdefault(message_id, at)
-            times = sorted(first.values())
-            for number, at in enumerate(times):
-                inside = bisect_right(times, at + window - 1) - number
-                if inside > limit:
-                    self._journal.fail(CAPS, key, f"{inside} of {limit} in {window} ms")
-                    return
+    def _allow(self, who: str, subject: Subject, now: int) -> None:
+        one = Allowed(who, subject.id, now, self._journal.clock.elapsed())
+        self.allowed.append(one)
+        for policy_id, promised in PACES.items():
+            if policy_id in self.rules.policies and promised.covers(subject.labels):
+                run = self.paced[policy_id][-1]
+                run.append(one)
+                for number, first in enumerate(reversed(run), start=1):
+                    if promised.exceeded(number, now - first.now):
+                        told = f"{policy_id}: {number} in {now - first.now} ms"
+                        self._journal.fail(PACE, subject.id, told)
 
     def _check_allowed(self, subject: Subject, now: int) -> None:
         labels = subject.labels

@@ -17,6 +17,7 @@ from penstock.testing.memory_store import MemoryStore
 from penstock.testing.message_book import MessageBook
 from penstock.testing.room_model import ModelRooms
 from tests.simulation.clocks import ProcessClock, ServerClock
+from tests.simulation.entries import EntryStream
 from tests.simulation.journal import Journal
 from tests.simulation.ledger import Ledger
 from tests.simulation.link import Backend, Books, trace_group
@@ -26,7 +27,6 @@ from tests.simulation.plan import Plan
 from tests.simulation.rulings import Rulings
 from tests.simulation.visits import Visits
 
-RETENTION = 3_600_000
 MANY = 1_000_000
 _databases = itertools.count()
 
@@ -41,7 +41,8 @@ class Server:
         self._chance = random.Random(f"{plan.seed}:wakes")
         self._linked: list[LinkedStore] = []
         own_clock = ProcessClock(clock)
-        self.partitions = 8
+        stream = EntryStream(clock, journal) if plan.dispatched else None
+        self._partitions = 8
         if plan.store == "memory":
             self.memory: MemoryStore | None = MemoryStore(
                 own_clock, retention=plan.retention, retention_count=MANY
@@ -51,7 +52,7 @@ class Server:
             self.books = Books(
                 Ledger(journal, self.memory.book, beside=False),
                 Rulings(journal, None),
-                Visits(journal, self.memory.rooms, beside=False),
+                Visits(journal, self.memory.rooms, stream, beside=False),
             )
         else:
             self.memory = None
@@ -64,7 +65,7 @@ class Server:
                     beside=True,
                 ),
                 Rulings(journal, MemoryPolicies()),
-                Visits(journal, ModelRooms(own_clock), beside=True),
+                Visits(journal, ModelRooms(own_clock), stream, beside=True),
             )
 
     async def open(self, clock: ProcessClock) -> tuple[Backend, RoomStore]:
@@ -75,7 +76,7 @@ class Server:
         address = Address(path=None)
         store = SqliteStore(
             address,
-            Session(connection, prepare(connection, address, self.partitions)),
+            Session(connection, prepare(connection, address, self._partitions)),
             clock,
             retention=self._plan.retention,
             retention_count=MANY,
@@ -84,6 +85,10 @@ class Server:
         store.listen(self._wake)
         rooms = await store.open_rooms(0, "")
         return store, rooms.store
+
+    def grow(self) -> None:
+        """Processes that start from now on have more partitions."""
+        self._partitions *= 2
 
     def attach(self, store: LinkedStore) -> None:
         self._linked.append(store)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.__main__ import report, run_seed
-from tests.simulation.mutants import hunt
+from tests.simulation.hunt import hunt
 
 CHUNK = 25
 CHUNKS = 13

@@ -9,8 +9,10 @@ from typing import TypeVar
 
 from penstock.model.room import RoomDraft
 from penstock.model.ticket import Ticket, TicketState
+from penstock.model.times import format_moment
 from penstock.rooms.parts import RoomParts
 from penstock.rooms.wait import Place
+from tests.simulation.entries import EntryStream
 from tests.simulation.journal import Journal
 from tests.simulation.plan import Plan
 from tests.simulation.visits import ONCE
@@ -23,8 +25,10 @@ ROOM = "sale"
 LOOKS = 60
 
 
-def room_draft(plan: Plan, capacity: int) -> RoomDraft:
+def room_draft(plan: Plan, capacity: int, opens_at: int | None) -> RoomDraft:
     return RoomDraft(
+        lottery=opens_at is not None,
+        opens_at=None if opens_at is None else format_moment(opens_at),
         capacity=capacity,
         admit_rate=plan.rate,
         claim_ttl="2s",
@@ -34,7 +38,9 @@ def room_draft(plan: Plan, capacity: int) -> RoomDraft:
     )
 
 
-async def visit(number: int, plan: Plan, journal: Journal, request: Request) -> None:
+async def visit(
+    number: int, plan: Plan, journal: Journal, request: Request, stream: EntryStream | None
+) -> None:
     """From joining to leaving, or to where this one gives up."""
     chance = random.Random(f"{plan.seed}:visitor:{number}")
     user = f"u{chance.randint(0, 12)}"
@@ -45,6 +51,8 @@ async def visit(number: int, plan: Plan, journal: Journal, request: Request) -> 
     if joined is None or will == "vanish":
         return
     token = await _wait(request, chance, user, leave=will == "leave")
+    if stream is not None and number % 2:
+        token = stream.tokens.get(user, token)  # as the visitor's own server was told
     if token is None or will == "late":
         return
     entered = await request(chance, lambda parts: parts.enter.enter(ROOM, token))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.model.admission import lot
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState
 from penstock.model.ticket import (
     HOLDS_SLOT,
@@ -23,6 +24,7 @@ from penstock.model.ticket import (
     TicketState,
 )
 from penstock.testing.room_model import ModelRooms
+from tests.simulation.entries import EntryStream
 from tests.simulation.journal import Journal
 from tests.simulation.sync import now_or_never
 
@@ -35,19 +37,35 @@ DENSE = "5 positions dense"
 ONCE = "5 a token is redeemed at most once and never after release"
 EXIT = "5 an exit frees exactly one slot"
 SHUT = "5 paused admits nobody"
+LOTS = "5 before the opening lots are drawn, after it whoever comes first"
+EPOCH = "5 after a reset no earlier token is good"
 TWIN = "the store's rooms and their model agree"
 
 
 class Visits:
     """Told of every step of a room that took effect."""
 
-    def __init__(self, journal: Journal, model: ModelRooms, *, beside: bool) -> None:
+    def __init__(
+        self, journal: Journal, model: ModelRooms, stream: EntryStream | None, *, beside: bool
+    ) -> None:
         self._journal = journal
         self._model = model
+        self.stream = stream
+        """Where promotions go on to others; None: nobody waits for them."""
         self._beside = beside
         """The store is another one: the model does every step too, and must answer the same."""
+        self._rooms: dict[str, Room] = {}
+        """As the store last answered."""
         self._redeemed: set[tuple[str, str]] = set()
-        self.admitted = 0
+        self._over: set[str] = set()
+        """Passes whose slot was given back."""
+        self._last: dict[str, Ticket] = {}
+        """User → the ticket as it was last told."""
+        self._number = 0
+        """The last place that was given out in order."""
+        self.passes: dict[str, Ticket] = {}
+        """Every admission by its pass."""
+        self.opens_at: int | None = None
 
     def put_room(
         self,
@@ -59,13 +77,26 @@ class Visits:
         got: Room,
     ) -> None:
         self._journal.note(who, "room", name, f"capacity {settings.capacity} {got.state}")
+        self._rooms[name] = got
         if self._beside:
             self._same(now_or_never(self._model.put_room(name, settings, state, now)), got)
 
     def set_state(self, who: str, name: str, state: RoomState, now: int, got: Room | None) -> None:
         self._journal.note(who, "room", name, state.value)
+        if got is not None:
+            self._rooms[name] = got
         if self._beside:
             self._same(now_or_never(self._model.set_state(name, state, now)), got)
+
+    def reset(self, who: str, name: str, now: int, got: Room | None) -> None:
+        self._journal.note(who, "reset", name, "" if got is None else f"epoch {got.epoch}")
+        if got is not None:
+            if (before := self._rooms.get(name)) is not None and got.epoch <= before.epoch:
+                self._journal.fail(EPOCH, name, f"epoch {before.epoch}, then {got.epoch}")
+            self._rooms[name] = got
+            self._last.clear()
+        if self._beside:
+            self._same(now_or_never(self._model.reset(name, now)), got)
 
     def join(
         self, who: str, name: str, joining: Sequence[Joining], now: int, got: JoinedAll | None
@@ -75,7 +106,9 @@ class Visits:
         for one, joined in zip(joining, () if got is None else got.answers, strict=got is not None):
             self._journal.note(who, "join", one.user, joined.answer.value)
             if joined.answer is JoinAnswer.NEW and joined.ticket is not None:
+                self._check_new(name, joined.ticket, now)
                 self._check_places(name, joined.ticket)
+            self._saw(joined.ticket)
 
     def look(
         self, name: str, users: Sequence[str], now: int, got: Looked | None, *, alive: bool
@@ -85,10 +118,13 @@ class Visits:
         for ticket in () if got is None else got.tickets:
             if ticket is not None and ticket.state is TicketState.WAITING:
                 self._check_places(name, ticket)
+            self._saw(ticket)
 
     def heartbeat(self, name: str, users: Sequence[str], now: int, got: Looked | None) -> None:
         if self._beside:
             self._same(now_or_never(self._model.heartbeat(name, users, now)), got)
+        for ticket in () if got is None else got.tickets:
+            self._saw(ticket)
 
     def enter(
         self,
@@ -103,9 +139,8 @@ class Visits:
         for (user, pass_id), redeemed in zip(passes, got or (), strict=got is not None):
             self._journal.note(who, "enter", user, f"{redeemed.answer.value} {pass_id}")
             if redeemed.answer is EnterAnswer.ENTERED:
-                if (name, pass_id) in self._redeemed:
-                    self._journal.fail(ONCE, user, f"{pass_id} was let in twice")
-                self._redeemed.add((name, pass_id))
+                self._check_entered(name, user, pass_id, now)
+                self._saw(redeemed.ticket)
         self._check_room(name)
 
     def leave(
@@ -123,6 +158,9 @@ class Visits:
             self._journal.note(who, "leave", user, "" if ticket is None else ticket.state.value)
             if ticket is not None and ticket.state in LIVE:
                 self._journal.fail(EXIT, user, f"left, but is {ticket.state}")
+            if ticket is not None and ticket.pass_id:
+                self._over.add(ticket.pass_id)
+            self._saw(ticket)
         self._check_room(name)
 
     def promote(
@@ -134,7 +172,10 @@ class Visits:
             if promotion.expired:
                 self._journal.note(who, "expired", promotion.room, str(promotion.expired))
             for ticket in promotion.admitted:
-                self.admitted += 1
+                self.passes[ticket.pass_id] = ticket
+                self._saw(ticket)
+                if self.stream is not None:
+                    self.stream.add(promotion.room, ticket)
                 self._journal.note(who, "admit", ticket.user, ticket.pass_id)
             if promotion.admitted:
                 self._check_admitted(promotion, now)
@@ -154,7 +195,7 @@ class Visits:
 
     def _check_admitted(self, promotion: Promotion, now: int) -> None:
         held = self._model._rooms[promotion.room]
-        if held.room.state_at(now) is not RoomState.OPEN:
+        if self._rooms[promotion.room].state_at(now) is not RoomState.OPEN:
             self._journal.fail(SHUT, promotion.room, f"{len(promotion.admitted)} let in")
         if held.in_use > held.room.settings.capacity:
             told = f"{held.in_use} of {held.room.settings.capacity}"
@@ -163,6 +204,39 @@ class Visits:
             line = held.waiting(ticket.lane)
             if line and (line[0].number, line[0].user) < (ticket.number, ticket.user):
                 self._journal.fail(FIFO, ticket.user, f"before {line[0].user}")
+
+    def _saw(self, ticket: Ticket | None) -> None:
+        if ticket is not None:
+            self._last[ticket.user] = ticket
+
+    def _check_new(self, name: str, ticket: Ticket, now: int) -> None:
+        """A new ticket needs that the last one is over, or may be by now."""
+        room = self._rooms[name]
+        last = self._last.get(ticket.user)
+        if last is not None and last.state in LIVE:
+            grace = room.settings.wait_grace or 0
+            ends = last.until if last.seen is None else last.seen + grace
+            if ends is not None and now < ends:
+                self._journal.fail(ONE_TICKET, ticket.user, f"{last.state}, and lined up anew")
+        if room.settings.lottery and room.state_at(now) is RoomState.SCHEDULED:
+            if ticket.number != lot(room.settings.seed, ticket.user):
+                self._journal.fail(LOTS, ticket.user, f"came before, and drew {ticket.number}")
+        elif ticket.number <= self._number:
+            self._journal.fail(LOTS, ticket.user, f"{ticket.number} after {self._number}")
+        else:
+            self._number = ticket.number
+
+    def _check_entered(self, name: str, user: str, pass_id: str, now: int) -> None:
+        if (name, pass_id) in self._redeemed:
+            self._journal.fail(ONCE, user, f"{pass_id} was let in twice")
+        self._redeemed.add((name, pass_id))
+        admission = self.passes.get(pass_id)
+        if pass_id in self._over or admission is None or admission.user != user:
+            self._journal.fail(ONCE, user, f"{pass_id} is not an admission that holds a slot")
+        elif admission.until is not None and admission.until <= now:
+            self._journal.fail(ONCE, user, f"{pass_id} ended {now - admission.until} ms before")
+        if not pass_id.startswith(f"{self._rooms[name].epoch}-"):
+            self._journal.fail(EPOCH, user, f"{pass_id} was let in")
 
     def _check_places(self, name: str, ticket: Ticket) -> None:
         users = [other.user for other in self._model._rooms[name].waiting(ticket.lane)]

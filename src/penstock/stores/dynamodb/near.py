@@ -169,11 +169,11 @@ class Near:
             entries = [part for member in members for part in (at, member)]
             await self._runner.call(partition, "ZADD", self._keys[partition].settled, *entries)
 
-    async def retired(self, before: int, kept: int, limit: int) -> list[str]:
-        """Ids that may be forgotten: settled before that, or more than are kept."""
+    async def retired(self, now: int, retention: int, kept: int, limit: int) -> list[str]:
+        """Ids that may be forgotten: settled so long ago, or more than are kept."""
         groups = [Group(keys.number, [keys.settled]) for keys in self._keys]
         each = max(1, kept // len(self._keys))
-        answers = await self._runner.run("retired", groups, (before, each, limit))
+        answers = await self._runner.run("retired", groups, (now, retention, each, limit))
         return [id_.decode() for answer in answers for id_ in answer][:limit]
 
     async def unretire(self, ids: Iterable[str]) -> None:

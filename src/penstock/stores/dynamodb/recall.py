@@ -37,8 +37,7 @@ async def purge(session: Session, now: int, limit: int) -> int:
     """Only where it is to be exact: otherwise DynamoDB deletes by itself, free of charge."""
     if not session.exact:
         return 0
-    oldest = now - session.retention
-    ids = await session.near.retired(oldest, session.retention_count, limit)
+    ids = await session.near.retired(now, session.retention, session.retention_count, limit)
     if not ids:
         return 0
     found = await session.read(ids)

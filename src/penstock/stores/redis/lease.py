@@ -103,7 +103,7 @@ class Leases:
         if len(self._partitions) > REMEMBERED:
             self._partitions.popitem(last=False)
 
-    async def extend(self, tokens: Sequence[int], until: int) -> None:
+    async def extend(self, tokens: Sequence[int], until: int, now: int) -> None:
         layout = self._session.layout
         by_partitions: dict[tuple[int, ...], list[bytes]] = {}
         for token in tokens:
@@ -112,7 +112,9 @@ class Leases:
         await asyncio.gather(
             *(
                 self._session.runner.run(
-                    "extend", [Group(p, (layout.keys(p).tokens,)) for p in where], [until, *packed]
+                    "extend",
+                    [Group(p, (layout.keys(p).tokens,)) for p in where],
+                    [until, now, *packed],
                 )
                 for where, packed in by_partitions.items()
             )

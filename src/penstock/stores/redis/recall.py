@@ -52,7 +52,7 @@ async def purge(session: Session, now: int, limit: int) -> int:
         for keys in every
     ]
     each = max(1, -(-limit // len(groups)))
-    common = [now - session.retention, session.kept_each, each]
+    common = [now, session.retention, session.kept_each, each]
     forgotten = sum(await session.runner.run("purge", groups, common))
     if forgotten == 0:
         await session.layout.forget_older()

@@ -66,7 +66,7 @@ class Settling:
         common: list[Argument] = [
             now,
             nonce,
-            now - session.retention,
+            session.retention,
             session.kept_each,
             session.wakeups.channel,
         ]

@@ -80,7 +80,7 @@ class RedisStore:
 
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         if tokens:
-            await self._leases.extend(tokens, until)
+            await self._leases.extend(tokens, until, self._clock.now())
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
         return await self._leases.reap(now, limit)

@@ -1,14 +1,16 @@
 -- EXTEND: move the end of leases; tokens that hold nothing here any more are left alone.
 --
 -- KEYS  a group: tokens
--- ARGV  1 groups (msgpack): { first key } · 2 until · 3 … tokens
+-- ARGV  1 groups (msgpack): { first key } · 2 until · 3 now · 4 … tokens
 -- →     a group: 1
 
 local groups = cmsgpack.unpack(ARGV[1])
-local until_ = ARGV[2]
+local now = tonumber(ARGV[3])
+-- A caller whose clock is ahead must not hold what it has for as much longer.
+local until_ = string.format('%.0f', tonumber(ARGV[2]) - now + clamped(now))
 
 local scored = {}
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   scored[#scored + 1] = until_
   scored[#scored + 1] = ARGV[i]
 end

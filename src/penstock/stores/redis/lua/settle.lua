@@ -9,7 +9,7 @@
 --           index or false, entry or score, member } … } }
 --         A message that goes back: `key` is its lane (`entry` its score) or, with an index, its
 --         bucket. A dead one: `key` is the dead letters of its route.
---       2 now · 3 nonce of this call (4 bytes) · 4 settled before this are forgotten
+--       2 now · 3 nonce of this call (4 bytes) · 4 how long settled ones are kept
 --       5 number of settled kept · 6 channel
 --       a group's arguments: ids of the delivered
 -- →     a group: the state's number or nil for each of its delivered, then of its others.
@@ -18,7 +18,7 @@
 local groups = cmsgpack.unpack(ARGV[1])
 local now = tonumber(ARGV[2])
 local nonce = ARGV[3]
-local before = tonumber(ARGV[4])
+local before = clamped(now) - tonumber(ARGV[4])
 local cap = tonumber(ARGV[5])
 local channel = ARGV[6]
 local moment = struct.pack('<I6', now)

@@ -1,0 +1,85 @@
+"""What policies promise, held against what reached the sinks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tests.simulation.fleet import Fleet
+from tests.simulation.plan import Kind
+from tests.simulation.policies import PACES, WINDOWS
+from tests.simulation.receiver import Send
+from tests.simulation.rulings import PACE, Allowed
+
+CAPS = "4 no window exceeds its limit"
+DECIDED = "4 whoever knows of policies decides before every send"
+
+
+def check_policies(fleet: Fleet, sends: dict[str, list[Send]]) -> None:
+    ours = [send for got in sends.values() for send in got if not send.by_network]
+    granted = _granted(fleet, ours)
+    if not fleet.jumped:
+        _check_paces(fleet, granted)
+    if not fleet.jumped and not fleet.plan.skewed:
+        for policy_id in WINDOWS:
+            _check_cap(fleet, policy_id, ours)
+
+
+def _granted(fleet: Fleet, sends: Iterable[Send]) -> dict[Allowed, Send]:
+    """Every ALLOW that was used, with its one send."""
+    rulings = fleet.server.books.rulings
+    unused: dict[tuple[str, str], list[Allowed]] = defaultdict(list)
+    for allowed in rulings.allowed:
+        unused[allowed.who, allowed.message_id].append(allowed)
+    granted: dict[Allowed, Send] = {}
+    for send in sorted(sends, key=lambda send: send.began):
+        name = send.message.id
+        mine = [one for one in unused[send.who, name] if one.elapsed <= send.began]
+        if mine:
+            granted[mine[-1]] = send
+            unused[send.who, name].remove(mine[-1])
+        elif rulings.bound(send.who, send.began):
+            fleet.journal.fail(DECIDED, name, f"{send.who} sent it, and nothing allowed it")
+    return granted
+
+
+def _check_paces(fleet: Fleet, granted: dict[Allowed, Send]) -> None:
+    """What reaches the sinks is what was allowed, at most as much later as it was on its way."""
+    for policy_id, runs in fleet.server.books.rulings.paced.items():
+        promised = PACES[policy_id]
+        for run in runs:
+            arrived = sorted(
+                (send.arrived_server, allowed.now, allowed.message_id)
+                for allowed in run
+                if (send := granted.get(allowed)) is not None and send.arrived is not None
+            )
+            for last, (at, _, message_id) in enumerate(arrived):
+                oldest = at
+                for number, (_, now, _) in enumerate(reversed(arrived[: last + 1]), start=1):
+                    oldest = min(oldest, now)
+                    if promised.exceeded(number, at - oldest):
+                        told = f"{policy_id}: {number} arrived in {at - oldest} ms"
+                        fleet.journal.fail(PACE, message_id, told)
+
+
+def _check_cap(fleet: Fleet, policy_id: str, sends: Iterable[Send]) -> None:
+    """A cap that bound from before the first message to the mending."""
+    plan, rulings = fleet.plan, fleet.server.books.rulings
+    changed = {event.detail for event in plan.events if event.kind is Kind.POLICY}
+    if policy_id not in plan.policies or policy_id in changed:
+        return
+    mended = next(line.elapsed for line in fleet.journal.lines if line.what == "MENDED")
+    first: dict[str, dict[str, int]] = defaultdict(dict)
+    for send in sends:
+        at, key, name = send.arrived, send.message.key, send.message.id
+        if at is not None and at < mended and rulings.bound(send.who, send.began):
+            first[key][name] = min(at, first[key].get(name, at))
+    limit, window = WINDOWS[policy_id]
+    for key, arrivals in first.items():
+        times = sorted(arrivals.values())
+        for number, at in enumerate(times):
+            inside = bisect_right(times, at + window - 1) - number
+            if inside > limit:
+                fleet.journal.fail(CAPS, key, f"{inside} of {limit} in {window} ms")
+                break

@@ -1,0 +1,27 @@
+"""Look for a deliberate fault, seed after seed, as one would for a real one."""
+
+from __future__ import annotations
+
+from tests.simulation import mutants_flow, mutants_rules
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.plan import draw
+from tests.simulation.run import Outcome, simulate
+
+__all__ = ["MUTANTS", "hunt", "mutants_flow", "mutants_rules", "run_mutant"]
+
+
+def run_mutant(name: str, seed: int) -> Outcome:
+    """One run with the fault in place."""
+    _, make = MUTANTS[name]
+    with make():
+        return simulate(draw(seed))
+
+
+def hunt(name: str) -> tuple[int, Outcome | None]:
+    """(Seeds tried, the run that found it)."""
+    seeds, _ = MUTANTS[name]
+    for seed in range(seeds):
+        outcome = run_mutant(name, seed)
+        if outcome.failures:
+            return seed + 1, outcome
+    return seeds, None

@@ -1,0 +1,139 @@
+"""Faults in policies and in waiting rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+from penstock.flow.decide import Decide
+from penstock.limits import engine
+from penstock.limits.pace import Rate
+from penstock.model.message import Message
+from penstock.model.outcome import Claim
+from penstock.model.room import Room
+from penstock.model.ticket import Dispatch, Entry
+from penstock.model.verdict import Verdict
+from penstock.rooms.dispatch import Dispatcher
+from penstock.stores.sqlite import room_join, room_record
+from penstock.stores.sqlite.session import Session
+from penstock.testing import room_held
+from penstock.testing.room_held import Held
+from penstock.testing.room_model import ModelRooms
+from tests.simulation.mutants import mutant, together
+
+
+@mutant("cap counted on refusal", 60)
+def counted_on_refusal() -> Any:
+    original = engine.decide
+
+    def decide(rules: Any, subject: Any, now: int, hold: int, books: Any) -> Any:
+        decision = original(rules, subject, now, hold, books)
+        if decision.verdict is not Verdict.ALLOW:
+            for cap in rules.plan(subject.route, subject.labels).all_caps():
+                counter = books.open_counter(cap, subject.key)
+                cap.limit.count(counter, f"{subject.id} at {now}", now)
+        return decision
+
+    return patch.object(engine, "decide", decide)
+
+
+@mutant("a pace that does not move on", 60)
+def unpaced() -> Any:
+    """In the arithmetic itself, of which every store's answer is made."""
+    return patch.object(Rate, "go", lambda *_: None)
+
+
+@mutant("sent whatever was decided", 40)
+def undecided() -> Any:
+    original = Decide.decide
+
+    async def decide(self: Decide, claim: Claim) -> tuple[Sequence[Message], list[Any]]:
+        ready, refused = await original(self, claim)
+        return ([*ready, *(one.message for one in refused)], []) if refused else (ready, refused)
+
+    return patch.object(Decide, "decide", decide)
+
+
+@mutant("slot freed twice", 40)
+def freed_twice() -> Any:
+    original = room_record.end
+
+    def end(session: Session, record: Any, tickets: Any, state: Any, now: int) -> Any:
+        ended = original(session, record, tickets, state, now)
+        record.in_use -= any(ticket.promoted is not None for ticket in tickets)
+        return ended
+
+    return patch.object(room_record, "end", end)
+
+
+@mutant("a reset without a new epoch", 150)
+def same_epoch() -> Any:
+    original = ModelRooms.reset
+
+    async def reset(self: ModelRooms, name: str, now: int) -> Room | None:
+        room = await original(self, name, now)
+        if room is not None:
+            self._rooms[name].room = room = type(room)(
+                name=name, settings=room.settings, state=room.state, epoch=room.epoch - 1
+            )
+        return room
+
+    return patch.object(ModelRooms, "reset", reset)
+
+
+@mutant("a reset that forgets the line's numbers", 250)
+def numbers_anew() -> Any:
+    original = ModelRooms.reset
+
+    async def reset(self: ModelRooms, name: str, now: int) -> Room | None:
+        room = await original(self, name, now)
+        if room is not None:
+            self._rooms[name].number = 1 << 41
+        return room
+
+    return patch.object(ModelRooms, "reset", reset)
+
+
+@mutant("lots are not drawn", 60)
+def no_lots() -> Any:
+    """Whoever clicks first is in; the store and its model agree on it."""
+    drawn = iter(range(1, 1 << 40))
+
+    def number(_seed: str, _user: str) -> int:
+        return next(drawn)
+
+    return together(patch.object(room_join, "lot", number), patch.object(room_held, "lot", number))
+
+
+@mutant("let in before the opening", 60)
+def opens_early() -> Any:
+    original = Held.admit
+
+    def admit(self: Held, now: int, limit: int) -> Any:
+        return original(self, max(now, self.room.settings.opens_at or 0), limit)
+
+    return patch.object(Held, "admit", admit)
+
+
+@mutant("entries of the dead are not taken over", 60)
+def left_pending() -> Any:
+    async def take_over(_self: Dispatcher) -> None:
+        """Whoever had them will come back."""
+
+    return patch.object(Dispatcher, "_take_over", take_over)
+
+
+@mutant("tokens of a batch are mixed up", 150)
+def mixed_up() -> Any:
+    async def dispatch(self: Dispatcher, entries: Sequence[Entry]) -> int:
+        if not entries:
+            return 0
+        for entry in entries:
+            await self._learn_ttl(entry.room)
+        tokens = [self._token(entry) for entry in reversed(entries)]
+        return await self._entries.dispatch(
+            [Dispatch(entry=e, token=t) for e, t in zip(entries, tokens, strict=True)]
+        )
+
+    return patch.object(Dispatcher, "dispatch", dispatch)
