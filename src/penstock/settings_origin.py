@@ -1,4 +1,8 @@
-"""Where settings come from: a TOML file, .env, the environment; merged, with origins kept."""
+"""Where settings come from: a TOML file, .env, the environment; merged, with origins kept.
+
+Beside the package penstock.settings and not in it, so that a client's command, which asks for a
+single value, need not load pydantic.
+"""
 
 from __future__ import annotations
 

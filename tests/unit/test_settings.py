@@ -10,7 +10,7 @@ from penstock.cli.config_text import rows
 from penstock.model.errors import ConfigError
 from penstock.model.route import Backoff, KeyLimit
 from penstock.settings import Settings, given, load, load_with_origins
-from penstock.settings_secrets import redact
+from penstock.settings.secrets import redact
 
 
 @pytest.fixture(autouse=True)

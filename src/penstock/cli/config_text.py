@@ -11,9 +11,9 @@ from pydantic.fields import FieldInfo
 from penstock.model.route import Backoff
 from penstock.model.times import format_duration
 from penstock.settings import Settings, millis
+from penstock.settings.ports import PortRange
+from penstock.settings.secrets import names_secret, redact
 from penstock.settings_origin import Read
-from penstock.settings_ports import PortRange
-from penstock.settings_secrets import names_secret, redact
 
 HIDDEN = "***"
 

@@ -14,7 +14,7 @@ import pytest
 from penstock.api.http.scrape import MAX_HEAD, ScrapeServer
 from penstock.model.errors import ConfigError
 from penstock.settings import given
-from penstock.settings_ports import PortRange, port_range
+from penstock.settings.ports import PortRange, port_range
 from penstock.wiring import Parts, open_parts, open_worker
 
 ANY = PortRange("127.0.0.1", 0, 0)

@@ -24,7 +24,7 @@ from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError, Malformed, PenstockError, UnknownThing
 from penstock.rooms.parts import RoomParts
 from penstock.settings import ApiSettings
-from penstock.settings_ports import PortRange
+from penstock.settings.ports import PortRange
 from penstock.telemetry.metrics import CONTENT_TYPE, render
 from penstock.wiring import Parts
 

@@ -1,14 +1,7 @@
-"""Settings: one frozen tree, read once from TOML, the environment (PENSTOCK_*) and .env.
-
-Precedence, strongest first: arguments, environment, .env, TOML file, defaults. Nested names are
-joined by two underscores: PENSTOCK_API__HTTP=127.0.0.1:9000. Where each value came from is known
-(`penstock.settings_origin`), so that an error can say it.
-"""
+"""The tree of settings: every part with its defaults, checked by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,21 +15,17 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic import ValidationError as PydanticError
 
-from penstock.model.errors import ConfigError, PenstockError
+from penstock.model.errors import PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
-from penstock.model.policy import Policy, check_policy_id, policy_from
-from penstock.model.route import Backoff, KeyLimit, Route, is_route_name, parse_backoff
+from penstock.model.policy import Policy, policy_from
+from penstock.model.route import Backoff, KeyLimit, Route, parse_backoff
 from penstock.model.times import format_duration, parse_duration
 from penstock.model.zone import DEFAULT_ZONE, is_zone
 from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
-from penstock.settings_origin import Read, read_layers
-from penstock.settings_ports import PortRange, port_range
+from penstock.settings.ports import PortRange, port_range
 
-DEFAULT_FILE = Path("penstock.toml")
-"""Read when it is there and no other file is named."""
 OFF = "off"
 """In place of an address: not served."""
 MIN_ROOM_KEY = 32
@@ -327,127 +316,6 @@ class Settings(_Part):
     def all_policies(self) -> dict[str, Policy]:
         """The policies, checked."""
         return {name: policy_from(written) for name, written in self.policies.items()}
-
-
-def load(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
-    """Read everything once; ConfigError says what is wrong, where, and what would be right.
-
-    `overrides` are arguments by dotted name ({"api.http": …}); None means not given.
-    """
-    return load_with_origins(config, overrides)[0]
-
-
-def load_with_origins(
-    config: Path | None = None, overrides: Mapping[str, object] | None = None
-) -> tuple[Settings, Read]:
-    """The settings, and what was read and from where."""
-    read = _read(config, overrides or {})
-    return _build(read), read
-
-
-def examine(config: Path | None = None) -> tuple[Settings, list[str]]:
-    """Everything that is wrong, and the settings without the sections and routes that are."""
-    return _examined(_read(config, {}))
-
-
-def given(**values: Any) -> Settings:
-    """Settings from these values alone: a library must not read files nobody named."""
-    return _build(Read(values))
-
-
-def _read(config: Path | None, overrides: Mapping[str, object]) -> Read:
-    if config is None and DEFAULT_FILE.exists():
-        config = DEFAULT_FILE
-    return read_layers(config, frozenset(Settings.model_fields), overrides)
-
-
-def _build(read: Read) -> Settings:
-    settings, problems = _examined(read)
-    if problems:
-        raise ConfigError.of(problems)
-    return settings
-
-
-def _examined(read: Read) -> tuple[Settings, list[str]]:
-    problems = list(read.problems)
-    wrong: list[tuple[str, ...]] = [(section,) for section in read.unread]
-    try:
-        settings = Settings(**read.without(wrong))
-    except PydanticError as exc:
-        problems += _explain(exc, read)
-        wrong += [tuple(map(str, error["loc"])) for error in exc.errors()]
-        settings = Settings(**read.without(wrong))
-    routes = frozenset(settings.all_routes()) | read.names("routes")
-    for name, route in settings.routes.items():
-        problems += _route_problems(name, route, read)
-    for name, source in settings.sources.items():
-        problems += _source_problems(name, source, routes, read)
-    for name, written in settings.policies.items():
-        problems += _policy_problems(name, written)
-    return settings, problems
-
-
-def _policy_problems(name: str, written: Mapping[str, object]) -> list[str]:
-    try:
-        check_policy_id(name)
-        policy_from(written)
-    except PenstockError as exc:
-        return [f"policies.{name}.{exc.message}"]
-    return []
-
-
-def _route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
-    """What a sink calls its own is the sink's to judge, unless it only looks like a slip."""
-    problems = []
-    if route.ordered and route.max_in_flight_per_key not in (None, 1):
-        problems.append(f"routes.{name}.max_in_flight_per_key: ordered means one at a time")
-    if not is_route_name(name):
-        problems.append(f"routes.{name}: a route's name is letters, digits, _ . and -")
-    for extra in route.model_extra or {}:
-        close = get_close_matches(extra.lower(), RouteSettings.model_fields, n=1, cutoff=0.8)
-        if close:
-            path = ("routes", name, extra)
-            problems.append(_problem(path, f"no such setting{_did_you_mean(path)}", read))
-    return problems
-
-
-def _source_problems(
-    name: str, source: SourceSettings, routes: frozenset[str], read: Read
-) -> list[str]:
-    problems = []
-    if not is_route_name(name):
-        problems.append(f"sources.{name}: a source's name is letters, digits, _ . and -")
-    if source.route not in routes:
-        known = ", ".join(sorted(routes))
-        path = ("sources", name, "route")
-        problems.append(_problem(path, f"no route {source.route!r}; known: {known}", read))
-    return problems
-
-
-def _explain(exc: PydanticError, read: Read) -> list[str]:
-    lines = []
-    for error in exc.errors(include_input=False, include_url=False):
-        path = tuple(str(part) for part in error["loc"])
-        reason = error["msg"].removeprefix("Value error, ")
-        reason = reason[:1].lower() + reason[1:]
-        if error["type"] == "extra_forbidden":
-            reason = "no such setting" + _did_you_mean(path)
-        lines.append(_problem(path, reason, read))
-    return lines
-
-
-def _problem(path: tuple[str, ...], reason: str, read: Read) -> str:
-    origin = read.origin(path)
-    return f"{'.'.join(path)}: {reason}{f' ({origin})' if origin else ''}"
-
-
-def _did_you_mean(path: tuple[str, ...]) -> str:
-    kind = section(path[:-1])
-    known = list(kind.model_fields) if kind is not None else []
-    close = get_close_matches(path[-1].lower(), known, n=1)
-    if close:
-        return f"; did you mean {'.'.join((*path[:-1], close[0]))}?"
-    return f"; known here: {', '.join(known)}" if known else ""
 
 
 def section(path: tuple[str, ...]) -> type[BaseModel] | None:

@@ -1,0 +1,33 @@
+"""The composition root: settings → parts. The only place that knows every driver."""
+
+from penstock.wiring.parts import Parts, open_parts, policies_of, put_configured_policies
+from penstock.wiring.problems import driver_problems
+from penstock.wiring.rooms import open_rooms
+from penstock.wiring.sinks import handler_sink, open_sink
+from penstock.wiring.sources import open_sources
+from penstock.wiring.stores import (
+    in_memory,
+    init_store,
+    nothing_to_read,
+    open_store,
+    scratch_store,
+)
+from penstock.wiring.worker import open_worker
+
+__all__ = [
+    "Parts",
+    "driver_problems",
+    "handler_sink",
+    "in_memory",
+    "init_store",
+    "nothing_to_read",
+    "open_parts",
+    "open_rooms",
+    "open_sink",
+    "open_sources",
+    "open_store",
+    "open_worker",
+    "policies_of",
+    "put_configured_policies",
+    "scratch_store",
+]

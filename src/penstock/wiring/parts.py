@@ -1,0 +1,120 @@
+"""Settings → everything one process works with."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from penstock.flow.control import Control
+from penstock.flow.fleet import Fleet
+from penstock.flow.intake import Intake
+from penstock.flow.observe import Observer
+from penstock.flow.policies import Policies
+from penstock.flow.status import Status
+from penstock.model.errors import ConfigError
+from penstock.model.fleet import ProcessName, Role
+from penstock.model.route import Route
+from penstock.model.zone import DEFAULT_ZONE
+from penstock.ports.policies import PolicyStore
+from penstock.ports.store import MessageStore
+from penstock.settings import Settings
+from penstock.settings.secrets import redact
+from penstock.version import __version__
+from penstock.wiring.hop import announcing
+from penstock.wiring.stores import open_store
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything one process works with."""
+
+    settings: Settings
+    store: MessageStore
+    observer: Observer
+    intake: Intake
+    control: Control
+    routes: Mapping[str, Route]
+    fleet: Fleet
+    """This process among the others on the store."""
+    policies: Policies | None = None
+    """None: this store cannot keep any."""
+    any_route: bool = False
+    """Names that are not configured are accepted too, for another process to serve."""
+
+    def status(self) -> Status:
+        """How things stand, with the routes of these settings."""
+        sinks = {name: redact(route.sink) for name, route in self.settings.all_routes().items()}
+        return Status(self.store, self.fleet, sinks, version=__version__)
+
+
+@asynccontextmanager
+async def open_parts(
+    settings: Settings,
+    *,
+    any_route: bool = False,
+    store: MessageStore | None = None,
+    role: Role = "embedded",
+) -> AsyncIterator[Parts]:
+    """Open the store and what stands on it; close them in the end."""
+    async with AsyncExitStack() as stack:
+        if store is None:
+            store = await open_store(settings)
+            stack.push_async_callback(store.close)
+        _check_payload(settings, store)
+        observer = Observer(time.perf_counter)
+        routes = {name: part.as_route(name) for name, part in settings.all_routes().items()}
+        intake = Intake(
+            store,
+            observer,
+            routes=None if any_route else frozenset(routes),
+            max_payload=settings.limits.max_payload,
+            min_delay=settings.limits.min_delay,
+            max_delay=settings.limits.max_delay,
+            put=await announcing(settings, store, stack),
+        )
+        stack.push_async_callback(intake.drain)
+        yield Parts(
+            settings=settings,
+            store=store,
+            observer=observer,
+            intake=intake,
+            control=Control(store, observer),
+            policies=policies_of(store, settings.limits.zone),
+            routes=routes,
+            fleet=Fleet(store, observer, name=process_name(), role=role, version=__version__),
+            any_route=any_route,
+        )
+
+
+def process_name() -> ProcessName:
+    return ProcessName(socket.gethostname(), os.getpid(), secrets.token_hex(4))
+
+
+async def put_configured_policies(parts: Parts) -> None:
+    """What the settings say of policies binds from the start; others in the store stay."""
+    configured = parts.settings.all_policies()
+    if configured and parts.policies is None:
+        raise ConfigError(f"policies: the store {parts.store.name} keeps none")
+    if configured and parts.policies is not None:
+        await parts.policies.put(configured)
+
+
+def policies_of(store: MessageStore, zone: str = DEFAULT_ZONE) -> Policies | None:
+    """The rules kept in this store; None: it cannot keep any."""
+    policies: PolicyStore | None = getattr(store, "policies", None)
+    if policies is None:
+        return None
+    policies.use_zone(zone)
+    return Policies(policies, store.clock)
+
+
+def _check_payload(settings: Settings, store: MessageStore) -> None:
+    """Said at start, and not to the caller whose message turns out not to fit."""
+    most: int | None = getattr(store, "max_payload", None)
+    if most is not None and settings.limits.max_payload > most:
+        raise ConfigError(f"limits.max_payload: the store {store.name} takes {most:,} bytes")

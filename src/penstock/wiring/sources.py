@@ -1,0 +1,96 @@
+"""Sources, and where what they cannot read goes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlsplit
+
+from penstock.drivers import SINKS, SOURCES, driver_of
+from penstock.flow.formats import ALONE, FORMATS, RECORDS
+from penstock.flow.hop import Admitter
+from penstock.flow.ingest import BATCH, Ingest
+from penstock.ports.sink import Sink, SinkOptions
+from penstock.ports.source import Source
+from penstock.ports.store import AdmittingStore
+from penstock.settings import SourceSettings
+from penstock.wiring.hop import intake_source
+from penstock.wiring.parts import Parts
+
+LOGIN = (
+    "username",
+    "password",
+    "sasl",
+    "creds",
+    "tls",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "tls_verify",
+)
+"""Settings of a source that say who we are and whom we trust."""
+
+
+@asynccontextmanager
+async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest | Admitter]]:
+    """What takes messages, or ids of them, from brokers into the store; closed in the end."""
+    async with AsyncExitStack() as stack:
+        ingests: list[Ingest | Admitter] = []
+        topic, store = parts.settings.intake_topic, parts.store
+        if topic is not None and isinstance(store, AdmittingStore):
+            ids = await intake_source(topic)
+            stack.push_async_callback(ids.close)
+            ingests.append(Admitter(store, ids, parts.store.clock))
+        for name, options in parts.settings.sources.items():
+            opened = await stack.enter_async_context(source_parts(name, options))
+            source, dead_letter = opened
+            ingests.append(
+                Ingest(
+                    name,
+                    source,
+                    FORMATS[options.format],
+                    parts.intake,
+                    parts.store.clock,
+                    parts.observer,
+                    route=options.route,
+                    dead_letter=dead_letter,
+                    alone=ALONE.get(options.format),
+                    batch=options.batch or RECORDS.get(options.format, BATCH),
+                )
+            )
+        yield ingests
+
+
+@asynccontextmanager
+async def source_parts(
+    name: str, options: SourceSettings
+) -> AsyncIterator[tuple[Source, Sink | None]]:
+    """The source and its dead letter, whose timeouts and the like are a route's defaults."""
+    async with AsyncExitStack() as stack:
+        driver = driver_of(SOURCES, options.from_, f"sources.{name}.from")
+        source: Source = await driver.open_source(options.from_, options.as_source_options(name))
+        stack.push_async_callback(source.close)
+        dead_letter: Sink | None = None
+        if options.dead_letter is not None:
+            dead_letter = await _dead_letter(options, options.dead_letter, name)
+            stack.push_async_callback(dead_letter.close)
+        yield source, dead_letter
+
+
+async def _dead_letter(source: SourceSettings, url: str, name: str) -> Sink:
+    """At the source's own broker it logs in by the source's settings."""
+    where = f"sources.{name}.dead_letter"
+    driver = driver_of(SINKS, url, where)
+    _, extra = SINKS[urlsplit(url).scheme]
+    # A broker's is made when it is not there: a record without any place to go would be lost.
+    more: dict[str, object] = {"create_topic": True} if extra is not None else {}
+    if _broker(url) == _broker(source.from_):
+        given = source.model_extra or {}
+        more |= {login: given[login] for login in LOGIN if login in given}
+    sink: Sink = await driver.open_sink(url, SinkOptions(at=where, more=more))
+    return sink
+
+
+def _broker(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc.rpartition("@")[2]

@@ -1,0 +1,60 @@
+"""A worker with the sinks of its routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+
+from penstock.flow.worker import Worker
+from penstock.model.errors import ConfigError
+from penstock.model.route import Route
+from penstock.ports.sink import Sink
+from penstock.settings import Settings
+from penstock.wiring.parts import Parts
+from penstock.wiring.sinks import open_sink
+
+
+@asynccontextmanager
+async def open_worker(
+    parts: Parts, sinks: Mapping[str, Sink] | None = None
+) -> AsyncIterator[Worker]:
+    """A worker for every configured route, its sinks opened; `sinks` replaces some of them."""
+    given = sinks or {}
+    async with AsyncExitStack() as stack:
+        lanes: dict[str, tuple[Route, Sink]] = {}
+        _check_keyed(parts)
+        decided = _decided_routes(parts.settings)
+        for name, options in parts.settings.all_routes().items():
+            sink = given[name] if name in given else await open_sink(name, options)
+            if name not in given:
+                stack.push_async_callback(sink.close)
+            if name in decided:
+                sink = import_module("penstock.sinks.allowed").AllowedSink(sink)
+            lanes[name] = (parts.routes[name], sink)
+        worker = parts.settings.worker
+        yield Worker(
+            parts.store,
+            lanes,
+            parts.observer,
+            batch_size=worker.batch_size,
+            lease=worker.lease,
+            shutdown=worker.shutdown,
+            policies=parts.policies,
+        )
+
+
+def _decided_routes(settings: Settings) -> set[str]:
+    """Those to which notifications come from decision batches and go on one by one."""
+    fed = {one.route for one in settings.sources.values() if one.format == "decision-batch"}
+    packed = {name for name, one in settings.routes.items() if one.format == "decision-batch"}
+    return fed - packed
+
+
+def _check_keyed(parts: Parts) -> None:
+    for name, route in parts.routes.items():
+        if route.per_key is not None and not hasattr(parts.store, "claim_keyed"):
+            raise ConfigError(
+                f"routes.{name}: ordered and max_in_flight_per_key need a store that keeps turns;"
+                f" {parts.store.name} does not"
+            )
