@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from penstock.flow.ingest import AWAY, BATCH
+from penstock.model.chance import given_or_fresh
 from penstock.model.clock import Clock
 from penstock.model.errors import SourceUnavailable, StoreUnavailable
 from penstock.model.message import Message, NewMessage
@@ -91,7 +92,7 @@ class Admitter:
         self._store = store
         self._source = source
         self._clock = clock
-        self._chance = chance if chance is not None else random.Random()
+        self._chance = given_or_fresh(chance)
 
     async def run(self) -> None:
         failures = 0

@@ -20,6 +20,7 @@ import msgspec
 from penstock.flow.formats import Alone, Read
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
+from penstock.model.chance import given_or_fresh
 from penstock.model.clock import Clock
 from penstock.model.draft import OCTETS, Draft
 from penstock.model.errors import Malformed, PenstockError, SourceUnavailable, StoreUnavailable
@@ -85,7 +86,7 @@ class Ingest:
         self._dead_letter = dead_letter
         self._alone = alone
         self._batch = batch
-        self._chance = chance if chance is not None else random.Random()
+        self._chance = given_or_fresh(chance)
 
     async def run(self) -> None:
         failures = 0

@@ -31,6 +31,9 @@ POLL_MS = 200
 """The safety net: wake-ups and known due times do the real work."""
 GATHER_MS = 2
 """With a backlog and few free slots, wait this long for more: one claim for many, not many."""
+SPACING_MS, PER_MS = 10, 4
+"""Where more than so many come due in a millisecond, claims keep up to this distance: a claim, a
+send and a settlement for a hundred together cost little more than for ten."""
 STORE_AWAY_MS = 500
 AHEAD_MS = 20
 """Our clock is ahead of the store's: what is due by ours is not yet. Asking at once, and again and
@@ -77,6 +80,8 @@ class Lane:
         self._oldest = 0
         """The earliest due of the last claim."""
         self._ahead = False
+        self._not_before = 0
+        """When the next claim is worth its cost."""
         self._lease_ends = 0
         """When the last claim's lease is over, unless it is extended."""
         self._stopping = False
@@ -127,8 +132,11 @@ class Lane:
         await asyncio.gather(*self._sends, return_exceptions=True)
 
     async def _gather(self) -> None:
-        if self._backlog and self.in_flight > self.capacity * 3 // 4:
-            await self._clock.sleep_until(self._clock.now() + GATHER_MS)
+        if self._backlog:
+            if self.in_flight > self.capacity * 3 // 4:
+                await self._clock.sleep_until(self._clock.now() + GATHER_MS)
+        elif self._clock.now() < self._not_before:
+            await self._clock.sleep_until(self._not_before)
 
     async def _claim(self, wanted: int) -> Claim | Room | None:
         """What is due; a Room when a pace leaves none; None when the store is away."""
@@ -145,6 +153,7 @@ class Lane:
         self._backlog = len(claim.messages) == room.number
         self._ahead = claim.next_due is not None and claim.next_due <= now
         self._lease_ends = now + self._lease
+        self._not_before = now + min(len(claim.messages) // PER_MS, SPACING_MS)
         return claim
 
     async def _take(self, number: int, now: int) -> Claim:

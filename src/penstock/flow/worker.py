@@ -13,6 +13,7 @@ from penstock.flow.policies import Policies
 from penstock.flow.recover import Recover
 from penstock.flow.release import POLL_MS, Lane
 from penstock.flow.settle import Settler
+from penstock.model.chance import given_or_fresh
 from penstock.model.clock import Alarm
 from penstock.model.errors import PenstockError
 from penstock.model.route import Route
@@ -52,7 +53,7 @@ class Worker:
         chance: random.Random | None = None,
         policies: Policies | None = None,
     ) -> None:
-        chance = chance if chance is not None else random.Random()
+        chance = given_or_fresh(chance)
         self._store = store
         self._shutdown = shutdown
         self._policies = policies

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 from zlib import crc32
+
+from penstock.model.chance import given_or_fresh
 
 MAX_ID = 200
 MAX_KEY = 512
@@ -33,7 +34,7 @@ class IdMaker:
     """
 
     def __init__(self, chance: random.Random | None = None) -> None:
-        self._chance = chance if chance is not None else _fresh_chance()
+        self._chance = given_or_fresh(chance)
         self._millis = 0
         self._begins = ""
         """The ids of this millisecond begin alike."""
@@ -58,10 +59,3 @@ class IdMaker:
         self._millis = millis
         self._counter = counter
         self._begins = f"{millis >> 16:08x}-{millis & 0xFFFF:04x}"
-
-
-def _fresh_chance() -> random.Random:
-    chance = random.Random(os.urandom(16))
-    if hasattr(os, "register_at_fork"):  # a forked child must not repeat its parent's ids
-        os.register_at_fork(after_in_child=lambda: chance.seed(os.urandom(16)))
-    return chance

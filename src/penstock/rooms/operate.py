@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from penstock.model.chance import secret_word
 from penstock.model.errors import InvalidMessage
 from penstock.model.room import (
     DEFAULT_CAPACITY,
@@ -26,7 +26,7 @@ class Operate:
         self,
         store: RoomStore,
         capacity: int = DEFAULT_CAPACITY,
-        make_seed: Callable[[], str] = lambda: secrets.token_urlsafe(16),
+        make_seed: Callable[[], str] = secret_word,
     ) -> None:
         self._store = store
         self._capacity = capacity

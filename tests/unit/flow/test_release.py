@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from penstock.flow.release import PER_MS, SPACING_MS
 from penstock.model.errors import AlreadyReleased
 from penstock.model.outcome import DELIVERED, Claim, Dead, Retry, SendOutcome
 from penstock.model.patch import decode_patch
@@ -341,3 +342,38 @@ async def test_a_message_that_is_tried_again_counts_once(
     assert engine.sink.ids == ["a"] * 4
     told = [record.message for record in caplog.records if record.name == "penstock.rates"]
     assert told == ["Scheduled items/s: 1"]
+
+
+async def spread(engine: Engine, per_ms: int, millis: int) -> tuple[int, list[int]]:
+    """So many due each millisecond for a while: (claims, how late each was sent)."""
+    engine.sink.max_batch = engine.sink.concurrency = engine.batch_size = 10_000
+    start = engine.clock.now() + 1_000
+    for at in range(millis):
+        for number in range(per_ms):
+            await engine.schedule(id=f"{at}-{number}", at=format_moment(start + at))
+    claims, claim = 0, engine.store.claim
+
+    async def counted(route: str, limit: int, lease: int, now: int) -> Claim:
+        nonlocal claims
+        claims += now >= start
+        return await claim(route, limit, lease, now)
+
+    engine.store.claim = counted  # type: ignore[method-assign] # only to count
+    async with engine.working():
+        await engine.clock.advance(1_000 + millis + SPACING_MS)
+        lates = [when - (start + int(name.split("-")[0])) for name, _, when in engine.sink.sent]
+    return claims, lates
+
+
+async def test_where_many_come_due_claims_keep_a_distance_and_nothing_waits_longer(
+    engine: Engine,
+) -> None:
+    claims, lates = await spread(engine, per_ms=2 * PER_MS, millis=60)
+    assert len(lates) == 2 * PER_MS * 60
+    assert claims <= 60 // SPACING_MS + 5
+    assert 0 <= min(lates) <= max(lates) <= SPACING_MS
+
+
+async def test_where_few_come_due_each_leaves_at_its_moment(engine: Engine) -> None:
+    _, lates = await spread(engine, per_ms=PER_MS - 1, millis=60)
+    assert lates == [0] * (PER_MS - 1) * 60
