@@ -31,7 +31,7 @@ POLL_MS = 200
 """The safety net: wake-ups and known due times do the real work."""
 GATHER_MS = 2
 """With a backlog and few free slots, wait this long for more: one claim for many, not many."""
-SPACING_MS, PER_MS = 10, 4
+SPACING_MS, PER_MS = 5, 8
 """Where more than so many come due in a millisecond, claims keep up to this distance: a claim, a
 send and a settlement for a hundred together cost little more than for ten."""
 STORE_AWAY_MS = 500
