@@ -10,6 +10,7 @@ import pytest_asyncio
 from penstock.ports.store import MessageStore
 from penstock.testing.clock import ManualClock
 from penstock.testing.memory_store import MemoryStore
+from penstock.testing.store_cases.keyed import KeyedCases
 from penstock.testing.store_harness import DAY_MS, MANY
 from penstock.testing.store_suite import StoreSuite
 
@@ -33,6 +34,12 @@ class MemoryHarness:
 
 
 class TestMemoryStore(StoreSuite):
+    @pytest_asyncio.fixture
+    async def harness(self) -> AsyncIterator[MemoryHarness]:
+        yield MemoryHarness()
+
+
+class TestKeyed(KeyedCases):
     @pytest_asyncio.fixture
     async def harness(self) -> AsyncIterator[MemoryHarness]:
         yield MemoryHarness()

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.testing.store_cases.fleet import FleetCases
+from penstock.testing.store_cases.keyed import KeyedCases
 from penstock.testing.store_cases.leases import ClaimCases, LeaseCases, SettleCases
 from penstock.testing.store_suite import DurableStoreSuite
 from tests.conformance.redis_harness import RedisHarness
@@ -53,6 +54,22 @@ class TestTheServersClock(ClaimCases, SettleCases, LeaseCases):
 
 
 class TestCluster(DurableStoreSuite, FleetCases):
+    @pytest_asyncio.fixture
+    async def harness(self, cluster: RedisCluster) -> AsyncIterator[RedisHarness]:
+        harness = RedisHarness(cluster, partitions=6)
+        yield harness
+        await harness.close()
+
+
+class TestKeyedOnOneServer(KeyedCases):
+    @pytest_asyncio.fixture
+    async def harness(self, server: RedisServer) -> AsyncIterator[RedisHarness]:
+        harness = RedisHarness(server)
+        yield harness
+        await harness.close()
+
+
+class TestKeyedOnACluster(KeyedCases):
     @pytest_asyncio.fixture
     async def harness(self, cluster: RedisCluster) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(cluster, partitions=6)

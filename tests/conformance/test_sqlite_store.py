@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from penstock.testing.store_cases.fleet import FleetCases
+from penstock.testing.store_cases.keyed import KeyedCases
 from penstock.testing.store_suite import DurableStoreSuite, StoreSuite
 from tests.conformance.sqlite_harness import SqliteHarness
 
@@ -28,6 +29,14 @@ class TestWriterThread(DurableStoreSuite):
 
 
 class TestMemory(StoreSuite, FleetCases):
+    @pytest_asyncio.fixture
+    async def harness(self) -> AsyncIterator[SqliteHarness]:
+        harness = SqliteHarness(in_memory=True)
+        yield harness
+        await harness.close()
+
+
+class TestKeyed(KeyedCases):
     @pytest_asyncio.fixture
     async def harness(self) -> AsyncIterator[SqliteHarness]:
         harness = SqliteHarness(in_memory=True)

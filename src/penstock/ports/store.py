@@ -145,3 +145,12 @@ class KeyedClaims(Protocol):
         key holds back no other; keys are served by the due of their next message.
         """
         ...
+
+
+@runtime_checkable
+class KeepsTurns(Protocol):
+    """A store in which it matters from the first put on that a route promises something per key."""
+
+    async def keep_turns(self, routes: Iterable[str]) -> None:
+        """What is put on these routes from now on, by any process, can be claimed by key."""
+        ...

@@ -21,7 +21,7 @@ from penstock.model.fleet import ProcessName, Role
 from penstock.model.route import Route
 from penstock.model.zone import DEFAULT_ZONE
 from penstock.ports.policies import PolicyStore
-from penstock.ports.store import MessageStore
+from penstock.ports.store import KeepsTurns, MessageStore
 from penstock.settings import Settings
 from penstock.settings.secrets import redact
 from penstock.version import __version__
@@ -68,6 +68,7 @@ async def open_parts(
         _check_payload(settings, store)
         observer = Observer(time.perf_counter)
         routes = {name: part.as_route(name) for name, part in settings.all_routes().items()}
+        await _keep_turns(store, routes)
         intake = Intake(
             store,
             observer,
@@ -111,6 +112,13 @@ def policies_of(store: MessageStore, zone: str = DEFAULT_ZONE) -> Policies | Non
         return None
     policies.use_zone(zone)
     return Policies(policies, store.clock)
+
+
+async def _keep_turns(store: MessageStore, routes: Mapping[str, Route]) -> None:
+    """In every process that may put, before it does: it may matter to the store."""
+    promised = [name for name, route in routes.items() if route.per_key is not None]
+    if promised and isinstance(store, KeepsTurns):
+        await store.keep_turns(promised)
 
 
 def _check_payload(settings: Settings, store: MessageStore) -> None:

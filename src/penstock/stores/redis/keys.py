@@ -18,6 +18,9 @@ Per partition (`<prefix>:{tag}:…`):
   i:<route>     ZSET    the route's buckets by the earliest due in them
   d:<route>     ZSET    the dead by due
   k             ZSET    key + \\0 + id, all scored 0: the index by key, where that is asked for
+  y:<route>, n:<route>, f:<route>  ZSETs  line, turns and busy of a route that keeps turns: what of
+                        a key waits, when it is its turn, what of it is leased (lua/turns.lua)
+  o             LIST    ids forgotten here that have a pointer in their own partition (pointers.py)
   w             STRING  written so that WAIT has something to wait for, where that is asked for
 Of the whole store: `<prefix>:layout` HASH, `<prefix>:paused` SET, `<prefix>:processes` HASH, and
 the channel `<prefix>:wake`.
@@ -64,6 +67,7 @@ class PartitionKeys:
         "records",
         "settled",
         "tokens",
+        "unused",
     )
 
     def __init__(self, prefix: str, partition: int) -> None:
@@ -77,6 +81,7 @@ class PartitionKeys:
         self.counters = self._name("c")
         self.settled = self._name("x")
         self.by_key = self._name("k")
+        self.unused = self._name("o")
 
     def lane(self, route: str, priority: int) -> bytes:
         return self._name(f"q:{priority}:{route}")
@@ -93,6 +98,10 @@ class PartitionKeys:
 
     def dead(self, route: str) -> bytes:
         return self._name(f"d:{route}")
+
+    def turns(self, route: str) -> list[bytes]:
+        """Line, turns, busy."""
+        return [self._name(f"{letter}:{route}") for letter in "ynf"]
 
     def _name(self, rest: str) -> bytes:
         return (self._prefix + rest).encode()

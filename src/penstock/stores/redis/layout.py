@@ -5,6 +5,10 @@ puts of an older one are refused there and re-read the layout), and only then th
 published. An id lives where the generation of its put says: a put or look-up checks its home and,
 while older generations still hold messages, where those would have put it. Older generations take
 no new ids, so a look followed by a put cannot miss one.
+
+Routes that keep turns (turns.py) are part of the layout: one that becomes such a route is a new
+generation too, so that no process goes on putting its messages where turns are not kept. They live
+by key, in as many partitions as there were then: a key's place never changes.
 """
 
 from __future__ import annotations
@@ -38,7 +42,9 @@ class Layout:
         self.generation = 0
         self.total = 0
         self.older: tuple[int, ...] = ()
-        """Totals of older generations that may still hold messages."""
+        """Other totals, of older generations that may still hold messages."""
+        self.keyed: dict[str, int] = {}
+        """Routes that keep turns, with the number of partitions their keys are spread over."""
 
     async def open(self, wanted: int) -> None:
         """Take part in the layout, growing it to `wanted`; ConfigError if it is larger."""
@@ -55,6 +61,18 @@ class Layout:
                 f"worker.total_partitions: the store has {self.total} partitions and they cannot"
                 f" be reduced to {wanted}; set it to {self.total} or more"
             )
+
+    async def keep_turns(self, routes: Iterable[str]) -> None:
+        """Have these routes keep turns from now on, in every process."""
+        wanted = set(routes)
+        while wanted - self.keyed.keys():
+            async with self._lock:
+                new = sorted(wanted - self.keyed.keys())
+                if self.generation >= MAX_GENERATION:
+                    raise ConfigError("store: its partitions were changed too many times")
+                pending = await self._step("promise", self.total, ",".join(new))
+                if pending is not None:
+                    await self._finish(pending)
 
     async def refresh(self) -> None:
         """Read the layout again; a change that somebody left half done is finished."""
@@ -97,17 +115,21 @@ class Layout:
         if groups:
             await self._runner.run("mark", groups, [generation, *fields])
 
-    async def _step(self, step: str, value: int | str = "") -> int | None:
+    async def _step(self, step: str, value: int | str = "", routes: str = "") -> int | None:
         """The total that is under way, if one is."""
-        totals, pending = await self._runner.single("layout", Group(0, (self._key,)), [step, value])
-        self._learn(totals)
+        group = Group(0, (self._key,))
+        reply = await self._runner.single("layout", group, [step, value, routes])
+        totals, pending, keyed = reply
+        self._learn(totals, keyed)
         return None if pending is None else int(pending)
 
-    def _learn(self, totals: bytes | None) -> None:
+    def _learn(self, totals: bytes | None, keyed: bytes | None) -> None:
         counts = [] if totals is None else [int(total) for total in totals.split(b",")]
         self.generation = len(counts)
         self.total = counts[-1] if counts else 0
-        self.older = tuple(total for total in counts[:-1] if total)
+        self.older = tuple(total for total in counts[:-1] if total and total != self.total)
+        spread = [] if keyed is None else keyed.decode().split(",")
+        self.keyed = {route: int(over) for route, _, over in (one.partition("=") for one in spread)}
 
     async def forget_older(self) -> None:
         """Stop looking where no message of an older generation is left."""
@@ -136,6 +158,11 @@ class Layout:
     def home(self, message_id: str) -> int:
         """The partition a new id is put into."""
         return crc32(message_id.encode()) % self.total
+
+    def place(self, route: str, key: str, message_id: str) -> int:
+        """The partition a new message is put into: with its key, where turns are kept."""
+        over = self.keyed.get(route)
+        return self.home(message_id) if over is None else crc32(key.encode()) % over
 
     def elsewhere(self, message_id: str) -> list[int]:
         """Other partitions the id may be in since an older generation."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.model.message import Message
 from penstock.stores.redis.keys import PartitionKeys, counter_of_lane, member_of_bucket
 
 HOUR = 3_600_000
@@ -63,6 +64,13 @@ def bucket_entry(bucket: Bucket, due: int, member: bytes) -> bytes:
 def read_entry(bucket: Bucket, entry: bytes) -> tuple[int, bytes]:
     """(due, id as stored) of a bucket's entry."""
     return bucket.start + _OFFSET.unpack_from(entry)[0], entry[4:]
+
+
+def line_entry(message: Message, member: bytes) -> bytes:
+    """In the line of its key (lua/turns.lua), for a message that waits."""
+    begun = message.attempt > message.attempt_floor or message.decided is not None
+    mark = b"\0\0" if begun else b"\0\1"
+    return message.key.encode() + mark + message.due.to_bytes(6, "big") + member
 
 
 def parse_member(member: bytes) -> tuple[int, Bucket]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,8 +10,11 @@ from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message, NewMessage, OnConflict
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
+from penstock.stores.redis.away import as_away, target_of
 from penstock.stores.redis.events import add_events, pack_event
+from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.place import Bucket, bucket_entry, spot_for
+from penstock.stores.redis.pointers import reserve, unpoint
 from penstock.stores.redis.records import (
     NO_NONCE,
     NUMBERS,
@@ -28,6 +32,8 @@ from penstock.stores.redis.wake import news_of
 
 ROUNDS = 50
 """Times a put looks again: each one means that somebody else changed something meanwhile."""
+PAUSE = 0.02
+"""Seconds to wait for somebody who has reserved an id and is about to put it elsewhere."""
 
 
 async def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
@@ -79,6 +85,8 @@ class _Batch:
         self._now = now
         self._edition = session.edition()
         self._records: dict[int, bytes] = {}
+        self._moments: dict[int, int] = {}
+        """When the ids of messages that live with their keys were reserved."""
         self.receipts: dict[int, Receipt] = {}
 
     async def keep(self, places: list[int]) -> None:
@@ -103,31 +111,72 @@ class _Batch:
 
     async def _keep_new(self, places: list[int]) -> list[int]:
         """Put those that are new; returns what is to be tried again."""
-        by_partition: dict[int, list[int]] = {}
-        home = self._session.layout.home
-        for i in places:
-            by_partition.setdefault(home(self._messages[i].id), []).append(i)
-        if not by_partition:
-            return []
-        generation = self._session.layout.generation
-        groups = [self._group(p, wanted, generation) for p, wanted in by_partition.items()]
-        replies = await self._session.runner.run("put", groups)
+        layout = self._session.layout
         again: list[int] = []
         refused: list[int] = []
+        if layout.keyed:
+            places, again = await self._reserve(places, refused)
+        by_partition: dict[int, list[int]] = {}
+        for i in places:
+            message = self._messages[i]
+            place = layout.place(message.route, message.key, message.id)
+            by_partition.setdefault(place, []).append(i)
+        generation = self._session.layout.generation
+        groups = [self._group(p, wanted, generation) for p, wanted in by_partition.items()]
+        replies = await self._session.runner.run("put", groups) if groups else []
         known: dict[int, Held] = {}
         for (partition, wanted), reply in zip(by_partition.items(), replies, strict=True):
             if reply[0] == b"kept":
                 self._kept(wanted)
-            elif reply[0] == b"layout":
-                refused.append(partition)
+            elif reply[0] in (b"layout", b"late"):
+                refused += [partition] if reply[0] == b"layout" else []
                 again += wanted
             else:
                 again += self._sort_known(partition, wanted, reply[1], reply[2], known)
-        await self._meet(known)
+        again += await self._follow(known)
         if refused:
-            await self._session.layout.renew(refused)
+            await layout.renew(refused)
             self._records.clear()
         return again
+
+    async def _reserve(self, places: list[int], refused: list[int]) -> tuple[list[int], list[int]]:
+        """(those that may be put, those to be tried again); ids that live away are reserved."""
+        layout = self._session.layout
+        away: dict[int, tuple[str, int]] = {}
+        for i in places:
+            message = self._messages[i]
+            place = layout.place(message.route, message.key, message.id)
+            if place != layout.home(message.id):
+                away[i] = (message.id, place)
+        done = await reserve(self._session, away)
+        self._moments.update(done.moments)
+        again = await self._follow(done.known)
+        for partition, wanted in done.refused.items():
+            refused.append(partition)
+            again += wanted
+        return [i for i in places if i not in away or i in done.moments], again
+
+    async def _follow(self, known: dict[int, Held]) -> list[int]:
+        """Meet what is known, pointers where they lead; what they lead to may be gone: try again.
+
+        Then somebody is about to put the id elsewhere, or it was forgotten there.
+        """
+        pointers = [i for i, held in known.items() if target_of(held.record) is not None]
+        if not pointers:
+            await self._meet(known)
+            return []
+        ids = [self._messages[i].id for i in pointers]
+        lost: list[int] = []
+        for i, there in zip(pointers, await self._session.find(ids), strict=True):
+            if there is None:
+                lost.append(i)
+            else:
+                known[i] = there
+        await self._meet({i: held for i, held in known.items() if i not in lost})
+        dead = [(self._messages[i].id, target_of(known[i].record) or 0) for i in lost]
+        if lost and not all(await unpoint(self._session, dead)):
+            await asyncio.sleep(PAUSE)
+        return lost
 
     def _group(self, partition: int, wanted: list[int], generation: int) -> Group:
         """Plan one partition's part; `wanted` is put into the order of its arguments."""
@@ -148,6 +197,7 @@ class _Batch:
                 route, priority, now=self._now, generation=generation, edition=self._edition
             )
             place: Plan = [len(used), first, first + len(places) - 1, spot_keys.counter]
+            place.append(self._turns(route, keys, used))
             if bucket is None or spot_keys.index_key is None:
                 channel = self._session.wakeups.channel
                 lanes.append([*place, channel, news_of(route, earliest), earliest])
@@ -159,9 +209,10 @@ class _Batch:
             used.append(keys.settled)
             counter = str(NUMBERS[State.BLOCKED])
             first = len(indexed) + 1
-            buckets.append([len(used), first, len(wanted), counter, False, "", 0])
+            buckets.append([len(used), first, len(wanted), counter, False, False, "", 0])
             self._add_blocked(blocked, generation, pairs, indexed)
-        plan = [generation, len(wanted), lanes, buckets]
+        reserved = min((self._moments[i] for i in wanted if i in self._moments), default=False)
+        plan = [generation, len(wanted), lanes, buckets, reserved]
         return Group(partition, used, plan, pairs + indexed)
 
     def _sort(
@@ -190,6 +241,13 @@ class _Batch:
             for (route, priority, width, start), places in spots.items()
         }, blocked
 
+    def _turns(self, route: str, keys: PartitionKeys, used: list[bytes]) -> int | bool:
+        """Where in the group's keys those of the route's turns begin, if it keeps any."""
+        if route not in self._session.layout.keyed:
+            return False
+        used += keys.turns(route)
+        return len(used) - 2
+
     def _add(
         self,
         places: list[int],
@@ -203,7 +261,8 @@ class _Batch:
             message = messages[i]
             record = records.get(i)
             if record is None:
-                record = records[i] = pack(message)
+                record = pack(message)
+                record = records[i] = as_away(record) if i in self._moments else record
             member = pack_id(message.id)
             pairs += (member, record)
             if bucket is None:
@@ -224,9 +283,10 @@ class _Batch:
                 settled=self._now,
                 last_error=message.blocked,
             )
-            self._records[i] = pack(
+            record = pack(
                 held, generation=generation, edition=self._edition, nonce=NO_NONCE, events=b""
             )
+            self._records[i] = as_away(record) if i in self._moments else record
             member = pack_id(message.id)
             pairs += (member, self._records[i])
             indexed.append(self._now.to_bytes(6, "little") + member)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from penstock.model.message import Event, Message
 from penstock.model.state import SETTLED, State
 from penstock.stores.redis.events import read_events
+from penstock.stores.redis.pointers import drop_unused
 from penstock.stores.redis.records import pack_id, read, unpack
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session
@@ -48,12 +49,13 @@ async def purge(session: Session, now: int, limit: int) -> int:
     """Forget about `limit` messages past the time, or more than the count."""
     every = session.layout.all_keys()
     groups = [
-        Group(keys.number, (keys.settled, keys.records, keys.counters, keys.by_key))
+        Group(keys.number, (keys.settled, keys.records, keys.counters, keys.by_key, keys.unused))
         for keys in every
     ]
     each = max(1, -(-limit // len(groups)))
     common = [now, session.retention, session.kept_each, each]
     forgotten = sum(await session.runner.run("purge", groups, common))
+    await drop_unused(session)
     if forgotten == 0:
         await session.layout.forget_older()
     return forgotten

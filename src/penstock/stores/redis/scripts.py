@@ -31,6 +31,16 @@ MAX_ARGUMENTS = 30_000
 MAX_GROUPS = 64
 """Partitions of one call: a longer one would hold up the server."""
 
+SHARED = {
+    "claim": ("grant",),
+    "claim_keyed": ("turns", "grant"),
+    "mend": ("turns",),
+    "put": ("turns",),
+    "reap": ("turns",),
+    "settle": ("turns",),
+}
+"""What some scripts have in common besides record.lua."""
+
 Plan: TypeAlias = list[Any]
 """A group's own part of ARGV[1]: numbers, texts, `raw` bytes and lists of them."""
 _encoder = msgspec.msgpack.Encoder()
@@ -72,10 +82,14 @@ def load(name: str) -> Script:
     """`lua/<name>.lua` with what all scripts share before it."""
     folder = files("penstock.stores.redis") / "lua"
     shared = (folder / "record.lua").read_bytes()
-    if name.startswith("policy_"):
-        shared += (folder / "policy_common.lua").read_bytes()
+    for part in _parts_of(name):
+        shared += b"\n" + (folder / f"{part}.lua").read_bytes()
     source = shared + b"\n" + (folder / f"{name}.lua").read_bytes()
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
+
+
+def _parts_of(name: str) -> tuple[str, ...]:
+    return ("policy_common",) if name.startswith("policy_") else SHARED.get(name, ())
 
 
 @contextmanager

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from penstock.stores.redis.away import target_of
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.place import Bucket, Widths
 from penstock.stores.redis.records import Held, pack_id
 from penstock.stores.redis.scripts import Group, Runner
 from penstock.stores.redis.wake import Wakeups
-
 
 class Session:
     """The open store: its scripts, its layout, its wake-ups."""
@@ -50,10 +50,26 @@ class Session:
 
     async def find(self, ids: Sequence[str]) -> list[Held | None]:
         """Each id's record, wherever it lives."""
-        places = [(p, i) for i, text in enumerate(ids) for p in self.candidates(text)]
         by_partition: dict[int, list[int]] = {}
-        for partition, i in places:
-            by_partition.setdefault(partition, []).append(i)
+        for i, text in enumerate(ids):
+            for partition in self.candidates(text):
+                by_partition.setdefault(partition, []).append(i)
+        found = await self.look(by_partition, ids)
+        pointed: dict[int, list[int]] = {}
+        for i, held in enumerate(found):
+            target = None if held is None else target_of(held.record)
+            if target is not None:
+                pointed.setdefault(target, []).append(i)
+                found[i] = None
+        if pointed:
+            there = await self.look(pointed, ids)
+            found = [held or other for held, other in zip(found, there, strict=True)]
+        return found
+
+    async def look(
+        self, by_partition: Mapping[int, Sequence[int]], ids: Sequence[str]
+    ) -> list[Held | None]:
+        """The records of some ids (by their places) in these partitions, pointers too."""
         groups = []
         for partition, wanted in by_partition.items():
             keys = self.layout.keys(partition)

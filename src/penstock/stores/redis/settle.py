@@ -137,6 +137,7 @@ class Settling:
             keys.counters,
             keys.settled,
             keys.by_key,
+            keys.unused,
         ]
         arguments = [pack_id(settlements[i].message.id) for i in sent]
         runs = [
@@ -144,7 +145,12 @@ class Settling:
             for token, run in groupby(settlements[i].token for i in sent)
         ]
         plans = [self._plan(settlements[i], keys, used, now) for i in rest]
-        return Group(partition, used, [len(sent), runs, plans], arguments)
+        turns: dict[str, int] = {}  # route → where in the group's keys those of its turns begin
+        if keyed := self._session.layout.keyed:
+            for route in {settlements[i].message.route for i in (*sent, *rest)} & keyed.keys():
+                used += keys.turns(route)
+                turns[route] = len(used) - 2
+        return Group(partition, used, [len(sent), runs, plans, turns or False], arguments)
 
     def _plan(self, one: Settlement, keys: PartitionKeys, used: list[bytes], now: int) -> Plan:
         message = one.message

@@ -35,7 +35,7 @@ def shares(found: Sequence[Due], limit: int) -> list[int]:
         if sum(numbers) <= left:
             more = numbers
         elif told(limit, len(found)):
-            more = _by_due([one.dues[lane] for one in found], left)
+            more = first_by_due([one.dues[lane] for one in found], left)
         else:
             more = _equally(numbers, left)
         taken = [before + added for before, added in zip(taken, more, strict=True)]
@@ -45,7 +45,8 @@ def shares(found: Sequence[Due], limit: int) -> list[int]:
     return taken
 
 
-def _by_due(dues: Sequence[Sequence[int]], left: int) -> list[int]:
+def first_by_due(dues: Sequence[Sequence[int]], left: int) -> list[int]:
+    """How many of each belong to the first `left` of all."""
     first = sorted((due, i) for i, some in enumerate(dues) for due in some)[:left]
     more = [0] * len(dues)
     for _, i in first:

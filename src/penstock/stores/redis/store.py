@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.model.clock import Clock
 from penstock.model.fleet import Heartbeat
@@ -11,6 +11,7 @@ from penstock.model.forecast import Forecast
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
+from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import WakeListener
@@ -74,6 +75,14 @@ class RedisStore:
 
     async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
         return await self._leases.claim(route, limit, lease, now)
+
+    async def claim_keyed(
+        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+    ) -> Claim:
+        return await self._leases.claim(route, limit, lease, now, per_key)
+
+    async def keep_turns(self, routes: Iterable[str]) -> None:
+        await self._session.layout.keep_turns(routes)
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
         return await self._settling.settle(settlements, now) if settlements else []

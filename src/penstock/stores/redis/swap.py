@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from penstock.model.message import Message
 from penstock.model.state import State
+from penstock.stores.redis.away import as_away, is_away
 from penstock.stores.redis.keys import DEAD, PartitionKeys
-from penstock.stores.redis.place import bucket_entry, spot_for
+from penstock.stores.redis.place import bucket_entry, line_entry, spot_for
 from penstock.stores.redis.records import (
     NO_NONCE,
     NUMBERS,
@@ -50,9 +51,15 @@ async def swap(session: Session, swaps: Sequence[Swap], now: int) -> list[bool]:
     ]
     replies = await session.runner.run("swap", groups, [session.wakeups.channel])
     done = [False] * len(swaps)
-    for wanted, reply in zip(by_partition.values(), replies, strict=True):
+    refused = []
+    for (partition, wanted), reply in zip(by_partition.items(), replies, strict=True):
+        if not reply:
+            refused.append(partition)
+            continue
         for i, answer in zip(wanted, reply, strict=True):
             done[i] = answer == 1
+    if refused:
+        await session.layout.renew(refused)
     await _recognize(session, swaps, records, done)
     for one, was_done in zip(swaps, done, strict=True):
         if was_done and one.after.state is State.SCHEDULED:
@@ -75,13 +82,14 @@ def _record(session: Session, one: Swap) -> bytes:
     own = one.after
     if own.state is State.LEASED:  # the record tells of the time before the claim
         own = one.before
-    return pack(
+    record = pack(
         own,
         generation=generation_of(one.held.record),
         edition=session.edition(),
         nonce=NO_NONCE,
         events=one.events,
     )
+    return as_away(record) if is_away(one.held.record) else record
 
 
 def _group(session: Session, swaps: list[Swap], records: list[bytes], now: int) -> Group:
@@ -94,7 +102,8 @@ def _group(session: Session, swaps: list[Swap], records: list[bytes], now: int) 
         commands, news = moves.of(one)
         lease = False if one.held.lease is None else raw(one.held.lease)
         entries.append([raw(one.member), raw(head), lease, commands, news])
-    return Group(swaps[0].held.partition, moves.used, [entries], records)
+    plan = [entries, session.layout.generation]
+    return Group(swaps[0].held.partition, moves.used, plan, records)
 
 
 class _Moves:
@@ -104,7 +113,7 @@ class _Moves:
         self._session = session
         self._keys = keys
         self._now = now
-        self.used = [keys.records, keys.leases, keys.counters, keys.by_key]
+        self.used = [keys.records, keys.leases, keys.counters, keys.by_key, keys.generation]
         """The group's keys; commands name them by their place, from 1."""
 
     def of(self, one: Swap) -> tuple[list[Plan], str | bool]:
@@ -114,13 +123,30 @@ class _Moves:
             return [["HSET", 2, raw(one.member), raw(ask_cancel(one.held.lease or b""))]], False
         if _spot(before) == _spot(after):
             return [], False
-        commands = self._leave(one.member, before)
+        commands = self._leave(one.member, before) + self._turns(one)
         if after.state is State.SCHEDULED:
             return commands + self._enter(one.member, after), news_of(after.route, after.due)
         commands.append(["HINCRBY", 3, str(NUMBERS[after.state]), 1])
         entry = (after.settled or self._now).to_bytes(6, "little") + one.member
         commands.append(["RPUSH", self._key(self._keys.settled), raw(entry)])
         return commands, False
+
+    def _turns(self, one: Swap) -> list[Plan]:
+        """Out of its key's line and into it again, where its route keeps turns."""
+        commands: list[Plan] = []
+        for message, command in ((one.before, "ZREM"), (one.after, "ZADD")):
+            if message.state is not State.SCHEDULED:
+                continue
+            if message.route not in self._session.layout.keyed:
+                continue
+            line, turns, _ = map(self._key, self._keys.turns(message.route))
+            entry = raw(line_entry(message, one.member))
+            leaves = command == "ZREM"
+            commands.append([command, line, *(() if leaves else (0,)), entry])
+            # What was held back by one that leaves may have its turn: the next claim looks.
+            hint = 0 if leaves else message.due
+            commands.append(["ZADD", turns, "LT", hint, message.key])
+        return commands
 
     def _leave(self, member: bytes, before: Message) -> list[Plan]:
         if before.state is State.DEAD:
@@ -147,5 +173,5 @@ class _Moves:
         return len(self.used)
 
 
-def _spot(message: Message) -> tuple[State, str, int, int]:
-    return message.state, message.route, message.priority, message.due
+def _spot(message: Message) -> tuple[State, str, str, int, int]:
+    return message.state, message.route, message.key, message.priority, message.due

@@ -19,7 +19,6 @@ local until_ = now + tonumber(ARGV[5])
 local token = ARGV[6]
 local lease = struct.pack('<c8I6B', token, now, 0)
 local round = tonumber(ARGV[18])
-local char = string.char
 local EXACT = 1024 -- heads compared at most to give exact order; beyond, partitions share equally
 
 local states = {}
@@ -29,20 +28,9 @@ for i = 1, #groups do
   local s = { k = k, ids = {}, out = {}, open = false, lease = lease }
   s.generation = redis.call('GET', KEYS[k + 1])
   states[i] = s
-  local last = redis.call('HGET', KEYS[k + 5], token .. 'r')
-  local last_round, begins = 0, false
-  if last then last_round, begins = struct.unpack('<I2I4', last) end
-  if last_round == round then
-    local ids = grant_ids(redis.call('HGET', KEYS[k + 5], token), begins)
-    local found, held = hmget(KEYS[k + 2], ids), hmget(KEYS[k + 3], ids)
-    for j = 1, #ids do
-      if found[j] and held[j] and string.sub(held[j], 1, 8) == token then
-        s.out[#s.out + 1] = ids[j]
-        s.out[#s.out + 1] = found[j]
-        s.lease = held[j]
-        left = left - 1
-      end
-    end
+  local again = granted_before(s, token, round)
+  if again then
+    left = left - again
   elseif s.generation then
     local fields = redis.call('HMGET', KEYS[k + 6], unpack(ARGV, 7, 17))
     s.open = not fields[11]
@@ -123,24 +111,7 @@ for lane = 1, 10 do
 end
 
 -- Write down who holds what.
-for i = 1, #states do
-  local s = states[i]
-  if #s.ids > 0 then
-    local grants = KEYS[s.k + 5]
-    local before = redis.call('HGET', grants, token) or struct.pack('<Bc0', #route, route)
-    local fields, grant = {}, { before }
-    for j, id in ipairs(s.ids) do
-      fields[2 * j - 1], fields[2 * j] = id, lease
-      grant[2 * j], grant[2 * j + 1] = char(#id), id
-    end
-    variadic('HSET', KEYS[s.k + 3], fields)
-    redis.call('HSET', grants, token, table.concat(grant),
-      token .. 'r', struct.pack('<I2I4', round, #before + 1))
-    redis.call('HINCRBY', grants, token .. 'n', #s.ids)
-    redis.call('ZADD', KEYS[s.k + 4], until_, token)
-    redis.call('HINCRBY', KEYS[s.k + 6], 'l' .. route, #s.ids)
-  end
-end
+for i = 1, #states do grant(states[i], route, token, lease, until_, round) end
 
 local answer = {}
 for i = 1, #states do

@@ -1,12 +1,14 @@
 -- LAYOUT: the one record of how many partitions there are, by generation.
 --
 -- KEYS  a group: layout
--- ARGV  1 groups (msgpack): { first key } · 2 step · 3 value
+-- ARGV  1 groups (msgpack): { first key } · 2 step · 3 value · 4 routes "a,b"
 --       'read'      nothing is changed
 --       'grow'      note that there are to be `value` partitions, unless a change is under way
+--       'promise'   note that routes (4) are to keep turns in `value` partitions, likewise
 --       'publish'   the change to `value` partitions is marked everywhere: it holds from now on
 --       'forget'    the totals were `value` (all of them): drop what the older ones are kept for
--- →     a group: { totals by generation "8,16" or nil, total under way or nil }
+-- →     a group: { totals by generation "8,16" or nil, total under way or nil, routes that keep
+--       turns, each with the partitions they are kept in, "a=8,b=16" or nil }
 
 local key = KEYS[cmsgpack.unpack(ARGV[1])[1][1] + 1]
 local step = ARGV[2]
@@ -14,16 +16,22 @@ local value = ARGV[3]
 
 local totals = redis.call('HGET', key, 'totals')
 local pending = redis.call('HGET', key, 'pending')
-if step == 'grow' and not pending then
+local keyed = redis.call('HGET', key, 'keyed')
+if (step == 'grow' or step == 'promise') and not pending then
   redis.call('HSET', key, 'pending', value)
+  if step == 'promise' then redis.call('HSET', key, 'promised', ARGV[4]) end
   pending = value
 elseif step == 'publish' and pending == value then
   totals = totals and (totals .. ',' .. value) or value
   redis.call('HSET', key, 'totals', totals)
-  redis.call('HDEL', key, 'pending')
+  for route in string.gmatch(redis.call('HGET', key, 'promised') or '', '[^,]+') do
+    keyed = (keyed and (keyed .. ',') or '') .. route .. '=' .. value
+  end
+  if keyed then redis.call('HSET', key, 'keyed', keyed) end
+  redis.call('HDEL', key, 'pending', 'promised')
   pending = false
 elseif step == 'forget' and totals == value and not pending then
   totals = string.gsub(totals, '%d+,', '0,')
   redis.call('HSET', key, 'totals', totals)
 end
-return { { totals, pending } }
+return { { totals, pending, keyed } }

@@ -3,20 +3,25 @@
 -- KEYS  a group: generation, records, leases, counters, index by key, then the lanes, buckets and
 --       indexes its plan points at
 -- ARGV  1 groups (msgpack): { first key, first argument, generation, number of messages,
---         lanes   = { { key, first, last, counter, channel, news, earliest due } … },
---         buckets = { { key, first, last, counter, index key, member, earliest due } … } }
+--         lanes   = { { key, first, last, counter, turns, channel, news, earliest due } … },
+--         buckets = { { key, first, last, counter, turns, index key, member, earliest due } … },
+--         moment of the oldest reservation of its ids elsewhere or false }
 --         (without an index: those that come settled, into the list of settled ids)
---         keys count from the group's first; `first` and `last` are messages of the group
+--         keys count from the group's first; `first` and `last` are messages of the group;
+--         `turns` is the key of the route's line, before that of its turns, or false
 --       a group's arguments: id, record of each · score (in a lane) or entry (in a bucket) of each
--- →     a group: { 'kept' }, or nothing was written: { 'layout' } (another generation holds) or
---       { 'known', record or nil …, lease or nil … } in the order of the ids
+-- →     a group: { 'kept' }, or nothing was written: { 'layout' } (another generation holds),
+--       { 'late' } (a reservation is over) or { 'known', record or nil …, lease or nil … } in the
+--       order of the ids
 
 local groups = cmsgpack.unpack(ARGV[1])
+local RESERVED = 60000 -- milliseconds a reservation is good for; pointers.py waits for longer
 
 local function keep(group)
-  local k, a, generation, number, lanes, buckets = unpack(group)
+  local k, a, generation, number, lanes, buckets, reserved = unpack(group)
   local records, leases, counters = KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
   if tonumber(redis.call('GET', KEYS[k + 1]) or 0) ~= generation then return { 'layout' } end
+  if reserved and server_time() > reserved + RESERVED then return { 'late' } end
   local ids, indexed = {}, a + 2 * number
   for i = 1, number do ids[i] = ARGV[a + 2 * i - 1] end
   local known = hmget(records, ids)
@@ -32,8 +37,14 @@ local function keep(group)
     end
     if #keyed > 0 then variadic('ZADD', KEYS[k + 5], keyed) end
   end
+  local function keep_turns(turns, first, last)
+    for m = first, last do
+      local record = ARGV[a + 2 * m]
+      line_up(KEYS[k + turns], KEYS[k + turns + 1], key_of(record, ids[m]), read_head(record), ids[m])
+    end
+  end
   for i = 1, #lanes do
-    local key, first, last, counter, channel, news, earliest = unpack(lanes[i])
+    local key, first, last, counter, turns, channel, news, earliest = unpack(lanes[i])
     local head = redis.call('ZRANGE', KEYS[k + key], 0, 0, 'WITHSCORES')
     local scored, n = {}, 0
     for m = first, last do
@@ -42,16 +53,18 @@ local function keep(group)
     end
     variadic('ZADD', KEYS[k + key], scored)
     redis.call('HINCRBY', counters, counter, last - first + 1)
+    if turns then keep_turns(turns, first, last) end
     if not head[2] or tonumber(earliest) < tonumber(head[2]) then
       redis.call('PUBLISH', channel, news)
     end
   end
   for i = 1, #buckets do
-    local key, first, last, counter, index, member, earliest = unpack(buckets[i])
+    local key, first, last, counter, turns, index, member, earliest = unpack(buckets[i])
     local entries = {}
     for m = first, last do entries[m - first + 1] = ARGV[indexed + m] end
     variadic('RPUSH', KEYS[k + key], entries)
     redis.call('HINCRBY', counters, counter, last - first + 1)
+    if turns then keep_turns(turns, first, last) end
     if index then redis.call('ZADD', KEYS[k + index], 'LT', earliest, member) end
   end
   redis.call('HINCRBY', counters, 'g' .. generation, number)

@@ -1,8 +1,8 @@
 -- REAP: return the messages of tokens whose lease has ended; cancelled if that was asked.
 --
 -- KEYS  a group: records, leases, tokens, grants, counters, settled, then the lanes of priority
---       9 … 0 of the token's route
--- ARGV  1 groups (msgpack): { first key, token, counters of the lanes }
+--       9 … 0 of the token's route and, if it keeps turns, its line, turns and busy
+-- ARGV  1 groups (msgpack): { first key, token, counters of the lanes, whether it keeps turns }
 --       2 now · 3 messages at most · 4 channel · 5 route of all groups
 -- →     a group: { id, state, attempt … }; empty if the token was extended or settled meanwhile
 
@@ -13,7 +13,7 @@ local channel = ARGV[4]
 local route = ARGV[5]
 
 local function reap(group)
-  local k, token, fields = unpack(group)
+  local k, token, fields, keyed = unpack(group)
   local records, leases, tokens, grants = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
   local counters, settled = KEYS[k + 5], KEYS[k + 6]
   local ended = redis.call('ZSCORE', tokens, token)
@@ -45,6 +45,12 @@ local function reap(group)
       end
       redis.call('HDEL', leases, ids[i])
       redis.call('HSET', records, ids[i], rewrite(found[i], h, added, false, false))
+      if keyed then
+        local line, turns, busy = KEYS[k + 17], KEYS[k + 18], KEYS[k + 19]
+        local key = key_of(found[i], ids[i])
+        if not asked then line_up(line, turns, key, h, ids[i]) end
+        make_way(line, turns, busy, key, ids[i])
+      end
       answer[#answer + 1] = ids[i]
       answer[#answer + 1] = h.state
       answer[#answer + 1] = h.attempt

@@ -2,16 +2,23 @@
 -- A record's layout is written down in records.py.
 
 local TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS, DECIDED = 1, 2, 4, 8, 16, 32, 64
+local AWAY = 128 -- the id's own partition has a pointer to this one
 local SCHEDULED, DELIVERED, DEAD, CANCELLED = 0, 2, 3, 6
+local ELSEWHERE = 7 -- no message but a pointer (pointers.py): its id is in another partition
 local NO_NONCE = '\0\0\0\0'
 local MAX_EVENTS = 20
 local sub, byte = string.sub, string.byte -- locals: these are called for every message
 local CHUNK = 4000 -- arguments of one variadic call; Lua's stack ends at 8,000
 
+-- Milliseconds by the server's own clock.
+local function server_time()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
 -- Milliseconds by the server's own clock at most: no caller can be ahead of it.
 local function clamped(now)
-  local time = redis.call('TIME')
-  local server = time[1] * 1000 + math.floor(time[2] / 1000)
+  local server = server_time()
   return now < server and now or server
 end
 
@@ -212,8 +219,9 @@ local function close_grant(tokens, grants, token, number)
   end
 end
 
--- Forget settled messages past the time or the number, at most `budget`; how many were.
-local function forget(settled, records, counters, index, before, cap, budget)
+-- Forget settled messages past the time or the number, at most `budget`; how many were. Ids that
+-- another partition has pointers of are noted in `unused`.
+local function forget(settled, records, counters, index, unused, before, cap, budget)
   local over = redis.call('LLEN', settled) - cap
   local oldest = redis.call('LINDEX', settled, 0)
   if not oldest or (over <= 0 and struct.unpack('<I6', oldest) >= before) then return 0 end
@@ -227,13 +235,14 @@ local function forget(settled, records, counters, index, before, cap, budget)
   end
   if #ids == 0 then return 0 end
   local found = hmget(records, ids)
-  local gone, counts, keyed = {}, {}, {}
+  local gone, counts, keyed, away = {}, {}, {}, {}
   local indexed = by_key(index)
   for i = 1, #ids do
     if found[i] then
       local h = read_head(found[i])
       if h.settled == moments[i] and h.state ~= SCHEDULED and h.state ~= DEAD then
         gone[#gone + 1] = ids[i]
+        if h.flags >= AWAY then away[#away + 1] = ids[i] end
         keyed[#keyed + 1] = indexed and key_entry(found[i], ids[i]) or nil
         count(counts, tostring(h.state), -1)
         count(counts, 'g' .. h.generation, -1)
@@ -243,6 +252,7 @@ local function forget(settled, records, counters, index, before, cap, budget)
   redis.call('LTRIM', settled, #ids, -1)
   if #gone > 0 then variadic('HDEL', records, gone) end
   if #keyed > 0 then variadic('ZREM', index, keyed) end
+  if #away > 0 then variadic('RPUSH', unused, away) end
   write_counts(counters, counts)
   return #ids
 end

@@ -22,7 +22,8 @@ local pairs_ = found[2]
 for i = 1, #pairs_, 2 do
   local id, record = pairs_[i], pairs_[i + 1]
   local h = read_head(record)
-  if h.due >= due_from and h.due <= due_to and (route == '' or route_of(record, h.at) == route) then
+  if h.due >= due_from and h.due <= due_to and h.state ~= ELSEWHERE
+    and (route == '' or route_of(record, h.at) == route) then
     local lease = redis.call('HGET', KEYS[k + 2], id)
     local shown = lease and LEASED or h.state
     if not state or shown == state then

@@ -1,12 +1,13 @@
 -- SETTLE: end leases by what came of the send; a token that is not current changes nothing.
 --
--- KEYS  a group: records, leases, tokens, grants, counters, settled, index by key, then the lanes,
---       buckets, indexes and dead letters its plan points at
+-- KEYS  a group: records, leases, tokens, grants, counters, settled, index by key, unused pointers,
+--       then the lanes, buckets, indexes, dead letters, lines, turns and busy its plan points at
 -- ARGV  1 groups (msgpack): { first key, first argument, number of delivered,
 --         runs = { { token, how many of the delivered in a row are its } … },
 --         others = { { id, token, state, 1 if no send was begun, due or false, error or false,
 --           word or false, detail or false, refusal (packed) or false, counter, key,
---           index or false, entry or score, member } … } }
+--           index or false, entry or score, member } … },
+--         turns = { route → key of its line, before those of its turns and busy } or false }
 --         A message that goes back: `key` is its lane (`entry` its score) or, with an index, its
 --         bucket. A dead one: `key` is the dead letters of its route.
 --       2 now · 3 nonce of this call (4 bytes) · 4 how long settled ones are kept
@@ -25,7 +26,7 @@ local moment = struct.pack('<I6', now)
 local FORGET = 16 -- forgotten with every call, beyond as many as it settles
 
 local function settle(group)
-  local k, a, number, runs, others = unpack(group)
+  local k, a, number, runs, others, turns = unpack(group)
   local records, leases, tokens, grants = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
   local counters, settled = KEYS[k + 5], KEYS[k + 6]
   local answers, counts, ended = {}, {}, {}
@@ -34,6 +35,16 @@ local function settle(group)
   local function retire(id, h)
     count(counts, tostring(h.state), 1)
     entries[#entries + 1] = moment .. id
+  end
+
+  -- In a route that keeps turns: the message gives its key free, and may line up again.
+  local function take_turn(route, record, id, h)
+    local first = turns[route]
+    if not first then return end
+    local line, next_, busy = KEYS[k + first], KEYS[k + first + 1], KEYS[k + first + 2]
+    local key = key_of(record, id)
+    if h then line_up(line, next_, key, h, id) end
+    make_way(line, next_, busy, key, id)
   end
 
   local function stale(record)
@@ -62,6 +73,7 @@ local function settle(group)
           ids[done], entries[done] = id, moment .. id
           fields[2 * done - 1], fields[2 * done] = id, bare(record, lease, moment, nonce)
           answers[i] = DELIVERED
+          if turns then take_turn(route, record, id) end
         else
           answers[i] = not seen[id] and stale(record)
         end
@@ -120,6 +132,7 @@ local function settle(group)
       end
       redis.call('HDEL', leases, id)
       redis.call('HSET', records, id, rewrite(record, h, added, failed, state == DELIVERED, decided))
+      if turns then take_turn(route, record, id, state == SCHEDULED and h) end
       ended[token] = (ended[token] or 0) + 1
       answers[number + i] = state
     else
@@ -130,7 +143,7 @@ local function settle(group)
   for token, closed in pairs(ended) do close_grant(tokens, grants, token, closed) end
   if #entries > 0 then variadic('RPUSH', settled, entries) end
   write_counts(counters, counts)
-  forget(settled, records, counters, KEYS[k + 7], before, cap, #entries + FORGET)
+  forget(settled, records, counters, KEYS[k + 7], KEYS[k + 8], before, cap, #entries + FORGET)
   return answers
 end
 

@@ -1,18 +1,21 @@
 -- SWAP: put a changed record in the place of the one it was made from, with its index entries.
 --
--- KEYS  a group: records, leases, counters, index by key, then the keys its commands point at
+-- KEYS  a group: records, leases, counters, index by key, generation, then the keys its commands
+--       point at
 -- ARGV  1 groups (msgpack): { first key, first argument, entries = { { id, head that must be
 --         there, lease that must be there or false, commands = { { name, key, arguments … } … },
---         news or false } … } }
+--         news or false } … }, generation }
 --       2 channel
 --       a group's arguments: the new record of each entry
--- →     a group: 1 where it was done, 0 where the message was another by then
+-- →     a group: 1 where it was done, 0 where the message was another by then; nothing was done and
+--       the answer is empty: another generation of the layout holds
 
 local groups = cmsgpack.unpack(ARGV[1])
 local channel = ARGV[2]
 
 local function swap(group)
-  local k, a, entries = unpack(group)
+  local k, a, entries, generation = unpack(group)
+  if tonumber(redis.call('GET', KEYS[k + 5]) or 0) ~= generation then return {} end
   local answers, indexed = {}, by_key(KEYS[k + 4])
   for i = 1, #entries do
     local id, head, lease, commands, news = unpack(entries[i])

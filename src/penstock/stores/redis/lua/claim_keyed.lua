@@ -1,0 +1,160 @@
+-- CLAIM_KEYED: lease what is due of keys whose turn it is, by the due of each key's next message.
+--
+-- Looks at turns, never at the backlog of a busy key. Repeating a round with the same token returns
+-- the same messages again. Where the numbers of what waits and what is leased are not those of the
+-- counters (somebody wrote who did not know that the route keeps turns), nothing is given.
+--
+-- KEYS  a group: generation, records, leases, tokens, grants, counters, index, line, turns, busy,
+--       then the lanes of priority 9 … 0
+-- ARGV  1 groups (msgpack): { first key, missing in line that is borne with, missing in busy }
+--       2 route · 3 limit · 4 now · 5 lease (ms) · 6 token (8 bytes)
+--       7 … 16 the counters of the lanes · 17 the field of the pause · 18 round, from 1
+--       19 of one key in flight at most · 20 ordered: 1 · 21 only look: 1
+-- →     a group: { generation or nil, the lease of all, { id, record … }, due of the first turn left or
+--       nil, { index member, earliest due … } of at most 4 buckets, { missing in line, missing in
+--       busy } or nil, { due of the turn of each that could be taken } if only looked }
+
+local groups = cmsgpack.unpack(ARGV[1])
+local route = ARGV[2]
+local limit = tonumber(ARGV[3])
+local now = clamped(tonumber(ARGV[4]))
+local until_ = now + tonumber(ARGV[5])
+local token = ARGV[6]
+local lease = struct.pack('<c8I6B', token, now, 0)
+local round = tonumber(ARGV[18])
+local in_flight = tonumber(ARGV[19])
+local ordered = ARGV[20] == '1'
+local looks = ARGV[21] == '1'
+local LOOKED = 1000 -- keys looked at in vain at most: their hints are put right, so it goes on
+
+-- What waits and what is leased by the counters, less what turns know of.
+local function missing(s)
+  local fields = redis.call('HMGET', KEYS[s.k + 6], 'l' .. route, unpack(ARGV, 7, 17))
+  s.paused = fields[12]
+  local waiting = 0
+  for lane = 2, 11 do waiting = waiting + tonumber(fields[lane] or 0) end
+  return waiting - redis.call('ZCARD', KEYS[s.k + 8]),
+    tonumber(fields[1] or 0) - redis.call('ZCARD', KEYS[s.k + 10])
+end
+
+local states = {}
+local left = limit
+for i = 1, #groups do
+  local k, line, busy = unpack(groups[i])
+  local s = { k = k, ids = {}, out = {}, moved = {}, open = false, lease = lease, missing = false }
+  s.generation = redis.call('GET', KEYS[k + 1])
+  states[i] = s
+  local again = granted_before(s, token, round)
+  if again then
+    left = left - again
+  elseif s.generation then
+    local of_line, of_busy = missing(s)
+    if of_line ~= line or of_busy ~= busy then
+      s.missing = { of_line, of_busy }
+    else
+      s.open = not s.paused
+    end
+  end
+end
+
+local function by_due(one, other)
+  if one.due ~= other.due then return one.due < other.due end
+  return one.key < other.key
+end
+
+-- What of a key may go next, whether due or not, at most as many as there is room for.
+local function heads_of(s, key)
+  local range = redis.call('ZLEXCOUNT', KEYS[s.k + 10], '[' .. key .. '\0', '(' .. key .. '\1')
+  local room = math.min(in_flight - range, limit)
+  if room <= 0 then return {} end
+  local heads = line_of(KEYS[s.k + 8], key, true, room)
+  if ordered and #heads > 0 then return heads end
+  local fresh = line_of(KEYS[s.k + 8], key, false, room)
+  if #heads == 0 then return fresh end
+  for i = 1, #fresh do heads[#heads + 1] = fresh[i] end
+  table.sort(heads, function(one, other) return sub(one, #key + 3) < sub(other, #key + 3) end)
+  for i = room + 1, #heads do heads[i] = nil end
+  return heads
+end
+
+-- Put the key's turn where it belongs; what may go next of it.
+local function reckon(s, key)
+  local heads = heads_of(s, key)
+  if #heads == 0 then
+    redis.call('ZREM', KEYS[s.k + 9], key)
+  else
+    redis.call('ZADD', KEYS[s.k + 9], due_of(heads[1], key), key)
+  end
+  return heads
+end
+
+-- The keys of a partition whose turn it is, the first `left` at least as long as there are so many.
+local function turns_of(s, into)
+  local found, looked = 0, 0
+  while found < left and looked < left + LOOKED do
+    local hints = redis.call('ZRANGEBYSCORE', KEYS[s.k + 9], '-inf', now, 'WITHSCORES', 'LIMIT', found,
+      left - found)
+    if #hints == 0 then return end
+    for i = 1, #hints, 2 do
+      local key, hint = hints[i], tonumber(hints[i + 1])
+      local heads = reckon(s, key)
+      looked = looked + 1
+      local truth = heads[1] and due_of(heads[1], key)
+      if truth == hint then
+        found = found + 1
+        into[#into + 1] = { due = hint, key = key, heads = heads, s = s }
+      elseif truth and truth <= now then
+        break -- its place is somewhere further on: look from here again
+      end
+    end
+  end
+end
+
+local function take(s, key, entry)
+  local id = sub(entry, #key + 9)
+  redis.call('ZREM', KEYS[s.k + 8], entry)
+  local record = redis.call('HGET', KEYS[s.k + 2], id)
+  if not record or redis.call('HEXISTS', KEYS[s.k + 3], id) == 1 then return end
+  local h = read_head(record)
+  if h.state ~= SCHEDULED or h.due ~= due_of(entry, key) or route_of(record, h.at) ~= route
+    or key_of(record, id) ~= key then return end
+  local lane = 10 - h.priority
+  redis.call('ZREM', KEYS[s.k + 10 + lane], id)
+  redis.call('ZADD', KEYS[s.k + 10], 0, key .. '\0' .. id)
+  count(s.moved, ARGV[6 + lane], -1)
+  s.ids[#s.ids + 1] = id
+  s.out[#s.out + 1] = id
+  s.out[#s.out + 1] = record
+  left = left - 1
+end
+
+local due = {}
+for i = 1, #states do
+  if states[i].open and left > 0 then turns_of(states[i], due) end
+end
+table.sort(due, by_due)
+for i = 1, #due do
+  local turn = due[i]
+  if left <= 0 then break end
+  for j = 1, #turn.heads do
+    if left <= 0 or due_of(turn.heads[j], turn.key) > now then break end
+    if looks then
+      turn.s.dues = turn.s.dues or {}
+      table.insert(turn.s.dues, string.format('%.0f', turn.due))
+    else
+      take(turn.s, turn.key, turn.heads[j])
+    end
+  end
+  if not looks then reckon(turn.s, turn.key) end
+end
+
+local answer = {}
+for i = 1, #states do
+  local s = states[i]
+  grant(s, route, token, lease, until_, round)
+  write_counts(KEYS[s.k + 6], s.moved)
+  local head = s.open and redis.call('ZRANGE', KEYS[s.k + 9], 0, 0, 'WITHSCORES')[2] or false
+  local far = redis.call('ZRANGE', KEYS[s.k + 7], 0, 3, 'WITHSCORES')
+  answer[i] = { s.generation, s.lease, s.out, head, far, s.missing, s.dues or {} }
+end
+return answer

@@ -1,0 +1,148 @@
+"""TURNS: routes that promise something per key — so many in flight at most, or one by one in order.
+
+Where things live decides what can be promised. Messages of such a route are put into the partition
+of their *key* and not of their id, so that a key's line, what of it is leased and whose turn it is
+are in one place and change with the message in one script (lua/turns.lua): there is no moment at
+which two workers could see a key free, or a message outside its line. The price is a pointer in the
+id's own partition, written before the put (pointers.py). The other way round (messages with their
+ids, leased slots with the keys) would need no pointer, but claim, settle, reap, cancel and
+reschedule would each be two steps with a crash in between, and order by due would hold only among
+messages whose due has been seen by everybody.
+
+A claim looks at turns: the keys that may have something due, by the due of their next message. It
+never reads the backlog of a busy key. Routes that promise nothing pay nothing.
+
+The promise binds messages put since the route made it (in any process: `Layout.keep_turns`). Ones
+from before stay where they are, in the partitions of their ids, and keep it among those there. The
+same is true of a waiting message that is replaced by one of another key or route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from penstock.model.errors import PenstockError
+from penstock.model.route import KeyLimit
+from penstock.stores.redis.claiming import Claiming
+from penstock.stores.redis.connect import Argument, Reply
+from penstock.stores.redis.scripts import Group
+from penstock.stores.redis.session import Session
+from penstock.stores.redis.shares import first_by_due
+
+LOOKED_AT = 500
+"""Entries one step of mending looks at, about."""
+MENDING = 3
+"""Times a partition is asked whose turns are not as many as its messages."""
+UNBOUNDED = KeyLimit(1 << 31)
+"""What somebody promises who claims without: turns are kept all the same, for those who do."""
+
+Missing: TypeAlias = dict[tuple[str, int], tuple[int, int]]
+"""(route, partition) → what turns do not know of after mending, and so never will."""
+
+
+class KeyedClaiming(Claiming):
+    """Of a route that keeps turns: keys go by the due of their next message."""
+
+    def __init__(
+        self,
+        session: Session,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        keys_of: Callable[[str, int], list[bytes]],
+        per_key: KeyLimit,
+        missing: Missing,
+    ) -> None:
+        super().__init__(session, route, limit, lease, now, keys_of)
+        self._per_key = per_key
+        self._missing = missing
+        self._mended: set[tuple[str, int]] = set()
+
+    async def share_out(self, partitions: list[int]) -> list[tuple[int, int]]:
+        dues: list[list[int]] = []
+        answered: list[int] = []
+        for partition, reply in await self._asked(partitions, self.left, look=True):
+            answered.append(partition)
+            dues.append([int(due) for due in reply[6]])
+            if not reply[6]:
+                await self._learn(partition, reply[0], reply[3], reply[4])
+        wanted = first_by_due(dues, self.left)
+        return [(p, share) for p, share in zip(answered, wanted, strict=True) if share > 0]
+
+    async def ask(self, partitions: list[int], share: int) -> None:
+        for partition, reply in await self._asked(partitions, share, look=False):
+            generation, lease, taken, head, far, _, _ = reply
+            self._take(partition, lease, taken)
+            await self._learn(partition, generation, head, far)
+
+    async def _asked(
+        self, partitions: list[int], share: int, *, look: bool
+    ) -> list[tuple[int, Reply]]:
+        """What each that could be asked says; turns that do not add up are mended on the way."""
+        answers: dict[int, Reply] = {}
+        left = partitions
+        for _ in range(MENDING):
+            replies = await self._call(left, share, look=look)
+            answers.update(replies)
+            left = [p for p, reply in replies if reply[5] is not None]
+            for partition in left:
+                await self._mend(partition, tuple(answers[partition][5]))
+            share -= sum(len(reply[2]) // 2 for _, reply in replies)
+            if not left or share <= 0:
+                break
+        return list(answers.items())
+
+    async def _call(
+        self, partitions: list[int], share: int, *, look: bool
+    ) -> list[tuple[int, Reply]]:
+        route, per_key = self._route, self._per_key
+        groups = []
+        for p in partitions:
+            keys = [*self._keys_of(route, p)]
+            keys[7:7] = self._session.layout.keys(p).turns(route)
+            groups.append(Group(p, keys, self._missing.get((route, p), (0, 0))))
+        common: list[Argument] = [route, share, *self._more, self.round]
+        common += [per_key.in_flight, int(per_key.ordered), int(look)]
+        replies = await self._session.runner.try_run("claim_keyed", groups, common)
+        answered = []
+        for partition, reply in zip(partitions, replies, strict=True):
+            if isinstance(reply, PenstockError):
+                self._failed = reply
+            else:
+                self._answered = True
+                answered.append((partition, reply))
+        return answered
+
+    async def _mend(self, partition: int, missing: tuple[int, int]) -> None:
+        """The first time go through everything; what is then still missing is borne with."""
+        place = self._route, partition
+        if place in self._mended:
+            self._missing[place] = missing
+            return
+        self._mended.add(place)
+        self._missing.pop(place, None)
+        await mend(self._session, *place)
+
+    async def open_buckets(self) -> bool:
+        """For those who look for messages there: a line has them, however far they are."""
+        await super().open_buckets()
+        return False
+
+    def next_due(self) -> int | None:
+        """Of the next turn; nothing while every key with messages is busy."""
+        return min(self._heads.values(), default=None)
+
+
+async def mend(session: Session, route: str, partition: int) -> None:
+    """Hold a route's turns in a partition against its records, in bounded steps."""
+    keys = session.layout.keys(partition)
+    group = Group(partition, [keys.records, keys.leases, *keys.turns(route)])
+    for subject in ("line", "busy", "records"):
+        cursor = b"0"
+        while True:
+            common: list[Argument] = [route, subject, cursor, LOOKED_AT]
+            cursor = await session.runner.single("mend", group, common)
+            if cursor == b"0":
+                break

@@ -1,0 +1,63 @@
+"""Promises per key: every store and the plain book agree on every walk Hypothesis finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from penstock.model.route import KeyLimit
+from penstock.stores.redis import turns
+from penstock.testing.keyed_walk import Step, limits, walk, walks
+from tests.conformance.redis_harness import RedisHarness
+from tests.conformance.sqlite_harness import SqliteHarness
+from tests.servers.redis import RedisCluster, RedisServer
+
+SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    with RedisCluster() as cluster:
+        yield cluster
+
+
+@settings(max_examples=10, suppress_health_check=SHARED)
+@given(limits(), walks())
+async def test_sqlite_keeps_turns(per_key: KeyLimit, steps: list[Step]) -> None:
+    await walk(SqliteHarness("?synchronous=normal"), per_key, steps)
+
+
+@pytest.fixture
+def _nothing_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mending is for what processes did that knew nothing: here all know."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("turns and messages are not in step")
+
+    monkeypatch.setattr(turns, "mend", fail)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_nothing_to_mend")
+@settings(max_examples=8, suppress_health_check=SHARED)
+@given(limits(), walks())
+async def test_redis_keeps_turns(server: RedisServer, per_key: KeyLimit, steps: list[Step]) -> None:
+    await walk(RedisHarness(server), per_key, steps)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_nothing_to_mend")
+@settings(max_examples=3, suppress_health_check=SHARED)
+@given(limits(), walks(30))
+async def test_a_redis_cluster_keeps_turns(
+    cluster: RedisCluster, per_key: KeyLimit, steps: list[Step]
+) -> None:
+    await walk(RedisHarness(cluster, partitions=6), per_key, steps, all_at_once=True)
