@@ -12,6 +12,7 @@ from penstock.stores.redis.records import Held, pack_id
 from penstock.stores.redis.scripts import Group, Runner
 from penstock.stores.redis.wake import Wakeups
 
+
 class Session:
     """The open store: its scripts, its layout, its wake-ups."""
 
