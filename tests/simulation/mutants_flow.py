@@ -19,7 +19,7 @@ from penstock.model.outcome import DELIVERED, Claim, Receipt, Settlement
 from penstock.model.state import State
 from penstock.stores.sqlite import lease, statements
 from penstock.stores.sqlite import settle as sqlite_settle
-from penstock.testing.message_book import Row
+from penstock.testing.message_rows import Row
 from tests.simulation.link import Line
 from tests.simulation.mutants import mutant, together
 

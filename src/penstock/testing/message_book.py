@@ -7,11 +7,11 @@ compares the answers. Tokens may be given, so that both hold the same ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from penstock.model.message import Event, Message, NewMessage, OnConflict
+from penstock.model.message import NewMessage, OnConflict
 from penstock.model.outcome import (
     Action,
     Amended,
@@ -26,28 +26,17 @@ from penstock.model.query import Cursor, Filter, Page, RouteFigures, StoreFigure
 from penstock.model.route import KeyLimit
 from penstock.model.state import PURGEABLE, State, after_lease
 from penstock.model.times import format_moment
+from penstock.testing.message_rows import (
+    Row,
+    count_in,
+    detail_of,
+    inherited,
+    matches,
+    message_of,
+    rescheduled,
+)
 
 WakeUp = Callable[[str, int], None]
-
-
-@dataclass(slots=True)
-class Row:
-    """One message and what is kept beside it."""
-
-    message: Message
-    token: int | None = None
-    events: list[Event] = field(default_factory=list)
-
-    @property
-    def begun(self) -> bool:
-        """Something happened to it before: in an ordered route it comes before the rest."""
-        message = self.message
-        return message.attempt > message.attempt_floor or message.decided is not None
-
-    def note(
-        self, at: int, event: str, detail: str | None = None, attempt: int | None = None
-    ) -> None:
-        self.events.append(Event(at=at, event=event, detail=detail, attempt=attempt))
 
 
 @dataclass(slots=True)
@@ -89,13 +78,13 @@ class MessageBook:
         if not wins or held.state is not State.SCHEDULED:
             return Receipt(new.id, held.state, held.due, duplicate=True)
         self._unlist(row)
-        row.message = replace(_message(new, now), **_kept(held), version=held.version + 1)
+        row.message = replace(message_of(new, now), **inherited(held), version=held.version + 1)
         row.note(now, "replaced")
         self._list(row)
         return Receipt(new.id, State.SCHEDULED, new.due, duplicate=True)
 
     def _keep(self, new: NewMessage, now: int) -> Receipt:
-        self.rows[new.id] = row = Row(_message(new, now))
+        self.rows[new.id] = row = Row(message_of(new, now))
         row.note(now, "accepted")
         if new.blocked is None:
             self._list(row)
@@ -194,7 +183,7 @@ class MessageBook:
             self._refund(row, noted=asked)
         if settlement.event != settlement.state:
             attempt = None if settlement.refund else row.message.attempt
-            row.note(now, settlement.event, _detail(settlement), attempt)
+            row.note(now, settlement.event, detail_of(settlement), attempt)
         if settlement.decided is not None:
             row.message = replace(row.message, decided=settlement.decided)
         self._end(row, state, now, due=settlement.due, error=settlement.error)
@@ -305,7 +294,7 @@ class MessageBook:
                 row.message = replace(held, due=min(held.due, now))
                 row.note(now, "rescheduled", "due now")
             case Action.RESCHEDULE:
-                row.message = _rescheduled(held, amendment)
+                row.message = rescheduled(held, amendment)
                 moved = row.message.due != held.due
                 row.note(
                     now, "rescheduled", f"due {format_moment(row.message.due)}" if moved else None
@@ -326,7 +315,7 @@ class MessageBook:
 
     def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
         found = sorted(
-            (row.message for row in self.rows.values() if _matches(row.message, where)),
+            (row.message for row in self.rows.values() if matches(row.message, where)),
             key=lambda m: (m.due, m.id),
         )
         if after is not None:
@@ -341,7 +330,7 @@ class MessageBook:
         for message in (row.message for row in self.rows.values()):
             states[message.state] += 1
             if message.state in (State.SCHEDULED, State.LEASED, State.DEAD):
-                _count(routes.setdefault(message.route, RouteFigures()), message, now)
+                count_in(routes.setdefault(message.route, RouteFigures()), message, now)
         return StoreFigures(routes=routes, states=states)
 
     def purge(self, now: int, limit: int) -> int:
@@ -381,69 +370,3 @@ class MessageBook:
             rows = self._waiting.get(route, {}).values()
             self._next[route] = min((row.message.due for row in rows), default=None)
         return self._next[route]
-
-
-def _message(new: NewMessage, now: int) -> Message:
-    return Message(
-        id=new.id,
-        route=new.route,
-        key=new.key,
-        payload=new.payload,
-        due=new.due,
-        content_type=new.content_type,
-        headers=new.headers or None,
-        expires=new.expires,
-        priority=new.priority,
-        labels=new.labels,
-        topic=new.topic,
-        created=now,
-    )
-
-
-def _kept(held: Message) -> dict[str, object]:
-    """What a message that takes another's place inherits."""
-    return {
-        "attempt": held.attempt,
-        "attempt_floor": held.attempt_floor,
-        "created": held.created,
-        "last_error": held.last_error,
-        "decided": held.decided,
-    }
-
-
-def _rescheduled(held: Message, amendment: Amendment) -> Message:
-    given = {
-        name: value
-        for name in ("due", "payload", "content_type", "headers", "priority", "labels")
-        if (value := getattr(amendment, name)) is not None
-    }
-    changed = replace(held, **given, expires=amendment.expires_then(held))
-    return changed if changed.headers else replace(changed, headers=None)
-
-
-def _detail(settlement: Settlement) -> str | None:
-    decided = settlement.decided
-    return settlement.error if decided is None else f"{decided.policy}: {decided.detail}"
-
-
-def _matches(message: Message, where: Filter) -> bool:
-    return (
-        where.state in (None, message.state)
-        and where.route in (None, message.route)
-        and where.key in (None, message.key)
-        and (where.due_from is None or message.due >= where.due_from)
-        and (where.due_to is None or message.due < where.due_to)
-        and (where.error is None or where.error in (message.last_error or ""))
-    )
-
-
-def _count(figures: RouteFigures, message: Message, now: int) -> None:
-    if message.state is State.LEASED:
-        figures.leased += 1
-    elif message.state is State.DEAD:
-        figures.dead += 1
-    else:
-        figures.scheduled += 1
-        figures.overdue += message.due <= now
-        if figures.next_due is None or message.due < figures.next_due:
-            figures.next_due = message.due
