@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
+from penstock.limits.counter import Counter
 from penstock.model.policy import Cap, Policy, Scope
 from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.stores.sqlite.ledger import DAY_MS
@@ -61,6 +65,31 @@ async def test_a_change_by_one_process_binds_every_other_at_its_next_decision(
     await check_changes_bind_everywhere(here.policies, there.policies)
     await here.close()
     await there.close()
+
+
+async def test_what_one_process_counted_counts_in_every_other(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/p.db"
+    here, there = await opened(url), await opened(url)
+    await here.policies.put_policy("daily", DAILY)
+    turns = (here, 1), (there, 1), (here, 0), (there, 0)
+    for moment, (store, sent) in enumerate(turns, start=worlds.START):
+        assert await sends(store.policies, 1, moment) == sent
+    await here.close()
+    await there.close()
+
+
+async def test_counters_of_an_older_file_count_on(tmp_path: Path) -> None:
+    path = tmp_path / "p.db"
+    store = await opened(f"sqlite:///{path}")
+    await store.policies.put_policy("daily", DAILY)
+    await store.close()
+    before = {"1": Counter([worlds.START - 1], [], {"m0": -(worlds.START + 1)}, worlds.START - 1)}
+    with closing(sqlite3.connect(path)) as file, file:
+        row = ("=ann", worlds.START // DAY_MS + 3, msgspec.msgpack.encode(before))
+        file.execute("INSERT INTO accounts (name, stale, counters) VALUES (?, ?, ?)", row)
+    store = await opened(f"sqlite:///{path}")
+    assert await sends(store.policies, 2, worlds.START) == 1
+    await store.close()
 
 
 async def test_a_policy_that_was_dropped_and_put_again_counts_anew() -> None:

@@ -15,6 +15,7 @@ from penstock.model.clock import Alarm
 from penstock.model.errors import StoreUnavailable
 from penstock.model.outcome import Settlement
 from penstock.model.state import State
+from penstock.ports.policies import CountedSettle
 from penstock.ports.store import MessageStore
 
 log = logging.getLogger("penstock.settle")
@@ -98,11 +99,16 @@ class Settler:
                 await clock.sleep_until(clock.now() + wait)
 
     async def _settle_counted(self, policies: Policies, batch: list[Settlement]) -> SettledStates:
-        """Count first: should the settlement fail, saying it again changes nothing."""
-        clock = self._store.clock
-        await policies.conclude(sent(batch), clock.now())
-        with self._observer.asking("settle"):
-            states = await self._store.settle(batch, clock.now())
+        """In one step, or counted first: should it fail, saying it again changes nothing."""
+        store, clock = self._store, self._store.clock
+        counted = sent(batch)
+        if counted and isinstance(store, CountedSettle):
+            with self._observer.asking("settle"):
+                states: SettledStates = await store.settle_counted(batch, counted, clock.now())
+        else:
+            await policies.conclude(counted, clock.now())
+            with self._observer.asking("settle"):
+                states = await store.settle(batch, clock.now())
         try:
             await policies.conclude(unsent(batch, states, HOLD_MARGIN_MS), clock.now())
         except StoreUnavailable as exc:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.limits import engine
+from penstock.limits import bulk, engine
 from penstock.limits.books import Books
 from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, Decision, Room, Subject
@@ -15,6 +15,9 @@ def decide_batch(
 ) -> list[Decision]:
     """In order: the same as one by one."""
     until = now + hold
+    batch = bulk.Batch(rules, subjects)
+    if batch.has_room(now, books):
+        return batch.decide(now, until, books)
     return [engine.decide(rules, subject, now, until, books) for subject in subjects]
 
 
@@ -25,6 +28,9 @@ def explain_batch(
 
 
 def conclude_batch(rules: Rules, conclusions: Sequence[Conclusion], now: int, books: Books) -> None:
+    if bulk.all_sent(conclusions):
+        bulk.Batch(rules, [conclusion.subject for conclusion in conclusions]).count(now, books)
+        return
     for conclusion in conclusions:
         engine.conclude(rules, conclusion, now, books)
 

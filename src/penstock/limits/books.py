@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 from penstock.limits.counter import Counter
 from penstock.limits.pace import PaceState
-from penstock.limits.rules import CapRule, PaceRule, Plan, Rules
+from penstock.limits.rules import CapRule, PaceRule, Rules
 from penstock.model.decision import Subject
 
 Account: TypeAlias = dict[str, Counter]
@@ -70,20 +70,17 @@ class Books:
 class Needs:
     """What has to be loaded before a batch is decided or concluded."""
 
-    def __init__(self, rules: Rules, subjects: Iterable[Subject]) -> None:
+    def __init__(self, rules: Rules, subjects: Sequence[Subject]) -> None:
         self.accounts: set[str] = set()
         self.paces: set[str] = set()
         self.keys: set[str] = set()
         """Keys that may be suppressed."""
-        seen: dict[int, Plan] = {}
-        for subject in subjects:
-            plan = rules.plan(subject.route, subject.labels)
+        plans = rules.plans(subjects)
+        for subject, plan in zip(subjects, plans, strict=True):
             if plan.keyed:
-                self.accounts.add(account_of(subject.key))
+                self.accounts.add("=" + subject.key)  # account_of, without the call
             if plan.suppressions:
                 self.keys.add(subject.key)
-            if id(plan) not in seen:
-                seen[id(plan)] = plan
-        for plan in seen.values():
-            self.accounts.update(cap.account for cap in plan.all_caps() if cap.account is not None)
+        for plan in {id(plan): plan for plan in plans}.values():
+            self.accounts.update(cap.account for cap in plan.shared if cap.account is not None)
             self.paces.update(pace.state for pace in plan.all_paces())

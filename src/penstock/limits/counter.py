@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 import msgspec
 
@@ -34,13 +35,15 @@ class Counter(msgspec.Struct, array_like=True, gc=False):
 class Limit:
     """The numbers of one cap in one zone. `limit` 0: only the interval matters."""
 
-    __slots__ = ("exact", "interval", "limit", "window")
+    __slots__ = ("exact", "interval", "limit", "surely", "window")
 
     def __init__(self, limit: int, window: Window | None, interval: int) -> None:
         self.limit = limit
         self.window = window
         self.interval = interval
         self.exact = limit <= EXACT
+        self.surely = 0 if interval else limit
+        """With fewer sends and places than this there is one more, whatever they are."""
 
     def used(self, counter: Counter, now: int, me: str = "") -> int:
         """Sends that count now, and places held by others."""
@@ -52,6 +55,8 @@ class Limit:
         Whoever holds a place, or is counted already, keeps it. Places held count as sent now.
         """
         held = counter.held
+        if len(counter.times) + len(held) < self.surely and not counter.counts:
+            return 0
         waiting = 0
         if held:
             if abs(held.get(me, 0)) > now:
@@ -78,23 +83,55 @@ class Limit:
         """Take a place for `me`, or keep the one it has; drop what counts no more."""
         held = counter.held
         if len(held) % (TIDY if len(held) < MANY else MANY) == TIDY - 1:
-            for other in [other for other, end in held.items() if abs(end) <= now]:
-                del held[other]
+            _tidy(held, now)
         if held.get(me, 0) >= -now:
             held[me] = until
         if counter.times:
             self._prune(counter, now)
 
+    def hold_all(self, counter: Counter, ids: Sequence[str], now: int, until: int) -> None:
+        """The same for many at once."""
+        held = counter.held
+        if any(abs(end) <= now for end in held.values()):
+            _tidy(held, now)
+        held.update({me: until for me in ids if held.get(me, 0) >= -now})
+        self._prune(counter, now)
+
     def count(self, counter: Counter, me: str, now: int) -> None:
         """`me` was sent now; saying so again changes nothing."""
-        if counter.held.get(me, 0) < -now:
+        held = counter.held
+        if held.get(me, 0) < -now:
             return
-        counter.held[me] = -(now + REMEMBER_MS)
-        if len(counter.held) > 2 * REMEMBERED:
-            _forget(counter.held)
-        counter.last = max(counter.last, now)
-        if self.window is not None:
+        held[me] = -(now + REMEMBER_MS)
+        if len(held) > 2 * REMEMBERED:
+            _forget(held)
+        times = counter.times
+        if (
+            self.exact
+            and self.window is not None
+            and not counter.counts
+            and (not times or times[-1] <= now)
+        ):
+            times.append(now)
+        elif self.window is not None:
             self._add(counter, now if self.exact else self.window.grain(now))
+        counter.last = max(counter.last, now)
+
+    def count_all(self, counter: Counter, ids: Sequence[str], now: int) -> None:
+        """All of these were sent now."""
+        held = counter.held
+        fresh = [me for me in dict.fromkeys(ids) if held.get(me, 0) >= -now]
+        while fresh:
+            # As many as are known before the first ones have to be forgotten.
+            room = max(1, 2 * REMEMBERED - len(held))
+            some, fresh = fresh[:room], fresh[room:]
+            held.update(dict.fromkeys(some, -(now + REMEMBER_MS)))
+            if len(held) > 2 * REMEMBERED:
+                _forget(held)
+            counter.last = max(counter.last, now)
+            if self.window is not None:
+                sent = now if self.exact else self.window.grain(now)
+                self._add(counter, sent, len(some))
 
     def resets(self, counter: Counter, now: int) -> int | None:
         """When the count next goes down by itself, or the interval is over; None: nothing counts.
@@ -145,17 +182,18 @@ class Limit:
                 return window.leaves(sent, now)
         return 0
 
-    def _add(self, counter: Counter, sent: int) -> None:
+    def _add(self, counter: Counter, sent: int, number: int = 1) -> None:
         times, counts = counter.times, counter.counts
         if not self.exact and not counts:
             counts.extend([1] * len(times))
         place = bisect_right(times, sent)
         if counts and place and times[place - 1] == sent:
-            counts[place - 1] += 1
-            return
-        times.insert(place, sent)
-        if counts or not self.exact:
-            counts.insert(place, 1)
+            counts[place - 1] += number
+        elif counts or not self.exact:
+            times.insert(place, sent)
+            counts.insert(place, number)
+        else:
+            times[place:place] = [sent] * number
 
     def _prune(self, counter: Counter, now: int) -> None:
         times = counter.times
@@ -186,6 +224,12 @@ def _waiting(counter: Counter, now: int, me: str) -> int:
     if not held:
         return 0
     return sum(map(now.__lt__, held.values())) - (held.get(me, 0) > now)
+
+
+def _tidy(held: dict[str, int], now: int) -> None:
+    """Drop the places that are over."""
+    for other in [other for other, end in held.items() if abs(end) <= now]:
+        del held[other]
 
 
 def _forget(held: dict[str, int]) -> None:

@@ -59,8 +59,14 @@ class Rate:
             return 0
         return -(-(last - self.slack) // self.ticks)
 
-    def go(self, state: PaceState, now: int) -> None:
-        state.next = max(state.next, now * self.ticks) + self.gap
+    def fits(self, state: PaceState, now: int, number: int, *, whole: bool) -> bool:
+        """May so many go now, one after the other? `whole`: slots given out hold nobody back."""
+        at = now * self.ticks
+        last = state.next if number <= 1 else max(state.next, at) + (number - 1) * self.gap
+        return (last if whole else max(last, state.cursor)) - self.slack <= at
+
+    def go(self, state: PaceState, now: int, number: int = 1) -> None:
+        state.next = max(state.next, now * self.ticks) + number * self.gap
 
     def give_slot(self, state: PaceState) -> None:
         """Reckon with a message that will go out at the slot: a whole millisecond."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from math import ceil
 from typing import TypeAlias
@@ -10,6 +11,7 @@ from penstock.limits.counter import REMEMBER_MS, Counter, Limit
 from penstock.limits.pace import Rate
 from penstock.limits.quiet import QuietHours, quiet_hours
 from penstock.limits.window import Rolling, Window, period
+from penstock.model.decision import Subject
 from penstock.model.message import Labels
 from penstock.model.policy import (
     AppliesTo,
@@ -106,9 +108,13 @@ class Plan:
         "caps",
         "counted",
         "keyed",
+        "own",
+        "own_asked",
         "paces",
         "passed",
         "quiets",
+        "shared",
+        "shared_asked",
         "suppressions",
     )
 
@@ -126,6 +132,21 @@ class Plan:
         """Paces that are bypassed and count all the same."""
         self.keyed = False
         """Some cap is kept with the key."""
+        self.own: list[CapRule] = []
+        """All that count and are kept with the key,"""
+        self.own_asked: list[CapRule] = []
+        """and of those the ones that may refuse."""
+        self.shared: list[CapRule] = []
+        self.shared_asked: list[CapRule] = []
+
+    def complete(self) -> Plan:
+        """With its caps sorted by where they are kept."""
+        self.own = [cap for cap in self.all_caps() if cap.account is None]
+        self.own_asked = [cap for cap in self.caps if cap.account is None]
+        self.shared = [cap for cap in self.all_caps() if cap.account is not None]
+        self.shared_asked = [cap for cap in self.caps if cap.account is not None]
+        self.keyed = bool(self.own)
+        return self
 
     def all_caps(self) -> list[CapRule]:
         return self.caps + self.counted if self.counted else self.caps
@@ -148,6 +169,8 @@ class Rules:
         self._default_zone = default_zone
         self._plans: dict[tuple[str, Labels], Plan] = {}
         self._whole: dict[str, list[PaceRule]] = {}
+        self._alive: set[str] = set()
+        """Names of counters that are known to belong to a policy that is there."""
         self.keeps = max(map(_keeps, book.policies.values()), default=0)
         """How long after the last send a counter can still matter."""
 
@@ -162,6 +185,18 @@ class Rules:
                 self._plans.clear()
             plan = self._plans[asked] = self._make(*asked)
         return plan
+
+    def plans(self, subjects: Iterable[Subject]) -> list[Plan]:
+        """One for each; neighbours mostly share theirs."""
+        found = []
+        route, labels, plan = "", _NO_LABELS, None
+        for subject in subjects:
+            asked = subject.labels or _NO_LABELS
+            if plan is None or asked is not labels or subject.route != route:
+                route, labels = subject.route, asked
+                plan = self.plan(route, labels)
+            found.append(plan)
+        return found
 
     def whole_paces(self, route: str) -> list[PaceRule]:
         """Paces that hold back everything on the route alike."""
@@ -178,9 +213,18 @@ class Rules:
 
     def living(self, account: dict[str, Counter]) -> dict[str, Counter]:
         """Without the counters of policies that were dropped."""
-        for name in [name for name in account if name.partition(SEPARATOR)[0] not in self.names]:
-            del account[name]
+        if not self._alive.issuperset(account):
+            for name in list(account):
+                if name.partition(SEPARATOR)[0] in self.names:
+                    self._remember_alive(name)
+                else:
+                    del account[name]
         return account
+
+    def _remember_alive(self, name: str) -> None:
+        if len(self._alive) >= MAX_PLANS:
+            self._alive.clear()
+        self._alive.add(name)
 
     def cap(self, policy_id: str, policy: Cap, values: dict[str, str]) -> CapRule:
         """One counter of a cap, as it is without a zone of the message's own."""
@@ -197,8 +241,7 @@ class Rules:
         for policy_id, policy in self.book.policies.items():
             if _matches(policy.applies_to, route, labels):
                 self._add(plan, policy_id, policy, route, labels)
-        plan.keyed = any(cap.account is None for cap in plan.all_caps())
-        return plan
+        return plan.complete()
 
     def _add(self, plan: Plan, policy_id: str, policy: Policy, route: str, labels: Labels) -> None:
         bypassed = labels.class_ is not None and labels.class_ in policy.bypass

@@ -7,10 +7,12 @@ a store that is away raises StoreUnavailable. `penstock.limits` says what every 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
+from penstock.model.outcome import Settlement
 from penstock.model.policy import Policy, RuleBook, Suppression
+from penstock.model.state import State
 
 
 class PolicyStore(Protocol):
@@ -77,4 +79,15 @@ class PolicyStore(Protocol):
 
         A look, not a reservation.
         """
+        ...
+
+
+@runtime_checkable
+class CountedSettle(Protocol):
+    """What a store of messages offers besides when counters change in the same transaction."""
+
+    async def settle_counted(
+        self, settlements: Sequence[Settlement], sent: Sequence[Conclusion], now: int
+    ) -> list[State | None]:
+        """Conclude what was sent, then settle: both, or neither when it raises."""
         ...

@@ -162,5 +162,6 @@ class GroupCommit:
         return results
 
     def _roll_back(self) -> None:
+        self._session.rollbacks += 1
         if self._session.connection.in_transaction:
             self._session.execute("ROLLBACK")

@@ -21,6 +21,7 @@ class SqlitePolicies:
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
         self._current = rulebook.CurrentRules(DEFAULT_ZONE)
+        self._ledger = ledger.Ledger()
 
     def use_zone(self, zone: str) -> None:
         self._current = rulebook.CurrentRules(zone)
@@ -53,22 +54,27 @@ class SqlitePolicies:
     async def decide(self, subjects: Sequence[Subject], now: int, hold: int) -> list[Decision]:
         def work(session: Session) -> list[Decision]:
             rules = self._current.get(session)
-            books = ledger.load(session, Needs(rules, subjects))
+            books = self._ledger.load(session, Needs(rules, subjects))
             decisions = decide_batch(rules, subjects, now, hold, books)
-            ledger.write(session, books, rules, now)
+            self._ledger.write(session, books, rules, now)
             return decisions
 
         return await self._group.submit(work, rows=len(subjects))
 
     async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
-        def work(session: Session) -> None:
-            rules = self._current.get(session)
-            needs = Needs(rules, [conclusion.subject for conclusion in conclusions])
-            books = ledger.load(session, needs)
-            conclude_batch(rules, conclusions, now, books)
-            ledger.write(session, books, rules, now)
+        await self._group.submit(
+            lambda s: self.conclude_within(s, conclusions, now), rows=len(conclusions)
+        )
 
-        await self._group.submit(work, rows=len(conclusions))
+    def conclude_within(
+        self, session: Session, conclusions: Sequence[Conclusion], now: int
+    ) -> None:
+        """As a part of a transaction that writes."""
+        rules = self._current.get(session)
+        needs = Needs(rules, [conclusion.subject for conclusion in conclusions])
+        books = self._ledger.load(session, needs)
+        conclude_batch(rules, conclusions, now, books)
+        self._ledger.write(session, books, rules, now)
 
     async def explain(self, subjects: Sequence[Subject], now: int) -> list[Decision]:
         def work(session: Session) -> list[Decision]:

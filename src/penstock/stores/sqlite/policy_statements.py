@@ -36,12 +36,19 @@ SELECT key, list FROM suppressed WHERE key IN (SELECT value FROM json_each(?)) O
 
 # --- counters
 
+# Another number: another connection has written to the file since.
+DATA_VERSION: Final = "PRAGMA data_version"
 ACCOUNTS: Final = """
-SELECT name, counters FROM accounts WHERE name IN (SELECT value FROM json_each(?))
+SELECT name, stale, counters FROM accounts WHERE name IN (SELECT value FROM json_each(?))
 """
 PUT_ACCOUNT: Final = """
 INSERT INTO accounts (name, stale, counters) VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET stale = excluded.stale, counters = excluded.counters
+"""
+# Of a row that has the same `stale` already: its index is left alone.
+PUT_COUNTERS: Final = """
+INSERT INTO accounts (name, stale, counters) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET counters = excluded.counters
 """
 DROP_STALE: Final = """
 DELETE FROM accounts WHERE name IN (SELECT name FROM accounts WHERE stale <= ? LIMIT ?)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -33,6 +34,12 @@ _decided: Final = msgspec.json.Decoder(Decided)
 _seqs: Final = msgspec.json.Decoder(list[int])
 
 
+@lru_cache(maxsize=4096)
+def _labels_of(text: str) -> Labels:
+    """Shared by all messages that have the same, which are mostly many."""
+    return _labels.decode(text)
+
+
 def to_message(row: Row) -> Message:
     """A row of `statements.COLUMNS` → the message."""
     # fmt: off
@@ -52,7 +59,7 @@ def to_message(row: Row) -> Message:
         None if headers is None else _headers.decode(headers),
         expires,
         priority,
-        None if labels is None else _labels.decode(labels),
+        None if labels is None else _labels_of(labels),
         topic,
         STATES[state],
         version,

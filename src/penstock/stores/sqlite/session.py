@@ -21,6 +21,8 @@ class Session:
         self.execute = connection.execute
         self.wakes: dict[str, int] = {}
         """Route → the nearest due that this transaction brought."""
+        self.rollbacks = 0
+        """Transactions that came to nothing: what was remembered of them is wrong."""
         self._last_token = epoch << _TOKEN_BITS
 
     def wake(self, route: str, due: int) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from penstock.model.clock import Clock
+from penstock.model.decision import Conclusion
 from penstock.model.errors import StoreCorrupt
 from penstock.model.fleet import Heartbeat
 from penstock.model.forecast import Forecast
@@ -114,6 +115,15 @@ class SqliteStore:
         return await self._group.submit(
             lambda s: settles.settle(s, settlements, now), rows=len(settlements)
         )
+
+    async def settle_counted(
+        self, settlements: Sequence[Settlement], sent: Sequence[Conclusion], now: int
+    ) -> list[State | None]:
+        def work(session: Session) -> list[State | None]:
+            self.policies.conclude_within(session, sent, now)
+            return settles.settle(session, settlements, now)
+
+        return await self._group.submit(work, rows=len(settlements) + len(sent))
 
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         if tokens:
