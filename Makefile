@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench soak mutants demo docker-up docker-down clean
+.PHONY: help run test check format bench bench-peers soak mutants demo docker-up docker-down clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +24,10 @@ format: $(VENV)/.dev ## format and mend what ruff can
 
 bench: $(VENV)/.dev ## ours against the limits of this machine, as ratios
 	@$(BIN)/python -m bench
+
+bench-peers: $(VENV)/.dev ## ours against Celery, BullMQ, RabbitMQ and others (PEERS='--quick celery …')
+	@scripts/install-servers
+	@$(BIN)/python -m bench peers $(PEERS)
 
 soak: $(VENV)/.dev ## the fleet in virtual time, seed after seed (SEEDS=… MINUTES=… FIRST=… PROCESSES=…)
 	@$(BIN)/python -m tests.simulation --first $(or $(FIRST),0) --seeds $(or $(SEEDS),1000000) --minutes $(or $(MINUTES),5) --processes $(or $(PROCESSES),2)

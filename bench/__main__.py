@@ -1,4 +1,7 @@
-"""`python -m bench` runs all, `python -m bench NAME …` some; `--list` names them."""
+"""`python -m bench` runs all, `python -m bench NAME …` some; `--list` names them.
+
+`python -m bench peers [NAME …]` compares with other software, which takes longer.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,12 @@ ORDER = (
 
 def main(names: list[str]) -> int:
     if "--list" in names:
-        print("\n".join(ORDER))
+        print("\n".join((*ORDER, "peers")))
         return 0
+    if names[:1] == ["peers"]:
+        from bench import run_peers  # noqa: PLC0415 - only it needs the peers' servers
+
+        return run_peers.main(*names[1:])
     unknown = [name for name in names if not (Path(__file__).parent / f"run_{name}.py").exists()]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(ORDER)}", file=sys.stderr)

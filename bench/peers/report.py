@@ -1,0 +1,133 @@
+"""The comparison as people and machines read it: a table, JSON lines, and the file that is kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.peers.table import Peer
+
+Result = Mapping[str, Any]
+"""What is kept of a peer: name, title, settings, versions, lacks and its figures."""
+
+COLUMNS = (
+    "",
+    "bulk/s",
+    "single/s",
+    "64 callers/s",
+    "burst drained/s",
+    "burst p50 · p99 ms",
+    "steady p50 · p99 ms",
+    "bytes a message: server + worker",
+    "early",
+    "kill -9: lost · twice",
+)
+NONE = "–"
+
+
+def result(peer: Peer, versions: Mapping[str, str], figures: Result) -> dict[str, object]:
+    return {
+        "name": peer.name,
+        "title": peer.title,
+        "ours": peer.is_ours,
+        "server": peer.server,
+        "settings": peer.settings,
+        "versions": dict(versions),
+        "lacks": peer.lacks,
+        **figures,
+    }
+
+
+def cells(one: Result) -> list[str]:
+    """A line of the table; what is not there is a dash, and `reasons` says why."""
+    burst, steady, kill = (one.get(name) or {} for name in ("burst", "steady", "kill"))
+    early = [part["early"] for part in (burst, steady) if part]
+    return [
+        str(one["title"]),
+        *(_number(one.get(name)) for name in ("bulk", "single", "at_once")),
+        _number(burst.get("drained")),
+        _pair(burst.get("p50"), burst.get("p99")),
+        _pair(steady.get("p50"), steady.get("p99")),
+        _bytes(one),
+        f"{sum(early):,}" if early else NONE,
+        f"{kill['lost']:,} · {kill['twice']:,}" if kill else NONE,
+    ]
+
+
+def _bytes(one: Result) -> str:
+    if one.get("bytes") is None:
+        return NONE
+    extra = one.get("worker_bytes") or 0
+    on_disk = " on disk" if one["server"] == "sqlite" else ""
+    return f"{_number(one['bytes'])}{on_disk}" + (f" + {_number(extra)}" if extra >= 50 else "")
+
+
+def _pair(low: float | None, high: float | None) -> str:
+    return NONE if low is None else f"{_number(low)} · {_number(high)}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.1f}"
+
+
+def reasons(results: Sequence[Result]) -> list[str]:
+    """Why a cell is a dash, one sentence each."""
+    found = []
+    for one in results:
+        found += [f"{one['title']}: {what}: {why}" for what, why in one["lacks"].items()]
+        for what, why in one.get("failed", {}).items():
+            first = str(why).strip().splitlines()
+            found.append(f"{one['title']}: {what} failed: {first[-1] if first else 'no word'}")
+        for what in ("burst", "steady"):
+            if (one.get(what) or {}).get("missing"):
+                found.append(f"{one['title']}: {what}: {one[what]['missing']:,} did not come")
+    return found
+
+
+def print_table(console: Console, results: Sequence[Result]) -> None:
+    shown = Table(title="Penstock and its peers, one run", title_justify="left")
+    for number, column in enumerate(COLUMNS):
+        shown.add_column(column, justify="right" if number else "left")
+    for one in results:
+        shown.add_row(*cells(one))
+    console.print(shown)
+    for reason in reasons(results):
+        console.print(f"[dim]{reason}[/dim]", highlight=False)
+
+
+def lines(results: Sequence[Result]) -> list[str]:
+    """A JSON line a peer, without the steps of its distributions."""
+    return [json.dumps(_without_steps(one)) for one in results]
+
+
+def _without_steps(one: Result) -> dict[str, object]:
+    return {
+        name: {k: v for k, v in value.items() if k != "steps"} if isinstance(value, dict) else value
+        for name, value in one.items()
+    }
+
+
+def keep(path: Path, about: str, machine: Mapping[str, object], results: Sequence[Result]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    kept = {"about": about, "machine": machine, "peers": results}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def markdown(kept: Mapping[str, Any]) -> str:
+    """The README's table: every peer, every figure, and what the figures depend on."""
+    results = kept["peers"]
+    head = ["| " + " | ".join(COLUMNS) + " |", "|---|" + "--:|" * (len(COLUMNS) - 1)]
+    rows = ["| " + " | ".join(_bold(one, cells(one))) + " |" for one in results]
+    notes = [f"- {reason}" for reason in reasons(results)]
+    return "\n".join([*head, *rows, "", *notes, *([""] if notes else [])])
+
+
+def _bold(one: Result, words: list[str]) -> list[str]:
+    return [f"**{words[0]}**", *words[1:]] if one["ours"] else words

@@ -1,0 +1,173 @@
+"""What every peer is asked to do, and the figures that come of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peers import records
+from bench.peers.drive import Failed, Running, running
+from bench.peers.environments import Environment
+from bench.peers.table import Peer
+
+HOUR = 3600.0
+Figures = dict[str, object]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    bulk: int = 10_000
+    single: int = 2_000
+    enough: float = 1.0
+    """Seconds an enqueue must take to count; what is faster is asked for more."""
+    most: int = 200_000
+    burst: int = 10_000
+    rate: int = 200
+    steady: float = 20.0
+    near: float = 2.0
+    far: float = 10.0
+    kill: int = 4_000
+    lease: int = 10
+    """Seconds, for peers that let one choose when a dead worker's messages come back."""
+    patience: float = 90.0
+    """Seconds to wait for the last message."""
+
+
+QUICK = Sizes(single=1_000, steady=8.0, kill=2_000, patience=40.0)
+SMOKE = Sizes(500, 100, enough=0.0, burst=500, steady=2.0, far=4.0, kill=300, lease=5, patience=30)
+"""Only to see that everything works: its figures mean nothing."""
+
+
+def measure(
+    peer: Peer, place: Environment, folder: Path, sizes: Sizes, progress: Progress
+) -> Figures:
+    """All figures of a peer; what failed is named under "failed"."""
+    found: Figures = {}
+    failed: dict[str, str] = {}
+    parts: tuple[tuple[str, int, Callable[[Running, Sizes, Figures, Peer], None]], ...] = (
+        ("enqueue", 0, _enqueue),
+        ("release", 0, _release),
+        ("kill", sizes.lease, _kill),
+    )
+    for name, lease, part in parts:
+        progress(name)
+        try:
+            with running(peer, place, folder / name, lease) as run:
+                part(run, sizes, found, peer)
+        except (Failed, AssertionError, OSError, RuntimeError) as exc:
+            failed[name] = str(exc)[-300:] or type(exc).__name__
+            progress(f"{name} failed: {failed[name]}")
+    return found | ({"failed": failed} if failed else {})
+
+
+def _enqueue(run: Running, sizes: Sizes, found: Figures, peer: Peer) -> None:
+    """An hour ahead, with nobody working: in bulk, one by one, and by many callers."""
+    if peer.config:  # its server is one of its workers
+        run.start_workers()
+    run.enqueue("single", 20, HOUR)  # connections are made
+    before = run.server.used()
+    number = 0
+    if "bulk" not in peer.lacks:
+        found["bulk"], number = _rate(run, "bulk", sizes.bulk, sizes)
+    found["single"], more = _rate(run, "single", sizes.single, sizes)
+    found["at_once"], most = _rate(run, "at_once", sizes.single * 2, sizes)
+    number += more + most
+    time.sleep(1)  # what is still being written
+    found["bytes"] = round((run.server.used() - before) / number)
+
+
+def _rate(run: Running, do: str, number: int, sizes: Sizes) -> tuple[float, int]:
+    """Messages a second, and how many were put for it."""
+    took = run.enqueue(do, number, HOUR)[2]
+    if took >= sizes.enough * 0.7:
+        return round(number / took), number
+    again = min(sizes.most, int(number * sizes.enough / took))
+    return round(again / run.enqueue(do, again, HOUR)[2]), number + again
+
+
+def _release(run: Running, sizes: Sizes, found: Figures, _: Peer) -> None:
+    """A burst due in one instant, then a steady rate."""
+    _warm(run, sizes)
+    _burst(run, sizes, found)
+    _steady(run, sizes, found)
+
+
+def _warm(run: Running, sizes: Sizes) -> None:
+    """Until messages go through: imports and connections are not what is measured."""
+    run.start_workers()
+    run.enqueue("bulk", 200, 1.0)
+    if not records.wait_for(run.out, 200, sizes.patience):
+        raise Failed(f"{records.count(run.out)} of the first 200 messages came: {_said(run)}")
+
+
+def _burst(run: Running, sizes: Sizes, found: Figures) -> None:
+    """Due as soon as it can be: an enqueue beside the worker is slower than one alone."""
+    base = records.count(run.out)
+    some = sizes.burst // 10
+    lead = 3.0 + 2.0 * 10 * run.enqueue("bulk", some, 2.0)[2]
+    records.wait_for(run.out, base + some, sizes.patience)
+    base = records.count(run.out)
+    memory = run.memory()
+    first, due, took = run.enqueue("bulk", sizes.burst, lead)
+    if took > lead:
+        raise Failed(f"{sizes.burst:,} messages took {took:.0f} s to enqueue: too slow for a burst")
+    time.sleep(max(0.0, min(1.0, due / 1000 - time.time() - 0.5)))
+    found["worker_bytes"] = round((run.memory() - memory) / sizes.burst)
+    wait = max(0.0, due / 1000 - time.time()) + sizes.patience
+    records.wait_for(run.out, base + sizes.burst, wait, 0.2)
+    came = records.read(run.out, first, sizes.burst)
+    missing = records.repeats(came, sizes.burst)[0]
+    if not came:
+        raise Failed(f"nothing of the burst came: {_said(run)}")
+    found["burst"] = {
+        "drained": round(records.drained(came)),
+        "missing": missing,
+        **records.lateness(came),
+    }
+
+
+def _steady(run: Running, sizes: Sizes, found: Figures) -> None:
+    base = records.count(run.out)
+    number = round(sizes.rate * sizes.steady)
+    first, _due, took = run.enqueue(
+        "steady", number, sizes.near, rate=sizes.rate, near=sizes.near, far=sizes.far
+    )
+    records.wait_for(run.out, base + number, sizes.far + sizes.patience, 0.2)
+    came = records.read(run.out, first, number)
+    if not came:
+        raise Failed(f"nothing of the steady rate came: {_said(run)}")
+    found["steady"] = {
+        "rate": round(number / took),
+        "missing": records.repeats(came, number)[0],
+        **records.lateness(came),
+    }
+
+
+def _kill(run: Running, sizes: Sizes, found: Figures, _: Peer) -> None:
+    """kill -9 of a worker when half is done, then a new one in its place."""
+    _warm(run, sizes)
+    base = records.count(run.out)
+    first, due = run.enqueue("bulk", sizes.kill, 3.0)[:2]
+    wait = max(0.0, due / 1000 - time.time()) + sizes.patience
+    if not records.wait_for(run.out, base + sizes.kill // 2, wait, 0.002):
+        raise Failed(f"half of {sizes.kill:,} did not come: {_said(run)}")
+    run.victim.kill()
+    killed = records.count(run.out) - base
+    run.revive()
+    deadline = time.monotonic() + max(sizes.patience, 3 * sizes.lease)
+    lost, twice = sizes.kill, 0
+    while lost and time.monotonic() < deadline:
+        time.sleep(0.5)
+        lost, twice = records.repeats(records.read(run.out, first, sizes.kill), sizes.kill)
+    time.sleep(2)  # a repeat may still come
+    lost, twice = records.repeats(records.read(run.out, first, sizes.kill), sizes.kill)
+    found["kill"] = {"number": sizes.kill, "after": killed, "lost": lost, "twice": twice}
+
+
+def _said(run: Running) -> str:
+    return run.victim.last_words()
