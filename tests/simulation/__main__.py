@@ -6,50 +6,15 @@ import argparse
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from tests.simulation.hunt import MUTANTS, hunt
-from tests.simulation.plan import Plan, draw
+from tests.simulation.plan import draw
 from tests.simulation.run import Outcome, simulate
+from tests.simulation.shrink import report, shrink
 
 PROCESSES = 2
-SHRINK_RUNS = 60
-
-
-def replay_command(seed: int) -> str:
-    return f"python -m tests.simulation {seed}"
-
-
-def report(outcome: Outcome) -> str:
-    """What failed, what happened to it, and how to see it again."""
-    lines = [str(outcome.plan), *(f"  BROKEN {failure}" for failure in outcome.failures[:5])]
-    return "\n".join([*lines, *outcome.story, f"replay: {replay_command(outcome.plan.seed)}"])
-
-
-def shrink(outcome: Outcome) -> Outcome:
-    """Fewer faults and fewer processes, as long as the same promise is broken."""
-    promise = outcome.failures[0].promise
-    runs = 0
-    smaller = True
-    while smaller and runs < SHRINK_RUNS:
-        smaller = False
-        for plan in _smaller(outcome.plan):
-            runs += 1
-            tried = simulate(plan)
-            if any(failure.promise == promise for failure in tried.failures):
-                outcome, smaller = tried, True
-                break
-            if runs >= SHRINK_RUNS:
-                break
-    return outcome
-
-
-def _smaller(plan: Plan) -> Iterator[Plan]:
-    for process in plan.processes[1:]:
-        yield plan.without(process=process.name)
-    for place in range(len(plan.events)):
-        yield plan.without(event=place)
 
 
 @dataclass(slots=True)
@@ -107,10 +72,25 @@ def mutants() -> int:
     for name, (seeds, _) in MUTANTS.items():
         tried, found = hunt(name)
         missed += found is None
-        told = "NOT FOUND" if found is None else found.failures[0].promise
-        print(f"{name}: seed {tried} of {seeds}: {told}", flush=True)
+        seed = tried - 1
+        told = "NOT FOUND" if found is None else f"seed {seed}: {found.failures[0].promise}"
+        print(f"{name} (within {seeds} seeds): {told}", flush=True)
     print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} found")
     return int(missed > 0)
+
+
+def replay(seed: int, *, whole: bool) -> int:
+    """Exactly as it was; then, unless it is wanted whole, with as little as breaks the same."""
+    outcome = run_seed(seed)
+    if not outcome.failures:
+        print(f"{outcome.plan}\nevery promise holds")
+        return 0
+    if not whole:
+        print(f"{outcome.plan}\n  BROKEN {outcome.failures[0]}", flush=True)
+        print("the same promise, with as little as possible:", flush=True)
+        outcome = shrink(outcome)
+    print(report(outcome))
+    return 1
 
 
 def main() -> int:
@@ -121,17 +101,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1_000_000)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--processes", type=int, default=PROCESSES)
-    parser.add_argument("--mutants", action="store_true")
+    parser.add_argument("--mutants", action="store_true", help="hunt every deliberate fault")
+    parser.add_argument("--mutant", choices=MUTANTS, help="replay the seed with this fault")
     asked = parser.parse_args()
     if asked.mutants:
         return mutants()
     if asked.seed is None:
         return soak(asked.first, asked.seeds, asked.minutes, asked.processes)
-    outcome = run_seed(asked.seed)
-    if outcome.failures and not asked.whole:
-        outcome = shrink(outcome)
-    print(report(outcome))
-    return int(bool(outcome.failures))
+    with nullcontext() if asked.mutant is None else MUTANTS[asked.mutant][1]():
+        return replay(asked.seed, whole=asked.whole)
 
 
 if __name__ == "__main__":

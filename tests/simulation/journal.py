@@ -82,10 +82,17 @@ class Journal:
         return told.hexdigest()
 
     def story(self, abouts: Iterable[str]) -> list[str]:
-        """Everything about these, with the faults around them."""
-        wanted = set(abouts)
+        """Everything about these, with the faults between the first of it and the last."""
+        wanted = set(abouts) - {""}
+        mine = [line for line in self.lines if line.about in wanted]
+        if not mine:
+            return [str(line) for line in self.lines if line.what in ("FAULT", "BROKEN")]
+        begins = mine[0].elapsed
+        ends = max((one.elapsed for one in mine if one.what != "BROKEN"), default=begins)
         return [
             str(line)
             for line in self.lines
-            if line.what in ("FAULT", "BROKEN") or not wanted.isdisjoint(line.about.split(" "))
+            if line.about in wanted
+            or line.what == "BROKEN"
+            or (line.what in ("FAULT", "MENDED") and begins <= line.elapsed <= ends)
         ]

@@ -119,9 +119,13 @@ def _forget(task: asyncio.Task[Any]) -> None:
 
 
 def trace_group(store: SqliteStore) -> None:
-    """Have each step told inside the transaction that makes it."""
+    """Have each step told inside the transaction that makes it.
+
+    A transaction waits one turn of the loop for company, not four: half of all turns went there.
+    """
     group = store._group
-    submit = group.submit
+    submit, linger = group.submit, group._linger
+    setattr(group, "_linger", lambda turns: linger(min(turns, 1)))  # noqa: B010 - a method
 
     def traced(work: Callable[[Any], Any], *, rows: int = 1, writes: bool = True) -> Any:
         step = STEP.get()

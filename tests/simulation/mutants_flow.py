@@ -21,6 +21,7 @@ from penstock.stores.sqlite import lease, statements
 from penstock.stores.sqlite import settle as sqlite_settle
 from penstock.testing.message_rows import Row
 from tests.simulation.link import Line
+from tests.simulation.link_store import LinkedStore
 from tests.simulation.mutants import mutant, together
 
 
@@ -180,3 +181,36 @@ def overtaken() -> Any:
     """The store's rule, and the model's: both would agree on it."""
     begun = property(lambda _self: False)
     return patch.object(Row, "begun", begun)
+
+
+@mutant("acts on an answer that came after its lease", 250)
+def too_late() -> Any:
+    async def send(self: Lane, batch: Sequence[Message], token: int, _lease_ends: int) -> None:
+        await self._deliver.send(batch, token, self._sent)
+
+    return patch.object(Lane, "_send", send)
+
+
+@mutant("forgets by the worker's clock", 800)
+def forgets_early() -> Any:
+    """As Redis once did: a worker that is an hour ahead purges what was settled just now."""
+
+    async def purge(self: LinkedStore, now: int, limit: int) -> int:
+        return await self._line.call(
+            lambda: self._to.purge(now, limit), lambda got: self._ledger.purge(now, limit, got)
+        )
+
+    return patch.object(LinkedStore, "purge", purge)
+
+
+@mutant("extends by the worker's clock", 800)
+def extends_ahead() -> Any:
+    """As Redis once did: what such a worker holds when it dies is held for an hour."""
+
+    async def extend(self: LinkedStore, tokens: Sequence[int], until: int) -> None:
+        await self._line.call(
+            lambda: self._to.extend(tokens, until),
+            lambda _: self._ledger.extend(self._line.who, tokens, until),
+        )
+
+    return patch.object(LinkedStore, "extend", extend)

@@ -134,15 +134,6 @@ class Plan:
             f"{len(self.routes)} routes, {len(self.asked)} asked, {len(self.events)} events"
         )
 
-    def without(self, *, event: int | None = None, process: str | None = None) -> Plan:
-        """A smaller plan, otherwise the same."""
-        if event is not None:
-            return replace(self, events=self.events[:event] + self.events[event + 1 :])
-        kept = tuple(p for p in self.processes if p.name != process)
-        return replace(
-            self, processes=kept, events=tuple(e for e in self.events if e.target != process)
-        )
-
 
 SINK_MOODS = ("timeout", "refuse", "busy", "gone", "accept_lost", "twice", "raise", "mixed")
 POLICY_NAMES = ("cap", "interval", "pace", "quiet", "suppress", "cross")

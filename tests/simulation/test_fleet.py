@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.__main__ import report, run_seed
+from tests.simulation.__main__ import run_seed
 from tests.simulation.hunt import hunt
+from tests.simulation.shrink import report
 
 CHUNK = 25
 CHUNKS = 13

@@ -63,7 +63,7 @@ class Weather:
 
     def way(self) -> float:
         """Seconds one way."""
-        return 0.0 if not self.delay else self.chance.randint(0, self.delay) / 1000
+        return 0.0 if not self.delay else int(self.chance.random() * (self.delay + 1)) / 1000
 
     def timeout(self) -> float:
         """Seconds until a caller gives up."""
