@@ -22,6 +22,16 @@ def test_penstock_says_id_attempt_due_and_type() -> None:
     }
 
 
+@pytest.mark.parametrize("fixed", [{}, {"X-Route": "ü"}])
+@pytest.mark.parametrize("own", [None, {"x-trace": "1", "Content-Type": "text/csv"}])
+def test_headers_of_bytes_are_the_same_ones(
+    fixed: dict[str, str], own: dict[str, str] | None
+) -> None:
+    envelope, message = Envelope(fixed), held(headers=own)
+    same = [(name, value.encode()) for name, value in envelope.headers(message).items()]
+    assert envelope.pairs(message) == same
+
+
 def test_a_callers_header_keeps_its_spelling() -> None:
     assert Envelope({}).headers(held(headers={"X-Trace": "1"}))["X-Trace"] == "1"
 

@@ -45,6 +45,17 @@ class Envelope:
         carried[DUE] = format_moment(message.due)
         return carried
 
+    def pairs(self, message: Message) -> list[tuple[str, bytes]]:
+        """The same for wires whose headers are bytes; quick where there are none but ours."""
+        if message.headers or self._fixed:
+            return [(name, value.encode()) for name, value in self.headers(message).items()]
+        return [
+            (CONTENT_TYPE, message.content_type.encode()),
+            (ID, message.id.encode()),
+            (ATTEMPT, b"%d" % message.attempt),
+            (DUE, format_moment(message.due).encode()),
+        ]
+
     def all_with_fixed(self, messages: Sequence[Message]) -> list[Message]:
         """For receivers in this program: the messages, the route's headers among their own."""
         return [self._with_fixed(m) for m in messages] if self._fixed else list(messages)

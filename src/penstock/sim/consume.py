@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -193,24 +192,8 @@ def _told(message: Read) -> tuple[int | None, int]:
 
 
 def _moment(value: str | bytes | None) -> int | None:
-    """As Penstock writes it, quickly: those of a batch share their few seconds."""
-    if not isinstance(value, bytes):
-        return None
-    millis = value[20:23]
-    if len(value) == len(b"2030-01-01T00:00:00.000Z") and millis.isdigit() and value[19] == _DOT:
-        second = _second(value[:19])
-        return None if second is None else second + int(millis)
-    return _parsed(value)
-
-
-@lru_cache(maxsize=1024)
-def _second(text: bytes) -> int | None:
-    return _parsed(text + b"Z")
-
-
-def _parsed(text: bytes) -> int | None:
     try:
-        return parse_moment(text.decode())
+        return parse_moment(value.decode()) if isinstance(value, bytes) else None
     except (InvalidMessage, UnicodeDecodeError):
         return None
 
@@ -223,5 +206,4 @@ def _meant(value: bytes | None) -> int | None:
         return None
 
 
-_DOT = ord(".")
 _decode = msgspec.json.Decoder(_Tick).decode

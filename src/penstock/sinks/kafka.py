@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -64,6 +64,9 @@ _SILENCE = frozenset(
 )
 
 
+Headers: TypeAlias = list[tuple[str, bytes]]
+
+
 class KafkaSinkOptions(KafkaOptions, frozen=True, kw_only=True):
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     """Of what the producer sends together."""
@@ -101,7 +104,7 @@ class Line:
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(
-        self, messages: Sequence[tuple[str, Message]], headers: Callable[[Message], dict[str, str]]
+        self, messages: Sequence[tuple[str, Message]], headers: Callable[[Message], Headers]
     ) -> dict[int, KafkaError]:
         """The errors by index; what is not among them was acknowledged."""
         batch = Batch(len(messages))
@@ -120,11 +123,15 @@ class Line:
         return batch.errors
 
     def _produce(
-        self, topic: str, message: Message, headers: dict[str, str], report: partial[None]
+        self, topic: str, message: Message, headers: Headers, report: partial[None]
     ) -> bool:
         try:
             self.producer.produce(
-                topic, message.payload, message.key, on_delivery=report, headers=[*headers.items()]
+                topic,
+                message.payload,
+                message.key,
+                on_delivery=report,
+                headers=headers,  # type: ignore[arg-type] # their list is of all they take
             )
         except BufferError:
             return False
@@ -226,7 +233,7 @@ class KafkaSink:
     ) -> dict[int, KafkaError]:
         if not messages:
             return {}
-        errors = await line.send(messages, self._envelope.headers)
+        errors = await line.send(messages, self._envelope.pairs)
         if len(errors) < len(messages):
             self._trouble = ""
         if any(error.fatal() for error in errors.values()):

@@ -20,11 +20,12 @@ from penstock.stores.redis.place import Widths, bucket_entry, read_entry
 from penstock.stores.redis.records import (
     NO_NONCE,
     Held,
+    NewPacker,
     pack,
     pack_id,
-    pack_new,
     read,
     unpack,
+    unpack_claimed,
     unpack_id,
 )
 from penstock.stores.redis.shares import Due, shares
@@ -100,11 +101,17 @@ def test_what_is_put_is_what_is_read(
         labels=labels,
         topic=topic,
     )
-    message = unpack(pack_id(message_id), Held(3, pack_new(new, now, 1, 7), None))
+    packer = NewPacker(new.route, new.priority, now=now, generation=1, edition=7)
+    member, record = pack_id(message_id), packer.pack(new)
+    message = unpack(member, Held(3, record, None))
     for name in NewMessage.__struct_fields__:
         if name not in ("on_conflict", "blocked"):
             assert getattr(message, name) == getattr(new, name), name
     assert (message.created, message.state, message.ref) == (now, State.SCHEDULED, 4)
+    lease = b"thetoken" + (now + 1).to_bytes(6, "little") + b"\0"
+    (claimed,) = unpack_claimed(3, lease, [member, record])
+    assert claimed == unpack(member, Held(3, record, lease))
+    assert (claimed.claimed, claimed.attempt, claimed.state) == (now + 1, 1, State.LEASED)
 
 
 @given(

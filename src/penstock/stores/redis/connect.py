@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-import hiredis
 from redis import exceptions as vendor
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.client import PubSub
@@ -17,9 +16,11 @@ from redis.cluster import PRIMARY
 from redis.crc import key_slot
 from redis.typing import EncodableT
 
+from penstock.stores.redis import packing
 from penstock.stores.redis.address import Address
+from penstock.stores.redis.lines import Lines
 
-Argument: TypeAlias = bytes | str | int
+Argument: TypeAlias = packing.Argument
 Reply: TypeAlias = Any
 """What redis-py returns is not typed; scripts' answers are read where they are understood."""
 
@@ -103,13 +104,12 @@ def _single(address: Address, host: str, port: int, connections: int) -> Redis:
 
 
 class _Packing:
-    """Packs commands in C: redis-py's asyncio connections do it in Python."""
+    """Packs commands in C."""
 
     def pack_command(self, *args: EncodableT) -> list[bytes]:
         if isinstance(args[0], str) and " " in args[0]:
             args = (*args[0].split(), *args[1:])
-        # hiredis takes a tuple of any length; its stub says of one.
-        return [hiredis.pack_command(args)]  # type: ignore[arg-type]
+        return [packing.packed(args)]  # type: ignore[arg-type] # numbers are whole here
 
 
 class _Tcp(_Packing, Connection):
@@ -145,9 +145,14 @@ class SingleServer:
     def __init__(self, address: Address) -> None:
         self._address = address
         host, port = address.hosts[0] if address.hosts else ("", 0)
-        self._client = _single(address, host, port, address.options.max_connections)
+        lines = address.options.max_connections // 2
+        self._client = _single(address, host, port, address.options.max_connections - lines)
+        make = self._client.connection_pool.make_connection
+        self._lines = Lines(make, most=lines, seconds=address.timeout)
 
     async def call(self, *command: Argument) -> Reply:
+        if command[0] == "EVALSHA" and self._lines.has_one:
+            return await self._lines.ask(command)
         return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     async def in_a_row(
@@ -174,9 +179,11 @@ class SingleServer:
 
     async def reconnect(self) -> None:
         """A new primary behind the same address is reached by connecting again."""
+        await self._lines.drop()
         await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
+        await self._lines.drop()
         await self._client.aclose(close_connection_pool=True)
 
 

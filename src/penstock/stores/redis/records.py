@@ -97,65 +97,34 @@ def unpack_id(member: bytes) -> str:
 class NewPacker:
     """Packs messages just accepted of one route and priority, all in one put.
 
-    Nearly all of them have nothing but a payload: then only the due time differs.
+    Nearly all of them have nothing but a payload, and perhaps a key: then little differs.
     """
 
     def __init__(
         self, route: str, priority: int, *, now: int, generation: int, edition: int
     ) -> None:
-        self._now, self._generation, self._edition = now, generation, edition
+        self._about = priority, generation, edition, 1, 0
+        self._plain = _BEGIN.pack(0, 0, *self._about)
+        self._keyed = _BEGIN.pack(0, KEY, *self._about)
         name = route.encode()
-        self._begin = _BEGIN.pack(0, 0, priority, generation, edition, 1, 0)
         self._end = now.to_bytes(6, "little") + len(name).to_bytes(1, "little") + name
 
     def pack(self, message: NewMessage) -> bytes:
+        begin, key, packed = self._plain, b"", b""
+        if message.key != message.id:
+            begin, name = self._keyed, message.key.encode()
+            key = len(name).to_bytes(2, "little") + name
         if (
-            message.key != message.id
-            or message.expires is not None
+            message.expires is not None
             or message.content_type != JSON
             or message.labels is not None
             or message.topic is not None
             or message.headers
         ):
-            return pack_new(message, self._now, self._generation, self._edition)
+            flags, packed = _pack_extras(message)
+            begin = _BEGIN.pack(0, flags | (KEY if key else 0), *self._about)
         due = message.due.to_bytes(6, "little")
-        return b"".join((self._begin, due, self._end, message.payload))
-
-
-def pack_new(message: NewMessage, now: int, generation: int, edition: int) -> bytes:
-    """A message just accepted."""
-    flags = 0
-    sections = b""
-    if message.key != message.id:
-        flags = KEY
-        key = message.key.encode()
-        sections = _SHORT.pack(len(key)) + key
-    more, packed = _pack_extras(message)
-    flags |= more
-    sections += packed
-    route = message.route.encode()
-    due = message.due
-    return b"".join(
-        (
-            _HEAD.pack(
-                0,
-                flags,
-                message.priority,
-                generation,
-                edition,
-                1,
-                0,
-                due & 0xFFFFFFFF,
-                due >> 32,
-                now & 0xFFFFFFFF,
-                now >> 32,
-            ),
-            len(route).to_bytes(1, "little"),
-            route,
-            sections,
-            message.payload,
-        )
-    )
+        return b"".join((begin, due, self._end, key, packed, message.payload))
 
 
 def pack(message: Message, *, generation: int, edition: int, nonce: bytes, events: bytes) -> bytes:
@@ -237,26 +206,30 @@ def unpack(member: bytes, held: Held) -> Message:
 def unpack_claimed(partition: int, lease: bytes, taken: list[bytes]) -> list[Message]:
     """What one partition gave to a claim: ids and records in turn, all under one lease.
 
-    Nearly all of them are sent for the first time and have nothing but a payload: those are
-    read here without looking for the rest.
+    Nearly all of them are sent for the first time and have nothing but a payload and perhaps a
+    key: those are read here without looking for the rest.
     """
     _, low, high, _ = _LEASE.unpack(lease)
     claimed = low | high << 32
     head, leased, ref = _HEAD.unpack_from, State.LEASED, partition + 1
     messages = []
     for member, record in zip(taken[::2], taken[1::2], strict=True):
-        if record[1]:
+        flags = record[1]
+        if flags and flags != KEY:
             messages.append(unpack(member, Held(partition, record, lease)))
             continue
         _, _, priority, _, _, version, more, due, due_high, made, made_high = head(record)
-        end = 22 + record[21]
-        message_id = unpack_id(member)
+        end = body = 22 + record[21]
+        key = message_id = unpack_id(member)
+        if flags:
+            body = end + 2 + (record[end] | record[end + 1] << 8)
+            key = record[end + 2 : body].decode()
         messages.append(
             Message(  # in the order of its fields: this runs once for every message released
                 message_id,
                 _decode_route(record[22:end]),
-                message_id,
-                record[end:],
+                key,
+                record[body:],
                 due | due_high << 32,
                 JSON,
                 None,

@@ -1,0 +1,159 @@
+"""Lines to a server that says what a test tells it to say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis import exceptions as vendor
+
+from penstock.stores.redis.lines import Lines
+
+
+class Server:
+    """Answers every command with the next of its answers; None: never."""
+
+    def __init__(self) -> None:
+        self.answers: list[bytes | None] = []
+        self.heard: list[bytes] = []
+        self.lines: list[asyncio.StreamWriter] = []
+        self.told = asyncio.Event()
+        self._serving: list[asyncio.Task[None]] = []
+
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.lines.append(writer)
+        self._serving.append(asyncio.ensure_future(self._serve(reader, writer)))
+
+    async def end(self) -> None:
+        for writer in self.lines:
+            writer.close()
+        await asyncio.gather(*self._serving, return_exceptions=True)  # they may be reset
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1000):
+            self.heard.append(data)
+            self.told.set()
+            answer = self.answers.pop(0) if self.answers else b"+OK\r\n"
+            if answer is not None:
+                writer.write(answer)
+        writer.close()
+
+
+class Connection:
+    """Opens streams, as redis-py's does."""
+
+    _reader: asyncio.StreamReader | None = None
+    _writer: asyncio.StreamWriter | None = None
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def connect(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+
+    async def disconnect(self, nowait: bool = False) -> None:
+        assert nowait
+        assert self._writer is not None
+        self._writer.close()
+
+
+@pytest.fixture
+async def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def lines(server: Server) -> AsyncIterator[Lines]:
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    made = Lines(lambda: Connection(port), most=2, seconds=0.2)
+    yield made
+    await made.drop()
+    listening.close()
+    await listening.wait_closed()
+    await server.end()
+
+
+async def test_a_command_is_packed_and_its_answer_comes_back(server: Server, lines: Lines) -> None:
+    server.answers = [b"*2\r\n:7\r\n$-1\r\n"]
+    assert await lines.ask(("EVALSHA", b"\xff", 3)) == [7, None]
+    assert server.heard == [b"*3\r\n$7\r\nEVALSHA\r\n$1\r\n\xff\r\n$1\r\n3\r\n"]
+
+
+async def test_a_line_is_used_again(server: Server, lines: Lines) -> None:
+    for _ in range(5):
+        await lines.ask(("PING",))
+    assert len(server.lines) == 1
+
+
+async def test_what_the_server_refuses_is_raised_and_the_line_goes_on(
+    server: Server, lines: Lines
+) -> None:
+    server.answers = [b"-NOSCRIPT No matching script.\r\n"]
+    with pytest.raises(vendor.NoScriptError):
+        await lines.ask(("PING",))
+    assert await lines.ask(("PING",)) == b"OK"
+    assert len(server.lines) == 1
+
+
+async def test_a_line_that_was_closed_while_nobody_used_it_is_not_used(
+    server: Server, lines: Lines
+) -> None:
+    await lines.ask(("PING",))
+    server.lines[0].close()
+    await server.lines[0].wait_closed()
+    await asyncio.sleep(0.01)  # until the end of it has come here
+    assert await lines.ask(("PING",)) == b"OK"
+    assert len(server.lines) == 2
+
+
+async def test_a_server_that_hangs_up_instead_of_answering_is_away(
+    server: Server, lines: Lines
+) -> None:
+    server.answers = [None]
+    asked = asyncio.ensure_future(lines.ask(("PING",)))
+    await server.told.wait()
+    server.lines[0].close()
+    with pytest.raises(vendor.ConnectionError):
+        await asked
+
+
+async def test_an_answer_that_comes_too_late_is_nobodys(server: Server, lines: Lines) -> None:
+    server.answers = [None, b":2\r\n"]
+    with pytest.raises(vendor.TimeoutError):
+        await lines.ask(("FIRST",))
+    server.lines[0].write(b":1\r\n")
+    assert await lines.ask(("SECOND",)) == 2
+
+
+async def test_whoever_leaves_takes_the_line_with_them(server: Server, lines: Lines) -> None:
+    server.answers = [None, b":2\r\n"]
+    asked = asyncio.ensure_future(lines.ask(("FIRST",)))
+    await server.told.wait()
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert await lines.ask(("SECOND",)) == 2
+    assert len(server.lines) == 2
+
+
+async def test_an_answer_in_pieces_is_one_answer(server: Server, lines: Lines) -> None:
+    server.answers = [b"$5\r\nhe"]
+    asked = asyncio.ensure_future(lines.ask(("PING",)))
+    await server.told.wait()
+    server.lines[0].write(b"llo\r\n")
+    assert await asked == b"hello"
+
+
+async def test_there_are_no_more_than_so_many_at_once(server: Server, lines: Lines) -> None:
+    server.answers = [None, None]
+    asked = [asyncio.ensure_future(lines.ask(("PING",))) for _ in range(2)]
+    while len(server.heard) < 2:
+        server.told.clear()
+        await server.told.wait()
+    assert not lines.has_one
+    for writer in server.lines:
+        writer.write(b":1\r\n")
+    assert await asyncio.gather(*asked) == [1, 1]
+    assert lines.has_one
