@@ -21,6 +21,7 @@ WIDTH = 860
 LINE = 22
 LABEL = 250
 OURS, THEIRS, INK, FAINT = "#2f6fde", "#9aa3ad", "#6b7280", "#d1d5db"
+BLUES = ("#1d4ed8", "#38bdf8", "#6366f1", "#0e7490", "#60a5fa")
 CURVES = ("#e0662f", "#3f9b5f", "#a05bc4", "#c9a227", "#2aa5a5", "#d1467a", "#8b6b4a", "#5b7f95")
 
 
@@ -56,7 +57,7 @@ def bars(title: str, unit: str, rows: Sequence[Bar]) -> str:
         parts += [
             _text(LABEL - 8, y + 13, row.label, anchor="end", strong=row.ours),
             f'<rect x="{LABEL}" y="{y}" {size} fill="{color}"/>',
-            _text(LABEL + width + 6, y + 13, f"{row.value:,.4g}"),
+            _text(LABEL + width + 6, y + 13, _short(row.value)),
         ]
     return _page(title, f"{unit}, logarithmic scale", 52 + len(rows) * LINE, parts)
 
@@ -75,12 +76,11 @@ def curves(title: str, across: str, up: str, rows: Sequence[Curve], *, share: bo
     parts = _axes(place, (low, high), most, share)
     parts.append(_text(left + width / 2, top + height + 36, across, anchor="middle"))
     parts.append(_text(left, top - 8, up))
-    theirs = iter(CURVES * 4)
+    ours, theirs = iter(BLUES * 4), iter(CURVES * 4)
     for number, row in enumerate(rows):
-        color = OURS if row.ours else next(theirs)
-        dash = ' stroke-dasharray="6 3"' if row.ours and number else ""
+        color = next(ours if row.ours else theirs)
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in row.points))
-        style = f'fill="none" stroke="{color}" stroke-width="{2.5 if row.ours else 1.5}"{dash}'
+        style = f'fill="none" stroke="{color}" stroke-width="{2.5 if row.ours else 1.5}"'
         y = top + 10 + number * 18
         parts += [
             f'<polyline points="{path}" {style}/>',
@@ -103,12 +103,16 @@ def _axes(
         x, y = place(10**low, value)
         end, _ = place(10**high, value)
         parts.append(f'<line x1="{x}" y1="{y}" x2="{end}" y2="{y}" stroke="{FAINT}"/>')
-        words = f"{value:.0%}" if share else f"{value:,.4g}"
+        words = f"{value:.0%}" if share else _short(value)
         parts.append(_text(x - 6, y + 4, words, anchor="end"))
     for decade in range(math.ceil(low), math.floor(high) + 1):
         x, y = place(10.0**decade, 0)
-        parts.append(_text(x, y + 18, f"{10.0**decade:,.4g}", anchor="middle"))
+        parts.append(_text(x, y + 18, _short(10.0**decade), anchor="middle"))
     return parts
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 
 def _text(x: float, y: float, words: str, *, anchor: str = "start", strong: bool = False) -> str:
