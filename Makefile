@@ -26,7 +26,7 @@ bench: $(VENV)/.dev ## ours against the limits of this machine, as ratios
 	@$(BIN)/python -m bench
 
 bench-peers: $(VENV)/.dev ## ours against Celery, BullMQ, RabbitMQ and others (PEERS='--quick celery …')
-	@scripts/install-servers
+	@scripts/install-servers beanstalkd
 	@$(BIN)/python -m bench peers $(PEERS)
 
 soak: $(VENV)/.dev ## the fleet in virtual time, seed after seed (SEEDS=… MINUTES=… FIRST=… PROCESSES=…)

@@ -1,6 +1,7 @@
 """`python -m bench` runs all, `python -m bench NAME …` some; `--list` names them.
 
-`python -m bench peers [NAME …]` compares with other software, which takes longer.
+`python -m bench peers [NAME …]` compares with other software, which takes longer;
+`python -m bench profile` writes down what the hot paths spend their time on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ORDER = (
 
 def main(names: list[str]) -> int:
     if "--list" in names:
-        print("\n".join((*ORDER, "peers")))
+        print("\n".join((*ORDER, "peers", "profile")))
         return 0
     if names[:1] == ["peers"]:
         from bench import run_peers  # noqa: PLC0415 - only it needs the peers' servers
@@ -44,11 +45,13 @@ def main(names: list[str]) -> int:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(ORDER)}", file=sys.stderr)
         return 2
     chosen = names or list(ORDER)
+    begun = time.perf_counter()
     for number, name in enumerate(chosen, 1):
         console.rule(f"{number}/{len(chosen)} {name}")
         start = time.perf_counter()
         importlib.import_module(f"bench.run_{name}").main()
-        console.print(f"[dim]{name} took {time.perf_counter() - start:.0f} s[/dim]")
+        now = time.perf_counter()
+        console.print(f"[dim]{name} took {now - start:.0f} s, all so far {now - begun:.0f} s[/dim]")
     return 0
 
 

@@ -8,6 +8,7 @@ import os
 import platform
 import sqlite3
 import sys
+import time
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +43,7 @@ class Report:
     name: str
     about: str
     rows: list[Row] = field(default_factory=list)
+    begun: float = field(default_factory=time.perf_counter)
 
     def add(
         self,
@@ -69,7 +71,8 @@ class Report:
         for line in lines:
             print(json.dumps(line))
         RESULTS.mkdir(exist_ok=True)
-        kept = {"about": self.about, "machine": facts(), "rows": lines}
+        seconds = round(time.perf_counter() - self.begun)
+        kept = {"about": self.about, "machine": facts(), "seconds": seconds, "rows": lines}
         (RESULTS / f"{self.name}.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 

@@ -13,12 +13,15 @@ from pathlib import Path
 import httpx
 
 from bench.load import hammer, post
+from bench.peers.environments import NotMade, environment
 from bench.report import Report
 from bench.sqlite_limits import folder
+from tests.servers.ports import free_port
 
 BODY = b'{"payload":{"user":"user-000042","text":"%s"},"delay":3600}' % (b"x" * 72)
 CONNECTIONS = 64
 ROUNDS = 3
+GRANIAN = {"granian-asgi": "ASGI handler", "granian-rsgi": "RSGI handler"}
 
 
 @contextmanager
@@ -30,6 +33,21 @@ def server(kind: str, at: Path) -> Iterator[int]:
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
+        asyncio.run(ready(port))
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def granian(interface: str) -> Iterator[int]:
+    """A bare handler on Granian, from an environment of its own; its port."""
+    port = free_port()
+    command = [environment("granian").program("granian"), "--interface", interface, "--no-ws"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
+    process = subprocess.Popen([*command, f"bench.granian_limit:{interface}"])
+    try:
         asyncio.run(ready(port))
         yield port
     finally:
@@ -53,6 +71,12 @@ def main() -> None:
     report = Report("http", "POST /v1/messages one by one, 64 connections, SQLite file, FULL")
     best: dict[str, float] = {}
     request = post("/v1/messages", BODY)
+    try:
+        for kind in GRANIAN:
+            with granian(kind.removeprefix("granian-")) as port:
+                best[kind] = hammer(port, request, connections=CONNECTIONS)
+    except NotMade as exc:
+        print(f"  without Granian: {exc}", flush=True)
     for turn in range(ROUNDS):
         for kind in ("bare", "asgi", "litestar", "penstock"):
             with folder() as at, server(kind, at) as port:
@@ -62,6 +86,9 @@ def main() -> None:
         print(f"  round {turn + 1} of {ROUNDS}", flush=True)
     report.add("bare protocol on the same server, stores nothing", best["bare"], "requests/s")
     report.add("bare ASGI handler on uvicorn, stores nothing", best["asgi"], "requests/s")
+    for kind, words in GRANIAN.items():
+        if kind in best:
+            report.add(f"bare {words} on Granian, stores nothing", best[kind], "requests/s")
     report.add("plain Litestar route doing the same put", best["litestar"], "requests/s")
     report.add(
         "POST /v1/messages",

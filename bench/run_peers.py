@@ -1,20 +1,24 @@
-"""Penstock against its peers: `python -m bench peers [NAME …] [--quick] [--smoke]`.
+"""Penstock against its peers: `python -m bench peers [NAME …] [--quick | --smoke] [--minutes N]`.
 
 A peer that fails is reported and the rest goes on. What was kept of peers that are not run again
-stays, so that one can be repeated alone.
+stays, so that one can be repeated alone. `--quick` asks for less of everything but the burst,
+`--smoke` only sees that all works; after `--minutes` no other peer is begun.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import signal
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from bench.peers import report, servers
-from bench.peers.environments import NotMade, environment
+from bench.peers.environments import VERSIONS, NotMade, environment
 from bench.peers.table import PEERS, Peer, chosen
 from bench.peers.workloads import QUICK, SMOKE, Sizes, measure
 from bench.report import RESULTS, console, facts
@@ -23,15 +27,25 @@ KEPT = RESULTS / "peers.json"
 
 
 def main(*words: str) -> int:
-    sizes = QUICK if "--quick" in words else SMOKE if "--smoke" in words else Sizes()
+    asked = ArgumentParser(prog="python -m bench peers")
+    asked.add_argument("names", nargs="*")
+    asked.add_argument("--quick", action="store_true")
+    asked.add_argument("--smoke", action="store_true")
+    asked.add_argument("--minutes", type=float, default=24 * 60.0)
+    given = asked.parse_args(words)
+    sizes = SMOKE if given.smoke else QUICK if given.quick else Sizes()
     try:
-        wanted = chosen([word for word in words if not word.startswith("-")])
+        wanted = chosen(given.names)
     except ValueError as exc:
         print(exc, file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, _end)
     found = {one["name"]: one for one in _kept()} if sizes is not SMOKE else {}
     begun = time.monotonic()
     for number, peer in enumerate(wanted, 1):
+        if time.monotonic() - begun > given.minutes * 60:
+            console.print(f"[bold]no time for {', '.join(p.name for p in wanted[number - 1 :])}[/]")
+            break
         console.print(f"[bold]{number}/{len(wanted)} {peer.title}[/bold] ({peer.settings})")
         found[peer.name] = _run(peer, sizes)
         console.print(f"  [dim]{(time.monotonic() - begun) / 60:.1f} minutes so far[/dim]")
@@ -40,6 +54,11 @@ def main(*words: str) -> int:
     report.print_table(console, results)
     print("\n".join(report.lines(results)))
     return 0
+
+
+def _end(*_: object) -> None:
+    """Told to stop: what was started is stopped on the way out."""
+    raise SystemExit(143)
 
 
 def _run(peer: Peer, sizes: Sizes) -> dict[str, Any]:
@@ -52,8 +71,14 @@ def _run(peer: Peer, sizes: Sizes) -> dict[str, Any]:
         figures = measure(
             peer, place, folder, sizes, lambda part: console.print(f"  [dim]{part}[/dim]")
         )
-    made = {} if peer.place in {"penstock", "beanstalkd"} else place.versions()
-    return report.result(peer, made, figures)
+    made = {} if peer.place not in VERSIONS else place.versions()
+    return report.result(peer, _told(peer, made), figures)
+
+
+def _told(peer: Peer, made: dict[str, str]) -> dict[str, str]:
+    """Of all that was installed, what the figures depend on."""
+    named = {re.split(r"[@=\[]", one)[0] for one in VERSIONS.get(peer.place, ())}
+    return {name: number for name, number in made.items() if name in named | {"node", "go"}}
 
 
 def _finish(found: dict[str, dict[str, Any]], sizes: Sizes) -> None:

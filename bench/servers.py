@@ -23,14 +23,12 @@ from litestar import Litestar, post
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 import penstock
+from bench.granian_limit import ANSWER
+from bench.granian_limit import asgi as constant
 from penstock.api.http.server import HttpServer
 from penstock.settings import given
 from penstock.wiring import open_parts, open_worker
 
-ANSWER = (
-    b'{"id":"0192f0c1-2345-7abc-8def-0123456789ab","state":"scheduled",'
-    b'"due":"2030-01-01T00:00:00.000Z","duplicate":false}'
-)
 HEAD = (
     b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     % len(ANSWER)
@@ -68,18 +66,9 @@ async def bare(_: Path) -> None:
     await uvicorn.Server(config).serve(sockets=[free_socket()])
 
 
-async def _constant(_: Any, receive: Any, send: Any) -> None:
-    """Reads the body, stores nothing, answers a constant."""
-    while (await receive()).get("more_body"):
-        pass
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
-    await send({"type": "http.response.start", "status": 201, "headers": headers})
-    await send({"type": "http.response.body", "body": ANSWER})
-
-
 async def asgi(_: Path) -> None:
     config = uvicorn.Config(
-        _constant, ws="none", lifespan="off", log_level="warning", access_log=False
+        constant, ws="none", lifespan="off", log_level="warning", access_log=False
     )
     await uvicorn.Server(config).serve(sockets=[free_socket()])
 

@@ -1,4 +1,8 @@
-"""Writes the README's figures from bench/results/: what a benchmark printed is what is shown."""
+"""Writes the README's figures from bench/results/: what a benchmark printed is what is shown.
+
+The comparison with peers goes into README.md and docs/concepts/peers.md, its plots into
+docs/images/.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.__main__ import ORDER  # noqa: E402 - found only from here on
+from bench.peers import plots, report  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
-_MARKED = re.compile(r"(<!-- figures -->\n).*?(<!-- /figures -->)", re.DOTALL)
 
 
 def figures() -> str:
@@ -24,6 +28,46 @@ def figures() -> str:
     parts = [_table(name, result) for name, result in found.items()]
     machine = next(iter(found.values()))["machine"] if found else {}
     return "\n".join([*parts, _machine(machine)])
+
+
+def peers() -> str:
+    """Penstock and its peers in one table."""
+    kept = RESULTS / "peers.json"
+    if not kept.exists():
+        return "No results yet: `make bench-peers`.\n"
+    found = json.loads(kept.read_text())
+    return f"{report.markdown(found)}\n{found['about']}. {_machine(found['machine'])}"
+
+
+def settings() -> str:
+    """What each was given, and in which versions."""
+    kept = RESULTS / "peers.json"
+    if not kept.exists():
+        return "No results yet.\n"
+    return report.settings(json.loads(kept.read_text()))
+
+
+def filled(text: str, mark: str, words: str) -> str:
+    """The page with what stands between its marks replaced."""
+    between = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
+    return between.sub(lambda match: match[1] + words + match[2], text)
+
+
+def pages() -> dict[Path, str]:
+    """Every page with generated parts, as it should be."""
+    readme, compared = ROOT / "README.md", ROOT / "docs" / "concepts" / "peers.md"
+    shown = {"peers": peers(), "plots": drawn(), "settings": settings()}
+    text = compared.read_text()
+    for mark, words in shown.items():
+        text = filled(text, mark, words)
+    ours = filled(readme.read_text(), "figures", figures())
+    return {readme: filled(ours, "peers", shown["peers"]), compared: text}
+
+
+def drawn() -> str:
+    """Every plot there is."""
+    names = plots.drawings(RESULTS)
+    return "".join(f"![{plots.title_of(text)}](../images/{name})\n" for name, text in names.items())
 
 
 def _table(name: str, result: dict[str, Any]) -> str:
@@ -48,9 +92,9 @@ def _machine(facts: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    readme.write_text(_MARKED.sub(lambda match: match[1] + figures() + match[2], text))
+    for page, text in pages().items():
+        page.write_text(text)
+    plots.main()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ COLUMNS = (
     "kill -9: lost · twice",
 )
 NONE = "–"
+WIDTH = 170
 
 
 def result(peer: Peer, versions: Mapping[str, str], figures: Result) -> dict[str, object]:
@@ -60,7 +61,7 @@ def cells(one: Result) -> list[str]:
 
 
 def _bytes(one: Result) -> str:
-    if one.get("bytes") is None:
+    if (one.get("bytes") or 0) <= 0:  # it grew by less than its process breathes
         return NONE
     extra = one.get("worker_bytes") or 0
     on_disk = " on disk" if one["server"] == "sqlite" else ""
@@ -97,7 +98,7 @@ def print_table(console: Console, results: Sequence[Result]) -> None:
         shown.add_column(column, justify="right" if number else "left")
     for one in results:
         shown.add_row(*cells(one))
-    console.print(shown)
+    Console(width=max(console.width, WIDTH)).print(shown)
     for reason in reasons(results):
         console.print(f"[dim]{reason}[/dim]", highlight=False)
 
@@ -131,3 +132,13 @@ def markdown(kept: Mapping[str, Any]) -> str:
 
 def _bold(one: Result, words: list[str]) -> list[str]:
     return [f"**{words[0]}**", *words[1:]] if one["ours"] else words
+
+
+def settings(kept: Mapping[str, Any]) -> str:
+    """What each was given, with the versions that were installed."""
+    lines = ["| | settings | versions |", "|---|---|---|"]
+    for one in kept["peers"]:
+        versions = ", ".join(f"{name} {number}" for name, number in one["versions"].items())
+        lines.append(f"| {one['title']} | {one['settings']} | {versions} |")
+    servers = ", ".join(f"{name} {number}" for name, number in kept["machine"]["servers"].items())
+    return "\n".join([*lines, "", f"Servers: {servers}.", ""])

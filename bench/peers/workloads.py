@@ -13,6 +13,8 @@ from bench.peers.environments import Environment
 from bench.peers.table import Peer
 
 HOUR = 3600.0
+HASTE = 1.6
+"""A burst is due after so many times what its enqueue should take, and two seconds."""
 Figures = dict[str, object]
 Progress = Callable[[str], None]
 
@@ -38,7 +40,7 @@ class Sizes:
     """Seconds to wait for the last message."""
 
 
-QUICK = Sizes(single=1_000, steady=8.0, kill=2_000, patience=40.0)
+QUICK = Sizes(bulk=5_000, single=1_000, enough=0.7, steady=5.0, kill=3_000, patience=30.0)
 SMOKE = Sizes(500, 100, enough=0.0, burst=500, steady=2.0, far=4.0, kill=300, lease=5, patience=30)
 """Only to see that everything works: its figures mean nothing."""
 
@@ -71,14 +73,15 @@ def _enqueue(run: Running, sizes: Sizes, found: Figures, peer: Peer) -> None:
         run.start_workers()
     run.enqueue("single", 20, HOUR)  # connections are made
     before = run.server.used()
-    number = 0
-    if "bulk" not in peer.lacks:
-        found["bulk"], number = _rate(run, "bulk", sizes.bulk, sizes)
-    found["single"], more = _rate(run, "single", sizes.single, sizes)
-    found["at_once"], most = _rate(run, "at_once", sizes.single * 2, sizes)
-    number += more + most
-    time.sleep(1)  # what is still being written
-    found["bytes"] = round((run.server.used() - before) / number)
+    pending, used, growth = 0, 0, []
+    for do, number in (("single", 1), ("at_once", 2), ("bulk", 0)):
+        if do not in peer.lacks:
+            found[do], more = _rate(run, do, number * sizes.single or sizes.bulk, sizes)
+            time.sleep(0.5)  # what is still being written
+            pending, used = pending + more, run.server.used() - before
+            growth.append((pending, used))
+    found["growth"] = growth
+    found["bytes"] = round(used / pending)
 
 
 def _rate(run: Running, do: str, number: int, sizes: Sizes) -> tuple[float, int]:
@@ -109,7 +112,7 @@ def _burst(run: Running, sizes: Sizes, found: Figures) -> None:
     """Due as soon as it can be: an enqueue beside the worker is slower than one alone."""
     base = records.count(run.out)
     some = sizes.burst // 10
-    lead = 3.0 + 2.0 * 10 * run.enqueue("bulk", some, 2.0)[2]
+    lead = 2.0 + HASTE * 10 * run.enqueue("bulk", some, 2.0)[2]
     records.wait_for(run.out, base + some, sizes.patience)
     base = records.count(run.out)
     memory = run.memory()
