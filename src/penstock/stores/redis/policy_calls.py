@@ -79,8 +79,9 @@ class Calls:
         )
         answers: list[Reply] = [0] * len(works)
         for shard, reply in zip(shards.values(), _current(replies), strict=True):
-            for place, answer in zip(shard.places, reply, strict=True):
-                answers[place] = answer
+            if reply != 0:
+                for place, answer in zip(shard.places, reply, strict=True):
+                    answers[place] = answer
         return answers
 
     async def shared(self, works: Sequence[Work]) -> list[Reply]:
@@ -110,8 +111,8 @@ class Calls:
         group = Group(keys.number, used, [list(counters), packed, items])
         writes = any(work.what != LOOK for work in works)
         replies = await self._runner.run("policy_shared", [group], self._common, writes=writes)
-        answers: list[Reply] = _current(replies)[0]
-        return answers
+        answers: list[Reply] | int = _current(replies)[0]
+        return [0] * len(works) if isinstance(answers, int) else answers
 
     def _member(self, message_id: str) -> msgspec.Raw:
         member = self._members.get(message_id)

@@ -13,8 +13,8 @@ for i = 1, #groups do
   local answer = {}
   for name, c in pairs(blob and cmsgpack.unpack(blob)[2] or {}) do
     local waiting = 0
-    for _, ends in pairs(c[HELD]) do
-      if ends > now then waiting = waiting + 1 end
+    for _, ends in pairs(c[HELD]) do -- ids and ends in turn
+      if type(ends) == 'number' and ends > now then waiting = waiting + 1 end
     end
     local n = #answer
     answer[n + 1], answer[n + 2], answer[n + 3] = name, c[TIMES], c[COUNTS]
