@@ -1,8 +1,9 @@
 -- Shared by every script on policies (put after record.lua): the arithmetic of penstock.limits on
 -- counters and paces. Python has reckoned with the calendar before: a cap comes as its numbers.
 
--- A counter: times (oldest first), counts (how many each stands for; empty: one each), held
--- ({ id, until … }; negative: counted, and remembered until then), the latest send.
+-- A counter: times (oldest first), counts (how many each stands for; empty: one each), held (ids
+-- and until when; negative: counted, and remembered until then; each script in a way of its own),
+-- the latest send.
 local TIMES, COUNTS, HELD, LAST = 1, 2, 3, 4
 -- A cap as numbers.
 local NAME, KIND, LIMIT, INTERVAL = 1, 2, 3, 4

@@ -22,29 +22,56 @@ local ttl = ARGV[5]
 local living = {}
 for _, mark in ipairs(cmsgpack.unpack(ARGV[6])) do living[mark] = true end
 
--- Accounts as they are kept: { version, { name → counter }, 1 }.
+-- Accounts as they are kept: { version, { name → kept counter }, 2 }. A kept counter is
+-- { times, counts, held, latest send } like any other, but for two strings that need not be taken
+-- apart to be added to: times, 8 bytes each, and held, { id, until } of 16 and 8 bytes each.
 
--- Before there was a third entry, held places were a map.
-local function flattened(account)
+local NUMBER = '>d'
+local ID, ENTRY = 16, 24
+local HOLD, COUNTED_NOW = struct.pack(NUMBER, hold_until), struct.pack(NUMBER, -(now + REMEMBER))
+
+local function strung(numbers)
+  local packed = {}
+  for i = 1, #numbers do packed[i] = struct.pack(NUMBER, numbers[i]) end
+  return table.concat(packed)
+end
+
+-- The counter with its times taken apart.
+local function opened(kept)
+  local times, packed = {}, kept[TIMES]
+  for i = 1, #packed, 8 do times[#times + 1] = struct.unpack(NUMBER, packed, i) end
+  return { times, kept[COUNTS], {}, kept[LAST] }
+end
+
+local function close(kept, c)
+  kept[TIMES], kept[COUNTS], kept[LAST] = strung(c[TIMES]), c[COUNTS], c[LAST]
+end
+
+-- From when a counter was kept as it is: held was a map, or a list, of ids of any length.
+local function converted(account)
   for _, c in pairs(account) do
-    local held = c[HELD]
-    if #held == 0 and next(held) then
-      local flat = {}
-      for id, ends in pairs(held) do
-        flat[#flat + 1] = id
-        flat[#flat + 1] = ends
-      end
-      c[HELD] = flat
+    local held, entries = c[HELD], {}
+    local function add(id, ends)
+      id = string.sub(id .. string.rep('\0', ID), 1, ID)
+      entries[#entries + 1] = id .. struct.pack(NUMBER, ends)
     end
+    for id, ends in pairs(held) do
+      if type(id) == 'string' then
+        add(id, ends)
+      elseif id % 2 == 1 then
+        add(ends, held[id + 1])
+      end
+    end
+    c[TIMES], c[HELD] = strung(c[TIMES]), table.concat(entries)
   end
 end
 
 local function unpacked(blob)
-  if not blob then return { version, {}, 1 } end
+  if not blob then return { version, {}, 2 } end
   local account = cmsgpack.unpack(blob)
-  if not account[3] then
-    flattened(account[2])
-    account[3] = 1
+  if account[3] ~= 2 then
+    converted(account[2])
+    account[3] = 2
   end
   if account[1] ~= version then -- counters of policies that were dropped
     for name in pairs(account[2]) do
@@ -55,77 +82,96 @@ local function unpacked(blob)
   return account
 end
 
--- Places held: { id, until … } in no order.
-
--- (where the end of `me` is or nil, the end or 0, how many others hold a place).
+-- (where the entry of `me` begins or nil, until when it holds: 0 for none).
 local function look_up(held, me)
-  local place, mine, others = nil, 0, 0
-  for i = 1, #held, 2 do
-    local ends = held[i + 1]
-    if held[i] == me then
-      place, mine = i + 1, ends
-    elseif ends > now then
-      others = others + 1
-    end
-  end
-  return place, mine, others
+  local place = string.find(held, me, 1, true)
+  while place and place % ENTRY ~= 1 do place = string.find(held, me, place + 1, true) end
+  if not place then return nil, 0 end
+  return place, (struct.unpack(NUMBER, held, place + ID))
 end
 
-local function drop(held, place)
-  local last = #held
-  held[place - 1], held[place] = held[last - 1], held[last]
-  held[last], held[last - 1] = nil, nil
+-- How many hold a place, but for the entry at `place`.
+local function others_in(held, place)
+  local number = 0
+  for i = 1, #held, ENTRY do
+    if i ~= place and struct.unpack(NUMBER, held, i + ID) > now then number = number + 1 end
+  end
+  return number
+end
+
+-- The held with the entry at `place` (nil: at the end) saying `ends`, packed.
+local function written(held, place, me, ends)
+  if not place then return held .. me .. ends end
+  return string.sub(held, 1, place + ID - 1) .. ends .. string.sub(held, place + ENTRY)
+end
+
+local function without(held, place)
+  return string.sub(held, 1, place - 1) .. string.sub(held, place + ENTRY)
+end
+
+local function tidied(held)
+  local kept = {}
+  for i = 1, #held, ENTRY do
+    if math.abs((struct.unpack(NUMBER, held, i + ID))) > now then
+      kept[#kept + 1] = string.sub(held, i, i + ENTRY - 1)
+    end
+  end
+  return table.concat(kept)
 end
 
 -- Give back the place of `me`; false: it held none.
 local function give_back(c, me)
   local place, mine = look_up(c[HELD], me)
   if mine <= 0 then return false end
-  drop(c[HELD], place)
+  c[HELD] = without(c[HELD], place)
   return true
 end
 
 local function hold(c, s, me, place, mine)
   local held = c[HELD]
-  local number = #held
-  if number % (2 * TIDY) == 2 * (TIDY - 1) then
-    for i = number, 2, -2 do
-      if math.abs(held[i]) <= now then drop(held, i) end
-    end
+  if (#held / ENTRY) % TIDY == TIDY - 1 then
+    held = tidied(held)
     place, mine = look_up(held, me)
   end
-  if place then
-    if mine >= -now then held[place] = hold_until end
-  else
-    number = #held
-    held[number + 1], held[number + 2] = me, hold_until
+  if mine >= -now then held = written(held, place, me, HOLD) end
+  c[HELD] = held
+  if s[FLOOR] and c[TIMES] ~= '' and struct.unpack(NUMBER, c[TIMES]) <= s[PRUNE] then
+    local whole = opened(c)
+    prune(whole, s)
+    close(c, whole)
   end
-  if c[TIMES][1] then prune(c, s) end
 end
 
 -- The counted ids that were counted first, when there are too many.
 local function forget_counted(c)
   local held = c[HELD]
-  local number = #held / 2
+  local number = #held / ENTRY
   if number <= 2 * REMEMBERED then return end
   local counted, kept = {}, {}
-  for i = 1, #held, 2 do
-    if held[i + 1] < 0 then
-      counted[#counted + 1] = { -held[i + 1], held[i] }
+  for i = 1, #held, ENTRY do
+    local ends, entry = struct.unpack(NUMBER, held, i + ID), string.sub(held, i, i + ENTRY - 1)
+    if ends < 0 then
+      counted[#counted + 1] = { -ends, entry }
     else
-      kept[#kept + 1] = held[i]
-      kept[#kept + 1] = held[i + 1]
+      kept[#kept + 1] = entry
     end
   end
-  table.sort(counted, function(one, other)
-    if one[1] ~= other[1] then return one[1] < other[1] end
-    return one[2] < other[2]
-  end)
+  table.sort(counted, function(one, other) return one[1] < other[1] end)
   for i = math.min(#counted, number - REMEMBERED) + 1, #counted do
     kept[#kept + 1] = counted[i][2]
-    kept[#kept + 1] = -counted[i][1]
   end
-  c[HELD] = kept
+  c[HELD] = table.concat(kept)
+end
+
+local function add_send(c, s)
+  if s[FLOOR] and s[EXACT] == 1 and s[GRAIN] >= c[LAST] and not c[COUNTS][1] then
+    c[TIMES] = c[TIMES] .. struct.pack(NUMBER, s[GRAIN])
+    c[LAST] = math.max(c[LAST], now)
+  else
+    local whole = opened(c)
+    add_sends(whole, s, now, 1)
+    close(c, whole)
+  end
 end
 
 -- What is done about one message in the counters of its key; each says whether it changed them.
@@ -148,15 +194,13 @@ local function count_send(account, caps, me)
     if c then place, mine = look_up(c[HELD], me) end
     if s[UNSEEN] == 0 or place then
       if not c then
-        c = new_counter()
+        c = { '', {}, '', 0 }
         account[s[NAME]] = c
       end
       if not place or mine >= -now then
-        local held = c[HELD]
-        place = place or #held + 2
-        held[place - 1], held[place] = me, -(now + REMEMBER)
+        c[HELD] = written(c[HELD], place, me, COUNTED_NOW)
         forget_counted(c)
-        add_sends(c, s, now, 1)
+        add_send(c, s)
         changed = true
       end
     end
@@ -171,7 +215,7 @@ local function keep(account, caps, me, until_)
     if c then
       local place, mine = look_up(c[HELD], me)
       if mine > 0 then
-        c[HELD][place] = until_
+        c[HELD] = written(c[HELD], place, me, struct.pack(NUMBER, until_))
         changed = true
       end
     end
@@ -190,19 +234,19 @@ local function findings(account, caps, me, all)
     local kind = s[KIND]
     places[i], ends[i] = nil, 0
     if c or (all and kind ~= COUNTED) then
-      local counter = c or new_counter()
-      local place, mine, others = look_up(counter[HELD], me)
+      local counter = c or { '', {}, '', 0 }
+      local place, mine = look_up(counter[HELD], me)
       places[i], ends[i] = place, mine
       if kind ~= COUNTED then
         local free, used = 0, 0
-        local has_place = math.abs(mine) > now
+        local has_place = mine > now or mine < -now
         if has_place then held = true end
         -- With fewer sends and places than the limit there is one more, whatever they are.
         local surely = s[INTERVAL] == 0
           and not counter[COUNTS][1]
-          and #counter[TIMES] + others < s[LIMIT]
+          and #counter[TIMES] / 8 + #counter[HELD] / ENTRY < s[LIMIT]
         if all or not (has_place or surely) then
-          free, used = free_at(counter, s, now, others)
+          free, used = free_at(opened(counter), s, now, others_in(counter[HELD], place))
           if has_place then free = 0 end
         end
         if free > 0 or all then
@@ -230,7 +274,7 @@ local function reserve(account, caps, me)
       if c then
         hold(c, s, me, places[i], ends[i])
       else
-        account[s[NAME]] = { {}, {}, { me, hold_until }, 0 }
+        account[s[NAME]] = { '', {}, me .. HOLD, 0 }
       end
       changed = true
     end
