@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,12 +14,14 @@ from penstock.stores.redis.connect import Argument, Reply
 from penstock.stores.redis.policy_keys import CounterKeys, ShardKeys
 from penstock.stores.redis.policy_numbers import Numbers
 from penstock.stores.redis.records import pack_id
-from penstock.stores.redis.scripts import Group, Plan, Runner, raw
+from penstock.stores.redis.scripts import Group, Plan, Runner
 
 DECIDE, REFUSE, LOOK, RELEASE, COMMIT, KEEP = range(6)
 """What is to be done about a message."""
 MARGIN_MS = 3_600_000
 """Counters live this much longer than they can matter."""
+
+MARK_BYTES = 16
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -79,8 +82,9 @@ class Calls:
         )
         answers: list[Reply] = [0] * len(works)
         for shard, reply in zip(shards.values(), _current(replies), strict=True):
-            for place, answer in zip(shard.places, reply, strict=True):
-                answers[place] = answer
+            if reply != 0:
+                for place, answer in zip(shard.places, reply, strict=True):
+                    answers[place] = answer
         return answers
 
     async def shared(self, works: Sequence[Work]) -> list[Reply]:
@@ -110,14 +114,26 @@ class Calls:
         group = Group(keys.number, used, [list(counters), packed, items])
         writes = any(work.what != LOOK for work in works)
         replies = await self._runner.run("policy_shared", [group], self._common, writes=writes)
-        answers: list[Reply] = _current(replies)[0]
-        return answers
+        answers: list[Reply] | int = _current(replies)[0]
+        return [0] * len(works) if isinstance(answers, int) else answers
 
     def _member(self, message_id: str) -> msgspec.Raw:
         member = self._members.get(message_id)
         if member is None:
-            member = self._members[message_id] = raw(pack_id(message_id))
+            member = self._members[message_id] = msgspec.Raw(_FIXED + _mark_of(message_id))
         return member
+
+
+_FIXED = b"\xb0"
+"""In a plan: a text of 16 bytes follows."""
+
+
+def _mark_of(message_id: str) -> bytes:
+    """The id in 16 bytes: a UUID's own, or a digest that no other id of the key has."""
+    packed = pack_id(message_id)
+    if len(packed) == MARK_BYTES:
+        return packed
+    return hashlib.md5(packed, usedforsecurity=False).digest()
 
 
 class _Shard:
@@ -152,7 +168,9 @@ class _Shard:
             *map(keys.account, self._accounts),
         ]
         plan = [len(self._lists), len(self._accounts), self._packed, self._items]
-        return Group(keys.number, used, plan, list(self._accounts))
+        # Only lists are asked by the key itself.
+        asked = list(self._accounts) if self._lists else []
+        return Group(keys.number, used, plan, asked)
 
 
 def _current(replies: Iterable[Reply]) -> list[Reply]:

@@ -1,8 +1,9 @@
 -- Shared by every script on policies (put after record.lua): the arithmetic of penstock.limits on
 -- counters and paces. Python has reckoned with the calendar before: a cap comes as its numbers.
 
--- A counter: times (oldest first), counts (how many each stands for; empty: one each), held
--- (id → until; negative: counted, and remembered until then), the latest send.
+-- A counter: times (oldest first), counts (how many each stands for; empty: one each), held (ids
+-- and until when; negative: counted, and remembered until then; each script in a way of its own),
+-- the latest send.
 local TIMES, COUNTS, HELD, LAST = 1, 2, 3, 4
 -- A cap as numbers.
 local NAME, KIND, LIMIT, INTERVAL = 1, 2, 3, 4
@@ -63,9 +64,9 @@ local function free_at(c, s, now, waiting)
   return free, used
 end
 
--- A send is written down; whoever counts has seen to it that it is counted once.
-local function add_send(c, s, now)
-  c[LAST] = math.max(c[LAST], now)
+-- So many sends are written down; whoever counts has seen to it that each is counted once.
+local function add_sends(c, s, now, number)
+  if now > c[LAST] then c[LAST] = now end
   if not s[FLOOR] then return end
   local times, counts, moment, exact = c[TIMES], c[COUNTS], s[GRAIN], s[EXACT] == 1
   if not exact and #counts == 0 then
@@ -74,12 +75,13 @@ local function add_send(c, s, now)
   local place = #times
   while place > 0 and times[place] > moment do place = place - 1 end
   if #counts > 0 and place > 0 and times[place] == moment then
-    counts[place] = counts[place] + 1
-    return
+    counts[place] = counts[place] + number
+  elseif #counts > 0 or not exact then
+    table.insert(times, place + 1, moment)
+    table.insert(counts, place + 1, number)
+  else
+    for i = place + 1, place + number do table.insert(times, i, moment) end
   end
-  local weighted = #counts > 0 or not exact
-  table.insert(times, place + 1, moment)
-  if weighted then table.insert(counts, place + 1, 1) end
 end
 
 local function prune(c, s)

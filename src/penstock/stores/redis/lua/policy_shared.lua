@@ -15,7 +15,8 @@
 --           or 0, 1 if a slot at the same `until` is taken, 1 if it is blocked, waiting since,
 --           pace whose slot it has or 0 }; KEEP: the moment
 --       2 now · 3 hold places until · 4 version · 5 time to live of a counter (ms)
--- →     a group: a string { stale version } or answers, maybe fewer than items:
+-- →     a group: a string { stale version }, or 0 when that is the answer of every item, or answers,
+--       maybe fewer than items:
 --       0 let go (or done) · 1 `ready` 2, but nothing here refuses it: to be reserved first; the
 --       rest is not decided · { rule, until, used … } of the rules that do not let it go, caps
 --       first, then paces; when only looked at, of all · false: the place it was refused for may
@@ -61,6 +62,7 @@ local function counter_of(n)
     c.ends, c.known = scores_of(c.held), scores_of(c.counted)
     c.waiting = redis.call('ZCOUNT', c.held, string.format('(%.0f', now), '+inf')
     c.holds, c.counts = {}, {} -- to be written: id → until (false: not any more)
+    c.sent_now = {} -- cap → sends to be written down
     counters[n] = c
   end
   return c
@@ -93,7 +95,7 @@ local function count_send(c, s, me)
   if s[UNSEEN] == 1 and not (c.ends[me] or c.known[me]) then return end
   forget_hold(c, me)
   c.known[me], c.counts[me] = now + REMEMBER, now + REMEMBER
-  add_send(c, s, now)
+  c.sent_now[s] = (c.sent_now[s] or 0) + 1
   c.changed = true
 end
 
@@ -106,17 +108,20 @@ end
 
 -- ZADD and ZREM what is to be written of a set.
 local function write_scores(key, scores)
-  local added, gone = {}, {}
+  local added, gone, a, g = {}, {}, 0, 0
+  local last, text -- nearly all of a call have the same
   for id, score in pairs(scores) do
     if score then
-      added[#added + 1] = string.format('%.0f', score)
-      added[#added + 1] = id
+      if score ~= last then last, text = score, string.format('%.0f', score) end
+      added[a + 1], added[a + 2] = text, id
+      a = a + 2
     else
-      gone[#gone + 1] = id
+      g = g + 1
+      gone[g] = id
     end
   end
-  if #gone > 0 then variadic('ZREM', key, gone) end
-  if #added > 0 then variadic('ZADD', key, added) end
+  if g > 0 then variadic('ZREM', key, gone) end
+  if a > 0 then variadic('ZADD', key, added) end
 end
 
 -- Paces: the generic cell rate algorithm in whole ticks, as in penstock.limits.pace.
@@ -148,9 +153,17 @@ local function pace_free_at(p, state, has_slot)
   return divided_up(last - p[SLACK], p[TICKS])
 end
 
-local function go(p, state)
-  state.next = math.max(state.next, now * p[TICKS]) + p[GAP]
+local function go(p, state, number)
+  state.next = math.max(state.next, now * p[TICKS]) + number * p[GAP]
   state.changed = true
+end
+
+-- May so many go now, one after the other?
+local function pace_fits(p, state, number)
+  local at, last = now * p[TICKS], state.next
+  if number > 1 then last = math.max(last, at) + (number - 1) * p[GAP] end
+  if p[WHOLE] ~= 1 then last = math.max(last, state.cursor) end
+  return last - p[SLACK] <= at
 end
 
 local function give_slot(p, state)
@@ -211,7 +224,7 @@ local function reserve(plan, me, refusing)
     if not refusing[i] then hold(counter_of(caps[i][1]), caps[i][2], me) end
   end
   for i = 1, #plan_paces do
-    if not refusing[#caps + i] then go(plan_paces[i], pace_of(plan_paces[i])) end
+    if not refusing[#caps + i] then go(plan_paces[i], pace_of(plan_paces[i]), 1) end
   end
 end
 
@@ -237,7 +250,86 @@ local function give_slots(plan, refusing, latest, more)
   end
 end
 
-local answers, broken = {}, {}
+-- All at once, when no rule here can refuse any of them: the same as one by one.
+
+-- { plan → how many messages }, or nil when some have to be looked at by themselves.
+local function tallied()
+  local numbers = {}
+  for i = 1, #items, 6 do
+    if items[i] ~= DECIDE or items[i + 3] ~= 1 or items[i + 5] ~= 0 then return nil end
+    local plan = items[i + 1]
+    numbers[plan] = (numbers[plan] or 0) + 1
+  end
+  return numbers
+end
+
+local function all_fit(numbers)
+  local held, paced = {}, {}
+  for plan, number in pairs(numbers) do
+    for _, cap in ipairs(plans[plan][1]) do held[cap[1]] = (held[cap[1]] or 0) + number end
+    for _, p in ipairs(plans[plan][2]) do paced[p[PACE]] = (paced[p[PACE]] or 0) + number end
+  end
+  for plan in pairs(numbers) do
+    for _, cap in ipairs(plans[plan][1]) do
+      local c, s = counter_of(cap[1]), cap[2]
+      if s[KIND] ~= COUNTED then
+        if s[INTERVAL] > 0 or sent(c, s) + c.waiting + held[cap[1]] > s[LIMIT] then return false end
+      end
+    end
+    for _, p in ipairs(plans[plan][2]) do
+      if p[KIND] ~= COUNTED and not pace_fits(p, pace_of(p), paced[p[PACE]]) then return false end
+    end
+  end
+  return true
+end
+
+local function reserve_all(numbers)
+  for i = 1, #items, 6 do
+    local caps, me = plans[items[i + 1]][1], items[i + 2]
+    for j = 1, #caps do
+      local c = counter_of(caps[j][1])
+      if not was_counted(c, me) then write_hold(c, me, hold_until) end
+    end
+  end
+  for plan, number in pairs(numbers) do
+    for _, cap in ipairs(plans[plan][1]) do
+      local c = counter_of(cap[1])
+      prune(c, cap[2])
+      c.changed = true
+    end
+    for _, p in ipairs(plans[plan][2]) do go(p, pace_of(p), number) end
+  end
+end
+
+local function write_all()
+  for _, c in pairs(counters) do
+    for s, number in pairs(c.sent_now) do add_sends(c, s, now, number) end
+    write_scores(c.held, c.holds)
+    write_scores(c.counted, c.counts)
+    if c.changed then
+      redis.call('ZREMRANGEBYSCORE', c.held, '-inf', string.format('%.0f', now))
+      redis.call('ZREMRANGEBYRANK', c.counted, 0, -REMEMBERED - 1)
+      redis.call('SET', c.sends, cmsgpack.pack({ c[TIMES], c[COUNTS], {}, c[LAST] }), 'PX', ttl)
+      redis.call('PEXPIRE', c.held, ttl)
+      redis.call('PEXPIRE', c.counted, ttl)
+    end
+  end
+  for name, state in pairs(paces) do
+    if state.changed then
+      redis.call('HSET', KEYS[k + 2], name,
+        cmsgpack.pack({ state.ticks, state.next, state.cursor }))
+    end
+  end
+end
+
+local numbers = tallied()
+if numbers and all_fit(numbers) then
+  reserve_all(numbers)
+  write_all()
+  return { 0 }
+end
+
+local answers, broken, plain = {}, {}, true
 for i = 1, #items, 6 do
   local what, plan, me, ready, account, more = unpack(items, i, i + 5)
   plan = plans[plan]
@@ -273,24 +365,8 @@ for i = 1, #items, 6 do
       end
     end
   end
+  if answer ~= 0 then plain = false end
   answers[#answers + 1] = answer
 end
-
-for _, c in pairs(counters) do
-  write_scores(c.held, c.holds)
-  write_scores(c.counted, c.counts)
-  if c.changed then
-    redis.call('ZREMRANGEBYSCORE', c.held, '-inf', string.format('%.0f', now))
-    redis.call('ZREMRANGEBYRANK', c.counted, 0, -REMEMBERED - 1)
-    redis.call('SET', c.sends, cmsgpack.pack({ c[TIMES], c[COUNTS], {}, c[LAST] }), 'PX', ttl)
-    redis.call('PEXPIRE', c.held, ttl)
-    redis.call('PEXPIRE', c.counted, ttl)
-  end
-end
-for name, state in pairs(paces) do
-  if state.changed then
-    redis.call('HSET', KEYS[k + 2], name,
-      cmsgpack.pack({ state.ticks, state.next, state.cursor }))
-  end
-end
-return { answers }
+write_all()
+return { plain and #answers * 6 == #items and 0 or answers }
