@@ -197,7 +197,7 @@ class RedisRooms:
         done: list[Promotion] = []
         for part in self._calls(names):
             keys = [key for name in part for key in self._keys(name)]
-            arguments: list[Argument] = [now, self._default, min(limit, MAX_LIMIT)]
+            arguments: list[Argument] = [now, self._default, min(limit, MAX_LIMIT), WAKE]
             arguments += map(encode, part)
             replies = await self.link.run("room_promote", keys, arguments)
             done += map(promotion_of, part, replies)

@@ -208,7 +208,7 @@ class SqliteRooms:
 
     async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
         return await self._group.submit(
-            lambda session: [promote(session, name, now, limit) for name in names], rows=len(names)
+            lambda session: promote(session, names, now, limit), rows=len(names)
         )
 
     # --- figures and wake-ups ---
@@ -272,8 +272,8 @@ def _look(
     if alive:
         rows = [(now, record.id, user) for user in users]
         session.connection.executemany(records.TOUCH, rows)
-    tickets = [records.placed(session, record, user) for user in users]
-    return Looked(tickets, records.outlook(session, record, now))
+    placed = records.placed(session, record, users)
+    return Looked([placed.get(user) for user in users], records.outlook(session, record, now))
 
 
 def _redeem(
