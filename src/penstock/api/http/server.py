@@ -52,7 +52,7 @@ class HttpServer:
         api = parts.settings.api
         self.api = Api(parts, Guard(api, insecure=insecure), worker, max_in_flight, rooms=rooms)
         if rooms is not None:
-            rooms.on_promotion(self.api.visitors.promoted)
+            rooms.on_turn(self.api.visitors.let_in)
         self._host, self._port = split_host_port(api.http)
         self._socket: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None

@@ -21,7 +21,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener
+from penstock.ports.rooms import RoomListener, TurnListener
 from penstock.stores.sqlite import room_record as records
 from penstock.stores.sqlite.group import GroupCommit
 from penstock.stores.sqlite.room_join import line_up
@@ -248,6 +248,9 @@ class SqliteRooms:
 
     def listen_rooms(self, listener: RoomListener) -> None:
         self._listeners.append(listener)
+
+    def listen_turns(self, listener: TurnListener) -> None:
+        """Nobody tells: who waits for a turn looks again and again."""
 
     async def secret(self, proposed: bytes) -> bytes:
         def work(session: Session) -> bytes:
