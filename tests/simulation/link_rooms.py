@@ -18,7 +18,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener, RoomStore
+from penstock.ports.rooms import RoomListener, RoomStore, TurnListener
 from tests.simulation.entries import EntryStream
 from tests.simulation.link import Line
 
@@ -135,6 +135,9 @@ class LinkedRooms:
 
     def listen_rooms(self, listener: RoomListener) -> None:
         self._to.listen_rooms(listener)
+
+    def listen_turns(self, listener: TurnListener) -> None:
+        self._to.listen_turns(listener)
 
     async def secret(self, proposed: bytes) -> bytes:
         return await self._line.call(lambda: self._to.secret(proposed), _nothing)

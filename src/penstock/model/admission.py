@@ -89,8 +89,10 @@ class LaneShares(msgspec.Struct):
     def draw(self, lanes: Mapping[str, int], waiting: Mapping[str, int], count: int) -> list[str]:
         """The lanes from which `count` people are let in, in order; remembers whose turn it was.
 
-        A lane that was empty does not save up its turns.
+        A lane that was empty does not save up its turns, and a lane that is alone takes none.
         """
+        if len(lanes) == 1:
+            return [name for name in lanes for _ in range(min(count, waiting.get(name, 0)))]
         left = {name: waiting.get(name, 0) for name in lanes}
         order: list[str] = []
         while len(order) < count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -133,7 +134,7 @@ class Promotion(msgspec.Struct, frozen=True, kw_only=True):
     """What one atomic step of one room did."""
 
     room: str
-    admitted: tuple[Ticket, ...] = ()
+    admitted: Sequence[Ticket] = ()
     expired: int = 0
     """Tickets that ended because their time was over: claims, sessions and silent waiters."""
     more: bool = False

@@ -31,6 +31,9 @@ from penstock.model.ticket import (
 RoomListener: TypeAlias = Callable[[str], None]
 """Called with the room in which a slot may have become free or somebody may be waiting."""
 
+TurnListener: TypeAlias = Callable[[str, Sequence[str]], None]
+"""Called with a room and users who were let in there, perhaps by another process."""
+
 
 class RoomStore(Protocol):
     """Keeps rooms and their visitors; every step is atomic for its room."""
@@ -117,6 +120,10 @@ class RoomStore(Protocol):
         ...
 
     def listen_rooms(self, listener: RoomListener) -> None: ...
+
+    def listen_turns(self, listener: TurnListener) -> None:
+        """Hear who is let in by other processes, where the store can tell; else one has to look."""
+        ...
 
     async def secret(self, proposed: bytes) -> bytes:
         """The key kept for tokens; the first one proposed to a new store stays."""

@@ -18,21 +18,33 @@ class Gather(Generic[Asked, Answer]):
 
     def __init__(self, work: Callable[[str, Sequence[Asked]], Awaitable[Sequence[Answer]]]) -> None:
         self._work = work
-        self._waiting: dict[str, list[tuple[Asked, asyncio.Future[Answer]]]] = {}
+        self._waiting: dict[str, list[tuple[Asked, Callable[[Answer | Exception], None]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, room: str, asked: Asked) -> Answer:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Answer | Exception) -> None:
+            if answer.done():
+                return  # the caller has gone
+            if isinstance(outcome, Exception):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+        self.submit(room, asked, done)
+        return await answer
+
+    def submit(self, room: str, asked: Asked, done: Callable[[Answer | Exception], None]) -> None:
+        """Call back with the answer, or with what went wrong: no future for each who asks."""
         waiting = self._waiting.get(room)
         if waiting is not None:
-            waiting.append((asked, answer))
-        else:
-            self._waiting[room] = [(asked, answer)]
-            task = loop.create_task(self._serve(room))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return await answer
+            waiting.append((asked, done))
+            return
+        self._waiting[room] = [(asked, done)]
+        task = asyncio.get_running_loop().create_task(self._serve(room))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, room: str) -> None:
         await asyncio.sleep(0)  # let everybody who is ready now come along
@@ -41,11 +53,9 @@ class Gather(Generic[Asked, Answer]):
             try:
                 answers = await self._work(room, [asked for asked, _ in batch])
             except Exception as exc:  # noqa: BLE001 - it is handed to everybody who asked
-                for _, answer in batch:
-                    if not answer.done():
-                        answer.set_exception(exc)
+                for _, done in batch:
+                    done(exc)
                 continue
-            for (_, waiting), outcome in zip(batch, answers, strict=True):
-                if not waiting.done():
-                    waiting.set_result(outcome)
+            for (_, done), answer in zip(batch, answers, strict=True):
+                done(answer)
         del self._waiting[room]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -29,12 +29,20 @@ class Join:
         self, room: str, user: str, *, lane: str = DEFAULT_LANE, instance: str | None = None
     ) -> Place:
         """The visitor's place. RoomClosed, UnknownThing, or InvalidMessage naming the field."""
-        check_user(user)
-        joining = Joining(user, lane, self._instance if instance is None else instance)
-        outcome = await self._together.ask(room, joining)
+        outcome = await self._together.ask(room, self.joining(user, lane, instance))
         if isinstance(outcome, PenstockError):
             raise outcome
         return outcome
+
+    def joining(self, user: str, lane: str, instance: str | None) -> Joining:
+        """What is asked for, or InvalidMessage."""
+        return Joining(check_user(user), lane, self._instance if instance is None else instance)
+
+    def submit(
+        self, room: str, joining: Joining, done: Callable[[Place | Exception], None]
+    ) -> None:
+        """The same with a call back: for those who come by the ten thousand."""
+        self._together.submit(room, joining, done)
 
     async def _join_together(
         self, room: str, joining: Sequence[Joining]

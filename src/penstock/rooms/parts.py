@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from penstock.model.ticket import Promotion
@@ -42,6 +42,11 @@ class RoomParts:
             if self.dispatcher is not None:
                 group.create_task(self.dispatcher.run())
 
-    def on_promotion(self, listener: Callable[[Promotion], None]) -> None:
-        """Be told of every promotion made in this process."""
-        self.promoter.listeners.append(listener)
+    def on_turn(self, listener: Callable[[str, Iterable[str]], None]) -> None:
+        """Be told who is let in where: here, and elsewhere if the store can tell, maybe twice."""
+
+        def promoted(promotion: Promotion) -> None:
+            listener(promotion.room, (ticket.user for ticket in promotion.admitted))
+
+        self.promoter.listeners.append(promoted)
+        self.store.listen_turns(listener)

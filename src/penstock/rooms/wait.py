@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -52,6 +52,14 @@ class Wait:
                 raise unknown_room(room)
             place = self._place(room, looked.tickets[0], looked.outlook)
         return found(place, user)
+
+    def submit(self, room: str, user: str, done: Callable[[Place | Exception], None]) -> None:
+        """`look` with a call back: for those who come by the ten thousand."""
+
+        def answer(place: Place | Exception | None) -> None:
+            done(_unknown_user(user) if place is None else place)
+
+        self._alive.submit(room, user, answer)
 
     async def heartbeat(self, room: str, user: str) -> Place:
         """A sign of life, for a session too."""
@@ -113,5 +121,9 @@ def unknown_room(room: str) -> UnknownThing:
 
 def found(place: Place | None, user: str) -> Place:
     if place is None:
-        raise UnknownThing(f"no ticket of {user[:100]!r} in this room", field="user")
+        raise _unknown_user(user)
     return place
+
+
+def _unknown_user(user: str) -> UnknownThing:
+    return UnknownThing(f"no ticket of {user[:100]!r} in this room", field="user")

@@ -19,7 +19,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener
+from penstock.ports.rooms import RoomListener, TurnListener
 from penstock.testing.room_held import Held
 
 LOOK_EVERY_MS = 1_000
@@ -175,6 +175,9 @@ class ModelRooms:
 
     def listen_rooms(self, listener: RoomListener) -> None:
         self._listeners.append(listener)
+
+    def listen_turns(self, listener: TurnListener) -> None:
+        """Nobody tells: who waits for a turn looks again and again."""
 
     async def secret(self, proposed: bytes) -> bytes:
         if self._secret is None:

@@ -1,4 +1,4 @@
-"""The hot way in: `POST /v1/messages` and `POST /ticks` answered without ASGI.
+"""The hot way in: `POST /v1/messages`, `POST /ticks` and visitors answered without ASGI.
 
 Only the plainest requests go this way: HTTP/1.1, a Content-Length within the limit, nothing
 unanswered before it on its connection. Everything else goes the ordinary way, to the same intake
@@ -17,31 +17,26 @@ from typing import Any, NamedTuple, TypeAlias
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from penstock.api.access import Scope
 from penstock.api.http.answer import Answer
 from penstock.api.http.connection import BoundedProtocol, Pulse, render
 from penstock.api.http.context import Api
 from penstock.api.http.errors import error_answer
+from penstock.api.http.hot_rooms import ROOMS, RoomRoutes
+from penstock.api.http.hot_route import HotRoute
 from penstock.api.http.messages import receipt_answer
 from penstock.api.http.ticks import decode_tick, tick_answer, ticks_route
-from penstock.flow.intake import Outcome
-from penstock.model.draft import Draft, decode_draft
+from penstock.model.draft import decode_draft
 from penstock.model.errors import PenstockError
-from penstock.model.outcome import Receipt
 from penstock.model.trace import give_trace
 
-
-class HotRoute(NamedTuple):
-    """How a body becomes a message, and its receipt an answer."""
-
-    decode: Callable[[bytes], Draft]
-    answer: Callable[[Receipt], Answer]
+AnyRoute: TypeAlias = HotRoute[Any, Any]
+"""What a route's decode makes its submit takes, and what that tells its answer takes."""
 
 
 class KnownHead(NamedTuple):
     """A head that was let through before: to these bytes the answer is always the same."""
 
-    route: HotRoute
+    route: AnyRoute
     length: int
     """Of the body."""
 
@@ -54,12 +49,27 @@ MAX_KNOWN_SIZE = 1_024
 _HEAD_END = b"\r\n\r\n"
 
 
-def hot_routes(api: Api) -> dict[bytes, HotRoute]:
-    route = ticks_route(api)
-    return {
-        b"/v1/messages": HotRoute(decode_draft, receipt_answer),
-        b"/ticks": HotRoute(lambda body: decode_tick(body, route), tick_answer),
-    }
+class HotRoutes:
+    """What goes the hot way, by address and method."""
+
+    def __init__(self, api: Api) -> None:
+        route, submit = ticks_route(api), api.parts.intake.submit
+        self._messages = {
+            b"/v1/messages": HotRoute(decode_draft, submit, receipt_answer),
+            b"/ticks": HotRoute(lambda body: decode_tick(body, route), submit, tick_answer),
+        }
+        self._rooms = None if api.rooms is None else RoomRoutes(api.rooms)
+
+    def find(self, method: bytes, url: bytes) -> AnyRoute | None:
+        """None: the ordinary way."""
+        route = self._messages.get(url)
+        if route is not None:
+            return route if method == b"POST" else None
+        if self._rooms is None or not url.startswith(ROOMS):
+            return None
+        if method == b"POST":
+            return self._rooms.join(url)
+        return self._rooms.ticket(url) if method == b"GET" else None
 
 
 class _NobodyWaits:
@@ -97,12 +107,11 @@ class HotProtocol(BoundedProtocol):
         *,
         pulse: Pulse,
         api: Api,
-        routes: dict[bytes, HotRoute],
+        routes: HotRoutes,
         known: KnownHeads,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop, pulse=pulse)
         self._api = api
-        self._submit = api.parts.intake.submit
         self._routes = routes
         self._known = known
         self._first: bytes | None = None
@@ -111,9 +120,9 @@ class HotProtocol(BoundedProtocol):
         self._turn = HotTurn()
         self._speaks_1_1 = False
         """Known once it was seen: a client does not change the version it speaks."""
-        self._route: HotRoute | None = None
+        self._route: AnyRoute | None = None
         """Set while the body of a hot request is arriving."""
-        self._answer_with: Callable[[Receipt], Answer] = receipt_answer
+        self._answer_with: Callable[[Any], Answer] = receipt_answer
         self._refusal: PenstockError | None = None
         self._traceparent: bytes | None = None
         self._pieces: list[bytes] = []
@@ -147,8 +156,8 @@ class HotProtocol(BoundedProtocol):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        route = self._routes.get(self.url)
-        if route is None or not self._plain(dict(self.headers)):
+        route = self._routes.find(self.parser.get_method(), self.url)
+        if route is None or not self._plain(route, dict(self.headers)):
             self._go_the_ordinary_way()
             return
         self.end_head()
@@ -179,11 +188,12 @@ class HotProtocol(BoundedProtocol):
             self._answer(error_answer(self._refusal))
             return
         trace = self._traceparent
-        if self._first is not None and self._turn.keep_alive and trace is None:
+        again = trace is None and route.method == b"POST"  # every visitor's GET is another
+        if self._first is not None and self._turn.keep_alive and again:
             self._remember(self._first, route, len(body))
         self._take(route, body, trace)
 
-    def _remember(self, request: bytes, route: HotRoute, length: int) -> None:
+    def _remember(self, request: bytes, route: AnyRoute, length: int) -> None:
         """The head of a request that came in one piece and was let through."""
         size = len(request) - length
         head = request[:size]
@@ -192,26 +202,24 @@ class HotProtocol(BoundedProtocol):
                 self._known.clear()
             self._known[head] = KnownHead(route, length)
 
-    def _take(self, route: HotRoute, body: bytes, traceparent: bytes | None = None) -> None:
+    def _take(self, route: AnyRoute, body: bytes, traceparent: bytes | None = None) -> None:
         try:
             self._api.check_load()
-            draft = route.decode(body)
+            asked = route.decode(body)
             if traceparent is not None:
-                give_trace(draft, traceparent.decode("latin-1"))
+                give_trace(asked, traceparent.decode("latin-1"))
         except Exception as exc:  # noqa: BLE001 - error_answer logs what is not ours
             self._answer(error_answer(exc))
             return
         self._answer_with = route.answer
         self._api.in_flight += 1
-        self._submit(draft, self._stored)
+        route.submit(asked, self._done)
 
-    def _plain(self, headers: dict[bytes, bytes]) -> bool:
+    def _plain(self, route: AnyRoute, headers: dict[bytes, bytes]) -> bool:
         """Whether this request may go the hot way; its refusal, if any, is noted."""
-        parser = self.parser
         if (
             len(headers) != len(self.headers)  # one of them came twice
             or not self.answered
-            or parser.get_method() != b"POST"
             or not (self._speaks_1_1 or self._hears_1_1())
             or self.flow.write_paused
             or b"transfer-encoding" in headers
@@ -220,20 +228,21 @@ class HotProtocol(BoundedProtocol):
         ):
             return False
         length = headers.get(b"content-length")
-        if length is None or int(length) > self._max_body:
+        if (length is None) != (route.method == b"GET") or int(length or 0) > self._max_body:
             return False
         guard = self._api.guard
         host = headers.get(b"host")
         self._refusal = None
-        self._traceparent = headers.get(b"traceparent")
+        self._traceparent = headers.get(b"traceparent") if route.message else None
         try:
             guard.check_host(host)
-            guard.check_token(headers.get(b"authorization"), Scope.WRITE)
-            guard.check_origin(headers.get(b"origin"), host)
-            guard.check_type(headers.get(b"content-type"))
+            guard.check_token(headers.get(b"authorization"), route.scope)
+            if length is not None:
+                guard.check_origin(headers.get(b"origin"), host)
+                guard.check_type(headers.get(b"content-type"))
         except PenstockError as exc:
             self._refusal = exc
-        return True
+        return route.message or self._refusal is None
 
     def _hears_1_1(self) -> bool:
         self._speaks_1_1 = self.parser.get_http_version() == "1.1"
@@ -247,13 +256,17 @@ class HotProtocol(BoundedProtocol):
             super().on_header(name, value)
         super().on_headers_complete()
 
-    def _stored(self, outcome: Outcome) -> None:
-        """The message is durable, or refused: called by the intake, which nothing may disturb."""
+    def _done(self, outcome: object) -> None:
+        """It is durable, or refused: called by those who saw to it, whom nothing may disturb."""
         self._api.in_flight -= 1
-        if isinstance(outcome, Receipt):
-            self._answer(self._answer_with(outcome))
-        else:
-            self._answer(error_answer(outcome))
+        try:
+            if isinstance(outcome, Exception):
+                answer = error_answer(outcome)
+            else:
+                answer = self._answer_with(outcome)
+        except Exception as exc:  # noqa: BLE001 - error_answer logs what is not ours
+            answer = error_answer(exc)
+        self._answer(answer)
 
     def _answer(self, answer: Answer) -> None:
         turn = self._turn

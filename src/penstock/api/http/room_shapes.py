@@ -7,7 +7,9 @@ from typing import TypeVar
 import msgspec
 
 from penstock.model.draft import wire_error
+from penstock.model.errors import InvalidMessage
 from penstock.model.room import DEFAULT_LANE
+from penstock.model.ticket import MAX_INSTANCE
 
 
 class JoinIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +35,14 @@ _enter = msgspec.json.Decoder(EnterIn)
 
 def decode_join(body: bytes) -> JoinIn:
     return _decode(_join, body)
+
+
+def check_join(asked: JoinIn) -> JoinIn:
+    """InvalidMessage for an instance that cannot be passed on."""
+    instance = asked.instance
+    if instance is not None and not (1 <= len(instance) <= MAX_INSTANCE and instance.isprintable()):
+        raise InvalidMessage("instance", f"must be 1-{MAX_INSTANCE} printable characters")
+    return asked
 
 
 def decode_heartbeat(body: bytes) -> HeartbeatIn:

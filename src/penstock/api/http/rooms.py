@@ -18,11 +18,11 @@ from penstock.api.access import Scope
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.auth import header
 from penstock.api.http.context import Api, TheApi, page_limit, query, read_body
-from penstock.api.http.room_shapes import decode_enter, decode_heartbeat, decode_join
-from penstock.model.errors import InvalidMessage, PenstockError, Unauthorized, UnknownThing
+from penstock.api.http.room_shapes import check_join, decode_enter, decode_heartbeat, decode_join
+from penstock.model.errors import PenstockError, Unauthorized, UnknownThing
 from penstock.model.room import DEFAULT_LANE, RoomState, decode_room, is_room_name
 from penstock.model.room_view import RoomPage, room_out
-from penstock.model.ticket import MAX_INSTANCE, TicketState, check_user
+from penstock.model.ticket import TicketState, check_user
 from penstock.rooms.parts import RoomParts
 from penstock.rooms.view import entered_out, hidden, ticket_out
 from penstock.rooms.wait import Place
@@ -111,10 +111,8 @@ async def join_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> A
         await _check_public(parts, name, request, api)
         if asked.lane != DEFAULT_LANE or asked.instance is not None:
             raise Unauthorized("a lane or an instance is for a service with a token to name")
-    instance = asked.instance
-    if instance is not None and not (1 <= len(instance) <= MAX_INSTANCE and instance.isprintable()):
-        raise InvalidMessage("instance", f"must be 1-{MAX_INSTANCE} printable characters")
-    place = await parts.join.join(name, asked.user, lane=asked.lane, instance=instance)
+    check_join(asked)
+    place = await parts.join.join(name, asked.user, lane=asked.lane, instance=asked.instance)
     # Whoever names a user that has a ticket already is not thereby that user.
     own = place.new or _may(request, api, Scope.WRITE) or _is_visitor(parts, place, request)
     return json_answer(ticket_out(place, secret=True) if own else ticket_out(hidden(place)))

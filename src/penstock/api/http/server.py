@@ -19,7 +19,7 @@ from penstock.api.http.app import build_app
 from penstock.api.http.auth import Guard
 from penstock.api.http.connection import BoundedProtocol, Pulse
 from penstock.api.http.context import MAX_IN_FLIGHT, Api
-from penstock.api.http.hot import HotProtocol, KnownHeads, hot_routes
+from penstock.api.http.hot import HotProtocol, HotRoutes, KnownHeads
 from penstock.api.http.listen import listen, url_of
 from penstock.flow.worker import Worker
 from penstock.rooms.parts import RoomParts
@@ -52,14 +52,14 @@ class HttpServer:
         api = parts.settings.api
         self.api = Api(parts, Guard(api, insecure=insecure), worker, max_in_flight, rooms=rooms)
         if rooms is not None:
-            rooms.on_promotion(self.api.visitors.promoted)
+            rooms.on_turn(self.api.visitors.let_in)
         self._host, self._port = split_host_port(api.http)
         self._socket: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
         pulse = Pulse(api)
         self.known: KnownHeads = {}
         protocol = partial(
-            HotProtocol, pulse=pulse, api=self.api, routes=hot_routes(self.api), known=self.known
+            HotProtocol, pulse=pulse, api=self.api, routes=HotRoutes(self.api), known=self.known
         )
         wait = parts.settings.worker.shutdown if shutdown is None else shutdown
         config = uvicorn.Config(

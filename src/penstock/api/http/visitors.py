@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from penstock.model.errors import Overloaded
-from penstock.model.ticket import Promotion
 
 MAX_STREAMS = 5_000
 MAX_ADDRESSES = 100_000
@@ -17,7 +16,7 @@ BURST_SECONDS = 3
 
 
 class Visitors:
-    """Streams by visitor, rung when the visitor is let in by this process."""
+    """Streams by visitor, rung when the visitor is let in."""
 
     def __init__(
         self, monotonic: Callable[[], float] = time.monotonic, most: int = MAX_STREAMS
@@ -36,7 +35,7 @@ class Visitors:
 
     @contextmanager
     def watch(self, room: str, user: str) -> Iterator[asyncio.Event]:
-        """An event that is set when this visitor is promoted here."""
+        """An event that is set when this visitor is let in."""
         rung = asyncio.Event()
         key = room, user
         self._waiting.setdefault(key, set()).add(rung)
@@ -49,10 +48,11 @@ class Visitors:
             if not self._waiting[key]:
                 del self._waiting[key]
 
-    def promoted(self, promotion: Promotion) -> None:
+    def let_in(self, room: str, users: Iterable[str]) -> None:
+        """Ring whoever of these waits here; being told twice is harmless."""
         if self._waiting:
-            for ticket in promotion.admitted:
-                for rung in self._waiting.get((promotion.room, ticket.user), ()):
+            for user in users:
+                for rung in self._waiting.get((room, user), ()):
                     rung.set()
 
     def check_join(self, address: str, a_second: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from redis import exceptions as vendor
@@ -21,6 +21,8 @@ from penstock.stores.redis.address import Address
 from penstock.stores.redis.lines import Lines
 
 Argument: TypeAlias = packing.Argument
+Cursors: TypeAlias = dict[str, int]
+"""Node → where its SCAN goes on."""
 Reply: TypeAlias = Any
 """What redis-py returns is not typed; scripts' answers are read where they are understood."""
 
@@ -42,8 +44,13 @@ class Server(Protocol):
         """The command on every primary, by the node's name."""
         ...
 
-    async def scan(self, match: str, count: int, kind: str) -> list[bytes]:
-        """Names of keys of that kind on every primary, found in steps of about `count`."""
+    async def scan(
+        self, cursors: Cursors, match: str, count: int, kind: str
+    ) -> tuple[list[bytes], Cursors]:
+        """One step of about `count` keys on each primary: names of that kind, and how to go on.
+
+        Without cursors a pass begins; it has ended when there are none any more.
+        """
         ...
 
     def subscriber(self) -> tuple[PubSub, Redis]:
@@ -125,16 +132,17 @@ class _Unix(_Packing, UnixDomainSocketConnection):
 
 
 async def _scan(
-    call: Callable[..., Awaitable[Reply]], match: str, count: int, kind: str
-) -> list[bytes]:
+    nodes: Mapping[str, Callable[..., Awaitable[Reply]]], cursors: Cursors, how: Sequence[Argument]
+) -> tuple[list[bytes], Cursors]:
     found: list[bytes] = []
-    cursor = 0
-    while True:
-        reply = await call("SCAN", cursor, "MATCH", match, "COUNT", count, "TYPE", kind)
-        cursor = int(reply[0])
-        found += reply[1]
-        if cursor == 0:
-            return found
+    left: Cursors = {}
+    for name, cursor in (cursors or dict.fromkeys(nodes, 0)).items():
+        if name in nodes:
+            reply = await nodes[name]("SCAN", cursor, *how)
+            found += reply[1]
+            if int(reply[0]):
+                left[name] = int(reply[0])
+    return found, left
 
 
 class SingleServer:
@@ -169,8 +177,11 @@ class SingleServer:
     async def each(self, *command: Argument) -> dict[str, Reply]:
         return {self._address.name: await self.call(*command)}
 
-    async def scan(self, match: str, count: int, kind: str) -> list[bytes]:
-        return await _scan(self.call, match, count, kind)
+    async def scan(
+        self, cursors: Cursors, match: str, count: int, kind: str
+    ) -> tuple[list[bytes], Cursors]:
+        how = ("MATCH", match, "COUNT", count, "TYPE", kind)
+        return await _scan({self._address.name: self.call}, cursors, how)
 
     def subscriber(self) -> tuple[PubSub, Redis]:
         host, port = self._address.hosts[0] if self._address.hosts else ("", 0)
@@ -232,12 +243,12 @@ class ClusterServer:
             for node in nodes
         }
 
-    async def scan(self, match: str, count: int, kind: str) -> list[bytes]:
+    async def scan(
+        self, cursors: Cursors, match: str, count: int, kind: str
+    ) -> tuple[list[bytes], Cursors]:
         await self._client.initialize()
-        found: list[bytes] = []
-        for node in self._client.get_primaries():
-            found += await _scan(node.execute_command, match, count, kind)
-        return found
+        nodes = {str(node.name): node.execute_command for node in self._client.get_primaries()}
+        return await _scan(nodes, cursors, ("MATCH", match, "COUNT", count, "TYPE", kind))
 
     def subscriber(self) -> tuple[PubSub, Redis]:
         """On one node after the other: each hears everything that is published anywhere."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 
@@ -28,12 +29,14 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener
-from penstock.stores.redis.connect import Argument
+from penstock.ports.rooms import RoomListener, TurnListener
+from penstock.stores.redis.connect import Argument, Cursors
 from penstock.stores.redis.rooms_keys import (
+    CURSOR,
     ROOMS,
     SCANNED,
     SECRET,
+    TURNS,
     WAITING,
     WAKE,
     decode,
@@ -55,12 +58,16 @@ log = logging.getLogger("penstock.rooms.redis")
 LOOK_EVERY_MS = 1_000
 SCAN_EVERY_MS = 700
 """Less than a second, so that a room is found and promoted within one."""
-SCAN_COUNT = 2_000
+SCAN_COUNT = 1_000
+SCAN_STEPS = 20
+"""Of such a count, each time: a server that holds a million keys is looked through in half a
+minute and is busy with it for about a thirtieth of its time, one of a few thousand at once."""
 ROOMS_A_CALL = 50
 """Rooms promoted in one call: a longer one would hold up the server."""
 MAX_LIMIT = 500
 """Promotions in one step: a script's arguments are limited."""
 
+_cursors = msgspec.json.Decoder(Cursors)
 _ENDS = {TicketState.LEFT: "L", TicketState.REVOKED: "R"}
 
 
@@ -72,6 +79,7 @@ class RedisRooms:
         self._clock = clock
         self._default = msgspec.json.encode(RoomSettings(capacity=capacity))
         self._listeners: list[RoomListener] = []
+        self._turn_listeners: list[TurnListener] = []
 
     @property
     def clock(self) -> Clock:
@@ -194,14 +202,18 @@ class RedisRooms:
         ]
 
     async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
-        done: list[Promotion] = []
-        for part in self._calls(names):
-            keys = [key for name in part for key in self._keys(name)]
-            arguments: list[Argument] = [now, self._default, min(limit, MAX_LIMIT)]
-            arguments += map(encode, part)
-            replies = await self.link.run("room_promote", keys, arguments)
-            done += map(promotion_of, part, replies)
-        return done
+        # In a cluster every room is a call of its own: they go out together.
+        parts = await asyncio.gather(
+            *(self._promote(part, now, limit) for part in self._calls(names))
+        )
+        return [promotion for part in parts for promotion in part]
+
+    async def _promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
+        keys = [key for name in names for key in self._keys(name)]
+        arguments: list[Argument] = [now, self._default, min(limit, MAX_LIMIT), WAKE]
+        arguments += map(encode, names)
+        replies = await self.link.run("room_promote", keys, arguments)
+        return list(map(promotion_of, names, replies))
 
     # --- figures and wake-ups ---
 
@@ -224,18 +236,37 @@ class RedisRooms:
     async def discover(self, now: int) -> int:
         if not await self.link.call("SET", SCANNED, now, "NX", "PX", SCAN_EVERY_MS):
             return 0
+        kept = await self.link.call("GET", CURSOR)
+        cursors = _cursors.decode(kept) if kept else {}
         found = 0
-        for waiting in await self.link.scan(f"{WAITING}*", SCAN_COUNT):
-            room = room_of(waiting, cluster=self.link.cluster)
-            if room is not None:
-                added = int(await self.link.call("ZADD", ROOMS, "NX", now, encode(room)))
-                found += added
-                if added:
-                    self._tell(room)
+        for _ in range(SCAN_STEPS):
+            keys, cursors = await self.link.scan(cursors, f"{WAITING}*", SCAN_COUNT)
+            found += await self._know(keys, now)
+            if not cursors:
+                break
+        await self.link.call("SET", CURSOR, msgspec.json.encode(cursors))
         return found
+
+    async def _know(self, keys: Sequence[bytes], now: int) -> int:
+        """Rooms that were found are looked at from now on; how many are new."""
+        rooms = [room_of(key, cluster=self.link.cluster) for key in keys]
+        names = [encode(room) for room in rooms if room is not None]
+        if not names:
+            return 0
+        known = await self.link.call("ZMSCORE", ROOMS, *names)
+        new = [name for name, score in zip(names, known, strict=True) if score is None]
+        if new:
+            rows = [argument for name in new for argument in (now, name)]
+            await self.link.call("ZADD", ROOMS, "NX", *rows)
+        for name in new:
+            self._tell(decode(name))
+        return len(new)
 
     def listen_rooms(self, listener: RoomListener) -> None:
         self._listeners.append(listener)
+
+    def listen_turns(self, listener: TurnListener) -> None:
+        self._turn_listeners.append(listener)
 
     async def secret(self, proposed: bytes) -> bytes:
         await self.link.call("SET", SECRET, proposed, "NX")
@@ -243,8 +274,13 @@ class RedisRooms:
         return kept
 
     def heard(self, news: bytes) -> None:
-        """Another process says that there is something to do in a room."""
-        self._tell(decode(news))
+        """A process says that there is something to do in a room, or who was let in there."""
+        if not news.startswith(TURNS):
+            self._tell(decode(news))
+        elif self._turn_listeners:
+            room, *users = decode(news[1:]).split("\0")
+            for listener in self._turn_listeners:
+                listener(room, users)
 
     def _keys(self, name: str) -> tuple[bytes, ...]:
         return room_keys(name, cluster=self.link.cluster)

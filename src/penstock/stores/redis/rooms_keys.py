@@ -30,9 +30,13 @@ ROOMS = "PENSTOCK_ROOMS"
 """ZSET of every room that is known, by the moment to look at it next."""
 SCANNED = "PENSTOCK_ROOMS_SCANNED"
 """Set while nobody needs to look for rooms that other programs made."""
+CURSOR = "PENSTOCK_ROOMS_CURSOR"
+"""Where the search for rooms that other programs made goes on."""
 SECRET = "PENSTOCK_ROOMS_SECRET"  # noqa: S105 - a key's name
 WAKE = "PENSTOCK_ROOMS_WAKE"
-"""Channel: rooms in which there is something to do."""
+"""Channel: rooms in which there is something to do, and turns."""
+TURNS = b"\0"
+"""Begins news of a room and of those who were let in there, with such bytes between them."""
 
 
 def encode(text: str) -> bytes:

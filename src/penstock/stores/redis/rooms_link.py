@@ -17,7 +17,7 @@ from typing import NamedTuple
 from redis import exceptions as vendor
 
 from penstock.model.errors import PenstockError, StoreCorrupt, StoreUnavailable
-from penstock.stores.redis.connect import Argument, Reply, Server
+from penstock.stores.redis.connect import Argument, Cursors, Reply, Server
 from penstock.stores.redis.errors import Vendor
 
 RETRIES = 3
@@ -87,10 +87,10 @@ class Link:
     async def call(self, *command: Argument, retry: bool = True) -> Reply:
         return await self._tried(command, None, retry=retry)
 
-    async def scan(self, match: str, count: int) -> list[bytes]:
-        """Sorted sets of that name, on every primary."""
+    async def scan(self, cursors: Cursors, match: str, count: int) -> tuple[list[bytes], Cursors]:
+        """One step of a pass over every primary: sorted sets of that name, and how to go on."""
         try:
-            return await self.server.scan(match, count, "zset")
+            return await self.server.scan(cursors, match, count, "zset")
         except Vendor as exc:
             self.errors += 1
             raise self._translated(exc) from exc

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, overload
 
 import msgspec
 
@@ -89,27 +93,74 @@ def ticket_of(user: str, reply: Reply) -> Ticket:
     )
 
 
+class Admitted(Sequence[Ticket]):
+    """Those a step let in. Most who ask only want to know how many: tickets are read late."""
+
+    def __init__(self, flat: Sequence[bytes]) -> None:
+        self._flat = flat
+        """User and packed ticket, in turn."""
+
+    def __len__(self) -> int:
+        return len(self._flat) // 2
+
+    @overload
+    def __getitem__(self, index: int) -> Ticket: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Ticket]: ...
+
+    def __getitem__(self, index: int | slice) -> Ticket | Sequence[Ticket]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        return _unpacked(self._flat[2 * place], self._flat[2 * place + 1])
+
+
+def _unpacked(user: bytes, packed: bytes) -> Ticket:
+    """A fresh admission as room_promote.lua writes it."""
+    lane, promoted, until, _, pass_id, score, raw = packed[1:].split(b"\0", 6)
+    record = _record(raw)
+    place = math.floor(float(score) * 1_000_000 + 0.5) if score else int(record.get("place", 0))
+    joined = record.get("joinedAt")
+    ends = int(until)
+    return Ticket(
+        user=decode(user),
+        state=TicketState.ADMITTED,
+        lane=lane.decode(),
+        number=place,
+        joined=_moment(joined, place // 1000),
+        promoted=int(promoted),
+        until=None if ends < 0 else ends,
+        pass_id=pass_id.decode(),
+        instance=str(record.get("instanceId") or "unknown"),
+    )
+
+
+def _record(raw: bytes) -> dict[str, Any]:
+    """What the line's record says, which another program may have written."""
+    try:
+        record = json.loads(decode(raw))
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _moment(joined: object, unknown: int) -> int:
+    """`joinedAt`, in seconds or milliseconds, as room_common.lua reads it."""
+    try:
+        at = float(str(joined))
+    except ValueError:
+        return unknown
+    return math.floor(at * 1000 + 0.5) if at < 100_000_000_000 else int(at)
+
+
 def promotion_of(name: str, reply: Reply) -> Promotion:
     if reply is None:
         return Promotion(room=name)
-    ended, more, look_at, now, until = reply[:5]
-    admitted = tuple(
-        Ticket(
-            user=decode(reply[i]),
-            state=TicketState.ADMITTED,
-            lane=reply[i + 1].decode(),
-            number=reply[i + 2],
-            joined=reply[i + 3],
-            promoted=now,
-            until=None if until < 0 else until,
-            pass_id=reply[i + 4].decode(),
-            instance=decode(reply[i + 5]),
-        )
-        for i in range(5, len(reply), 6)
-    )
+    ended, more, look_at, admitted = reply
     return Promotion(
         room=name,
-        admitted=admitted,
+        admitted=Admitted(admitted),
         expired=ended,
         more=bool(more),
         look_at=None if look_at < 0 else look_at,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import connect
+from penstock.stores.redis.connect import Cursors, connect
 
 KINDS = ("string", "hash", "list", "zset", "set", "stream")
 COUNT = 1_000
@@ -25,7 +25,12 @@ async def erase(url: str) -> None:
     server = connect(address)
     try:
         for kind in KINDS:
-            for key in await server.scan(f"{address.prefix}:*", COUNT, kind):
-                await server.call("UNLINK", key)
+            cursors: Cursors = {}
+            more = True
+            while more:
+                keys, cursors = await server.scan(cursors, f"{address.prefix}:*", COUNT, kind)
+                for key in keys:
+                    await server.call("UNLINK", key)
+                more = bool(cursors)
     finally:
         await server.close()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from penstock.model.admission import lot
 from penstock.model.room import RoomState
 from penstock.model.ticket import (
@@ -17,70 +15,95 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
+from penstock.stores.sqlite import room_line as line
 from penstock.stores.sqlite import room_record as records
 from penstock.stores.sqlite.room_record import Record
 from penstock.stores.sqlite.session import Session
 
+_IN_LINE = (JoinAnswer.NEW, JoinAnswer.KNOWN)
+
 
 def line_up(session: Session, record: Record, joining: Sequence[Joining], now: int) -> JoinedAll:
     """One answer each; who has a live ticket keeps it."""
-    new: dict[str, Ticket] = {}
-    answers = [_answer(session, record, one, new, now) for one in joining]
-    ahead = records.lanes(session, record)
-    rows = [records.ticket_row(record.id, ticket) for ticket in new.values()]
-    session.connection.executemany(records.PUT_TICKET, rows)
-    records.count_line(session, record, list(new.values()), 1)
-    for ticket in new.values():
-        if ticket.number > records.FIRST_NUMBER:  # everybody in the lane is before the last
-            new[ticket.user] = replace(ticket, ahead=ahead[ticket.lane])
-            ahead[ticket.lane] += 1
-    if new:
-        record.joined += len(new)
-        record.due = now
-        records.save(session, record)
-    placed = [
-        Joined(answer, _placed(session, record, one.user, new))
-        if answer in (JoinAnswer.NEW, JoinAnswer.KNOWN)
-        else Joined(answer)
-        for one, answer in zip(joining, answers, strict=True)
-    ]
-    return JoinedAll(placed, records.outlook(session, record, now))
-
-
-def _answer(
-    session: Session, record: Record, joining: Joining, new: dict[str, Ticket], now: int
-) -> JoinAnswer:
-    if joining.user in new:
-        return JoinAnswer.KNOWN
-    known = records.find(session, record, joining.user)
-    if known is not None and known.state in LIVE:
-        session.execute(records.TOUCH, (now, record.id, joining.user))
-        return JoinAnswer.KNOWN
-    room = record.room
-    state = room.state_at(now)
-    if state is RoomState.CLOSED:
-        return JoinAnswer.CLOSED
-    if joining.lane not in room.settings.lanes:
-        return JoinAnswer.UNKNOWN_LANE
-    if state is RoomState.SCHEDULED and room.settings.lottery:
-        number = lot(room.settings.seed, joining.user)
-    else:
-        record.number += 1
-        number = record.number
-    new[joining.user] = Ticket(
-        user=joining.user,
-        state=TicketState.WAITING,
-        lane=joining.lane,
-        number=number,
-        joined=now,
-        seen=now,
-        instance=joining.instance,
+    desk = _Desk(session, record, now)
+    desk.live = records.states(session, record, [one.user for one in joining])
+    answers = [desk.ask(one) for one in joining]
+    desk.close()
+    in_line = {one.user for one, answer in zip(joining, answers, strict=True) if answer in _IN_LINE}
+    placed = records.placed(session, record, list(in_line - desk.placed.keys())) | desk.placed
+    return JoinedAll(
+        [
+            Joined(answer, placed[one.user] if answer in _IN_LINE else None)
+            for one, answer in zip(joining, answers, strict=True)
+        ],
+        records.outlook(session, record, now),
     )
-    return JoinAnswer.NEW
 
 
-def _placed(session: Session, record: Record, user: str, new: dict[str, Ticket]) -> Ticket | None:
-    ticket = new.get(user)
-    if ticket is not None and ticket.ahead is not None:
-        return ticket
-    return records.placed(session, record, user)
+class _Desk:
+    """Where people line up, one after the other; written together in the end."""
+
+    def __init__(self, session: Session, record: Record, now: int) -> None:
+        self._session = session
+        self._record = record
+        self._now = now
+        self._state = record.state_at(now)
+        self._settings = records.settings_of(record.settings)
+        self._ahead = records.lanes(session, record)
+        self._rows: list[Sequence[object]] = []
+        self._places: list[tuple[str, int]] = []
+        self._seen: list[str] = []
+        self._new: set[str] = set()
+        self.live: dict[str, TicketState] = {}
+        """Of those who have asked before."""
+        self.placed: dict[str, Ticket] = {}
+        """Tickets made here whose place is known: nobody comes after the last."""
+
+    def ask(self, joining: Joining) -> JoinAnswer:
+        if joining.user in self._new:
+            return JoinAnswer.KNOWN
+        if self.live.get(joining.user) in LIVE:
+            self._seen.append(joining.user)
+            return JoinAnswer.KNOWN
+        if self._state is RoomState.CLOSED:
+            return JoinAnswer.CLOSED
+        if joining.lane not in self._settings.lanes:
+            return JoinAnswer.UNKNOWN_LANE
+        self._take(joining)
+        return JoinAnswer.NEW
+
+    def _take(self, joining: Joining) -> None:
+        user, lane, record = joining.user, joining.lane, self._record
+        drawn = self._state is RoomState.SCHEDULED and self._settings.lottery
+        if drawn:
+            number = lot(self._settings.seed, user)
+        else:
+            record.number += 1
+            number = record.number
+        ticket = Ticket(
+            user=user,
+            state=TicketState.WAITING,
+            lane=lane,
+            number=number,
+            joined=self._now,
+            ahead=self._ahead[lane],
+            seen=self._now,
+            instance=joining.instance,
+        )
+        self._new.add(user)
+        self._rows.append(records.ticket_row(record.id, ticket))
+        self._places.append((lane, number))
+        if not drawn:
+            self.placed[user] = ticket
+        self._ahead[lane] += 1
+
+    def close(self) -> None:
+        session, record = self._session, self._record
+        touched = [(self._now, record.id, user) for user in self._seen]
+        session.connection.executemany(records.TOUCH, touched)
+        if self._rows:
+            session.connection.executemany(records.PUT_TICKET, self._rows)
+            line.join(session, record.id, self._places)
+            record.joined += len(self._rows)
+            record.due = self._now
+            records.save(session, record)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.model.admission import LOT_BITS, Flow, LaneShares
+from penstock.model.admission import Flow, LaneShares
 from penstock.model.room import (
     DEFAULT_LANE,
     Room,
@@ -17,14 +18,17 @@ from penstock.model.room import (
     RoomPast,
     RoomSettings,
     RoomState,
+    effective_state,
 )
 from penstock.model.ticket import HOLDS_SLOT, KEEP_ENDED, Outlook, Ticket, TicketState
+from penstock.stores.sqlite import room_line as line
+from penstock.stores.sqlite.room_line import FIRST_NUMBER
+from penstock.stores.sqlite.rows import json_array
 from penstock.stores.sqlite.session import Session
 
 WAITING, HOLDING, ENDED = range(3)
-FIRST_NUMBER = 1 << (LOT_BITS + 1)
-"""Places given in order of arrival lie above every lot."""
-PLACE_BITS = 8
+Moments: TypeAlias = tuple[int | None, int | None, int | None]
+"""The first `until` of each kind of ticket: last seen, loses its slot, is forgotten."""
 _FIELDS = (
     "id", "name", "settings", "state", "epoch", "in_use", "number", "joined", "promoted",
     "admitted", "entered", "gone_left", "gone_expired", "gone_revoked", "credit", "credit_at",
@@ -32,12 +36,30 @@ _FIELDS = (
 )  # fmt: skip
 _LOAD = f"SELECT {', '.join(_FIELDS)} FROM rooms WHERE name = ?"  # noqa: S608 - constants only
 _SAVE = f"UPDATE rooms SET {', '.join(f'{name} = ?' for name in _FIELDS[2:])} WHERE id = ?"  # noqa: S608
+_LOAD_ALL = (
+    f"SELECT {', '.join(f'r.{name}' for name in _FIELDS)} FROM json_each(?) AS asked"  # noqa: S608
+    " CROSS JOIN rooms AS r ON r.name = asked.value ORDER BY asked.key"
+)
+_STEP = (
+    "in_use", "promoted", "admitted", "entered", "gone_expired", "credit", "credit_at", "attended",
+    "floor", "shares", "flow", "due",
+)  # fmt: skip
+_SAVE_STEP = f"UPDATE rooms SET {', '.join(f'{name} = ?' for name in _STEP)} WHERE id = ?"  # noqa: S608
+_step_of = attrgetter(*_STEP, "id")
 _MAKE = (
     f"INSERT INTO rooms ({', '.join(_FIELDS[1:])})"  # noqa: S608 - constants only
     f" VALUES ({', '.join('?' * (len(_FIELDS) - 1))}) RETURNING id"
 )
 _TICKET = "user, state, lane, number, joined, until, promoted, entered, pass, instance"
 GET_TICKET = f"SELECT {_TICKET} FROM room_tickets WHERE room = ? AND user = ?"  # noqa: S608
+_ASKED = (
+    "FROM json_each(?) AS asked CROSS JOIN room_tickets AS t ON t.room = ? AND t.user = asked.value"
+)
+GET_STATES = f"SELECT t.user, t.state {_ASKED}"
+GET_PLACED = (
+    f"SELECT {', '.join(f't.{name}' for name in _TICKET.split(', '))},"
+    f" CASE t.kind WHEN 0 THEN {line.AHEAD} END {_ASKED}"
+)
 PUT_TICKET = """
 INSERT INTO room_tickets
   (room, user, kind, until, state, lane, number, joined, promoted, entered, pass, instance)
@@ -55,44 +77,25 @@ OVER = f"""
 SELECT {_TICKET} FROM room_tickets WHERE room = ? AND kind = ? AND until <= ?
 ORDER BY until, user LIMIT ?
 """  # noqa: S608 - constants only
-FIRST_UNTIL = """
-SELECT until FROM room_tickets WHERE room = ? AND kind = ? AND until IS NOT NULL
-ORDER BY until LIMIT 1
-"""
 FORGET = """
 DELETE FROM room_tickets WHERE room = ? AND user IN (
   SELECT user FROM room_tickets WHERE room = ? AND kind = 2 AND until <= ? LIMIT ?)
 """
-TOUCH = "UPDATE room_tickets SET until = max(until, ?) WHERE room = ? AND user = ? AND kind = 0"
-COUNT_BLOCK = """
-INSERT INTO room_blocks (room, lane, block, waiting) VALUES (?, ?, ?, ?)
-ON CONFLICT (room, lane, block) DO UPDATE SET waiting = waiting + excluded.waiting
-"""
-DROP_EMPTY = "DELETE FROM room_blocks WHERE room = ? AND lane = ? AND block = ? AND waiting <= 0"
-LANES = "SELECT lane, sum(waiting) FROM room_blocks WHERE room = ? GROUP BY lane"
-BLOCKS_BEFORE = (
-    "SELECT coalesce(sum(waiting), 0) FROM room_blocks WHERE room = ? AND lane = ? AND block < ?"
+_FIRST = "(SELECT min(until) FROM room_tickets WHERE room = asked.value AND kind = {})"
+MOMENTS = (
+    f"SELECT asked.value, {', '.join(_FIRST.format(kind) for kind in range(3))}"  # noqa: S608
+    " FROM json_each(?) AS asked"
 )
-BEFORE_IN_BLOCK = """
-SELECT count(*) FROM room_tickets
-WHERE room = ? AND lane = ? AND kind = 0 AND number >= ? AND (number, user) < (?, ?)
-"""
-CLEAR = ("DELETE FROM room_tickets WHERE room = ?", "DELETE FROM room_blocks WHERE room = ?")
+TOUCH = "UPDATE room_tickets SET until = max(until, ?) WHERE room = ? AND user = ? AND kind = 0"
+CLEAR = tuple(
+    f"DELETE FROM {table} WHERE room = ?"  # noqa: S608 - constants only
+    for table in ("room_tickets", "room_blocks", "room_lanes")
+)
 _GONE = {
     TicketState.LEFT: "gone_left",
     TicketState.EXPIRED: "gone_expired",
     TicketState.REVOKED: "gone_revoked",
 }
-
-
-def block_of(number: int) -> int:
-    """Grows with the number: 1,024 blocks of lots, then blocks of 256 places."""
-    return number >> (LOT_BITS - 10) if number < FIRST_NUMBER else number >> PLACE_BITS
-
-
-def first_of_block(block: int) -> int:
-    lots = block << (LOT_BITS - 10)
-    return lots if lots < FIRST_NUMBER and block < 1 << 11 else block << PLACE_BITS
 
 
 class Record(msgspec.Struct):
@@ -129,6 +132,9 @@ class Record(msgspec.Struct):
             epoch=self.epoch,
         )
 
+    def state_at(self, now: int) -> RoomState:
+        return effective_state(RoomState(self.state), settings_of(self.settings).opens_at, now)
+
     def read_flow(self) -> Flow:
         return msgspec.json.decode(self.flow, type=Flow)
 
@@ -150,6 +156,17 @@ def load(session: Session, name: str) -> Record | None:
     return None if row is None else Record(*row)
 
 
+def load_all(session: Session, names: Sequence[str]) -> dict[str, Record]:
+    """Those that exist, in the order of the names."""
+    rows = session.execute(_LOAD_ALL, (json_array(names),)).fetchall()
+    return {row[1]: Record(*row) for row in rows}
+
+
+def save_steps(session: Session, found: Sequence[Record]) -> None:
+    """What a promotion may have changed."""
+    session.connection.executemany(_SAVE_STEP, [_step_of(record) for record in found])
+
+
 def save(session: Session, record: Record) -> None:
     values = msgspec.structs.astuple(record)
     session.execute(_SAVE, (*values[2:], record.id))
@@ -160,10 +177,29 @@ def make(session: Session, record: Record) -> None:
     (record.id,) = session.execute(_MAKE, values[1:]).fetchone()
 
 
+def moments(session: Session, ids: str) -> dict[int, Moments]:
+    """Of rooms given as a JSON array of ids."""
+    return {row[0]: row[1:] for row in session.execute(MOMENTS, (ids,))}
+
+
+def lanes(session: Session, record: Record) -> dict[str, int]:
+    """Lane → how many wait, however many they are."""
+    return lanes_of(session, [record], json_array([record.id]))[record.id]
+
+
+def lanes_of(session: Session, found: Sequence[Record], ids: str) -> dict[int, dict[str, int]]:
+    """The same for many rooms, whose ids are also given as a JSON array."""
+    by_room = {record.id: dict.fromkeys(settings_of(record.settings).lanes, 0) for record in found}
+    for room, lane, waiting in session.execute(line.LANES, (ids,)):
+        if lane in by_room[room]:
+            by_room[room][lane] = waiting
+    return by_room
+
+
 # --- tickets ---
 
 
-def to_ticket(row: Sequence[Any]) -> Ticket:
+def to_ticket(row: Sequence[Any], ahead: int | None = None) -> Ticket:
     user, state, lane, number, joined, until, promoted, entered, pass_id, instance = row
     kind = TicketState(state)
     waiting = kind is TicketState.WAITING
@@ -173,6 +209,7 @@ def to_ticket(row: Sequence[Any]) -> Ticket:
         lane=lane,
         number=number,
         joined=joined,
+        ahead=ahead,
         seen=until if waiting else None,
         promoted=promoted,
         until=until if kind in HOLDS_SLOT else None,
@@ -201,31 +238,18 @@ def find(session: Session, record: Record, user: str) -> Ticket | None:
     return None if row is None else to_ticket(row)
 
 
-def placed(session: Session, record: Record, user: str) -> Ticket | None:
-    """The ticket, with its place while it waits."""
-    ticket = find(session, record, user)
-    if ticket is None or ticket.state is not TicketState.WAITING:
-        return ticket
-    block = block_of(ticket.number)
-    line = (record.id, ticket.lane)
-    (before,) = session.execute(BLOCKS_BEFORE, (*line, block)).fetchone()
-    inside = (*line, first_of_block(block), ticket.number, ticket.user)
-    (beside,) = session.execute(BEFORE_IN_BLOCK, inside).fetchone()
-    return msgspec.structs.replace(ticket, ahead=before + beside)
+def states(session: Session, record: Record, users: Sequence[str]) -> dict[str, TicketState]:
+    """Of those who have a ticket."""
+    rows = session.execute(GET_STATES, (json_array(users), record.id))
+    return {user: TicketState(state) for user, state in rows}
 
 
-def count_line(session: Session, record: Record, tickets: Sequence[Ticket], step: int) -> None:
-    """Keep the blocks right: +1 for those who line up, -1 for those who go."""
-    blocks = Counter((ticket.lane, block_of(ticket.number)) for ticket in tickets)
-    for (lane, block), number in blocks.items():
-        session.execute(COUNT_BLOCK, (record.id, lane, block, step * number))
-        if step < 0:
-            session.execute(DROP_EMPTY, (record.id, lane, block))
-
-
-def lanes(session: Session, record: Record) -> dict[str, int]:
-    counted = dict(session.execute(LANES, (record.id,)).fetchall())
-    return {lane: counted.get(lane, 0) for lane in settings_of(record.settings).lanes}
+def placed(session: Session, record: Record, users: Sequence[str]) -> dict[str, Ticket]:
+    """Tickets of those who have one, with the place of those who wait."""
+    if not users:
+        return {}
+    rows = session.execute(GET_PLACED, (json_array(users), record.id)).fetchall()
+    return {row[0]: to_ticket(row[:-1], row[-1]) for row in rows}
 
 
 def end(
@@ -233,7 +257,7 @@ def end(
 ) -> list[Ticket]:
     """These tickets end; those that held a slot give it back."""
     waiting = [ticket for ticket in tickets if ticket.state is TicketState.WAITING]
-    count_line(session, record, waiting, -1)
+    line.leave(session, record.id, [(ticket.lane, ticket.number) for ticket in waiting])
     held = Counter(ticket.state for ticket in tickets if ticket.state in HOLDS_SLOT)
     record.in_use -= held.total()
     record.admitted -= held[TicketState.ADMITTED]
@@ -293,18 +317,7 @@ def figures(session: Session, record: Record, now: int) -> RoomFigures:
     )
 
 
-MOVE_LANE = "UPDATE room_tickets SET lane = ? WHERE room = ? AND lane = ? AND kind = 0"
-MOVE_BLOCKS = """
-INSERT INTO room_blocks (room, lane, block, waiting)
-SELECT room, ?, block, waiting FROM room_blocks WHERE room = ? AND lane = ?
-ON CONFLICT (room, lane, block) DO UPDATE SET waiting = waiting + excluded.waiting
-"""
-DROP_BLOCKS = "DELETE FROM room_blocks WHERE room = ? AND lane = ?"
-
-
 def move_lanes(session: Session, record: Record, kept: RoomSettings) -> None:
     """Those of a lane that goes wait on in the default one, in their order."""
     for lane in settings_of(record.settings).lanes.keys() - kept.lanes.keys():
-        session.execute(MOVE_LANE, (DEFAULT_LANE, record.id, lane))
-        session.execute(MOVE_BLOCKS, (DEFAULT_LANE, record.id, lane))
-        session.execute(DROP_BLOCKS, (record.id, lane))
+        line.move(session, record.id, lane, DEFAULT_LANE)

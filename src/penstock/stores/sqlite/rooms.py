@@ -21,7 +21,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener
+from penstock.ports.rooms import RoomListener, TurnListener
 from penstock.stores.sqlite import room_record as records
 from penstock.stores.sqlite.group import GroupCommit
 from penstock.stores.sqlite.room_join import line_up
@@ -208,7 +208,7 @@ class SqliteRooms:
 
     async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
         return await self._group.submit(
-            lambda session: [promote(session, name, now, limit) for name in names], rows=len(names)
+            lambda session: promote(session, names, now, limit), rows=len(names)
         )
 
     # --- figures and wake-ups ---
@@ -249,6 +249,9 @@ class SqliteRooms:
     def listen_rooms(self, listener: RoomListener) -> None:
         self._listeners.append(listener)
 
+    def listen_turns(self, listener: TurnListener) -> None:
+        """Nobody tells: who waits for a turn looks again and again."""
+
     async def secret(self, proposed: bytes) -> bytes:
         def work(session: Session) -> bytes:
             session.execute("INSERT OR IGNORE INTO room_secrets VALUES (?, ?)", (_SECRET, proposed))
@@ -272,8 +275,8 @@ def _look(
     if alive:
         rows = [(now, record.id, user) for user in users]
         session.connection.executemany(records.TOUCH, rows)
-    tickets = [records.placed(session, record, user) for user in users]
-    return Looked(tickets, records.outlook(session, record, now))
+    placed = records.placed(session, record, users)
+    return Looked([placed.get(user) for user in users], records.outlook(session, record, now))
 
 
 def _redeem(

@@ -53,6 +53,16 @@ CREATE TABLE IF NOT EXISTS room_blocks (
   PRIMARY KEY (room, lane, block)
 ) WITHOUT ROWID;
 
+-- How many wait in each lane: known without adding up its blocks.
+CREATE TABLE IF NOT EXISTS room_lanes (
+  room INTEGER NOT NULL,
+  lane TEXT NOT NULL,
+  waiting INTEGER NOT NULL,
+  PRIMARY KEY (room, lane)
+) WITHOUT ROWID;
+INSERT OR IGNORE INTO room_lanes (room, lane, waiting)  -- of a file made before there was this
+  SELECT room, lane, sum(waiting) FROM room_blocks GROUP BY room, lane;
+
 -- What the epochs that a reset has ended came to; a room that was never reset has no row.
 CREATE TABLE IF NOT EXISTS room_past (
   room INTEGER PRIMARY KEY,

@@ -5,15 +5,18 @@
 --   2 slots     STRING slots in use; the only truth, other programs may change it
 --   3 waiting   ZSET   the default lane: user by epoch seconds
 --   4-6 lanes   ZSET   the other lanes
---   7 records   HASH   user → JSON {instanceId, joinedAt} while waiting
+--   7 records   HASH   user → JSON {instanceId, joinedAt, place} while waiting; others write no
+--                      place, which is the score in millionths
 --   8 users     HASH   user → lane while waiting
---   9 tickets   HASH   user → ticket (msgpack) once promoted or ended
+--   9 tickets   HASH   user → ticket (packed) once promoted or ended
 --  10 seen      ZSET   waiters of ours by their last sign of life (ms); others are not in it
 --  11 held      ZSET   tickets that hold a slot, by the moment they lose it (ms, or +inf)
 --  12 gone      ZSET   tickets to forget, by when (ms)
 --  13 entry     STREAM promotions
 -- A ticket: { state A E L X R, lane, number, joined, promoted, until, entered, pass, instance,
---             1 if the slot is ours to give back }; -1: none.
+--             1 if the slot is ours to give back }; -1: none. Packed by msgpack; a fresh
+-- admission as the text '!' lane, promoted, until, ours, pass, score if the record has no place,
+-- record, with NULs between: it costs least, and few ask for it before it changes.
 
 local ROOM, SLOTS, WAITING, RECORDS, USERS, TICKETS, SEEN, HELD, GONE, ENTRY =
   1, 2, 3, 7, 8, 9, 10, 11, 12, 13
@@ -30,25 +33,36 @@ local function clamped(now)
   return math.min(now, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 end
 
+-- A whole number as text, cheaper than what Redis makes of a number.
+local function whole(number) return string.format('%d', number) end
+
 local function known(value)
   if value == nil or value == cjson.null then return nil end
   return value
 end
 
+-- Many rooms of one call have the same settings, and reading them is dear.
+local settings_read = {}
+local function read_settings(raw)
+  if not settings_read[raw] then settings_read[raw] = cjson.decode(raw) end
+  return settings_read[raw]
+end
+
 -- The room at KEYS[b + 1 …], or nil. `default` are the settings of rooms nobody has PUT.
 local function load_room(b, now, default)
   local f = redis.call('HMGET', KEYS[b + ROOM], 'settings', 'state', 'epoch', 'seq', 'credit',
-    'credit_at', 'shares', 'attended', 'floor', 'flow_since', 'flow_count', 'flow_before', 'lanes')
+    'credit_at', 'shares', 'attended', 'floor', 'flow_since', 'flow_count', 'flow_before', 'lanes',
+    'A', 'promoted')
   if not f[3] then
     if redis.call('EXISTS', KEYS[b + WAITING]) == 0 then return nil end
     redis.call('HSET', KEYS[b + ROOM], 'epoch', 1, 'state', 'open', 'attended', now)
     f[2], f[3], f[8] = 'open', '1', now
   end
   local raw = f[1] or default
-  local s = cjson.decode(raw)
+  local s = read_settings(raw)
   local rate = known(s.admit_rate)
   local r = {
-    b = b, raw = raw, epoch = f[3], seq = tonumber(f[4] or 0),
+    b = b, changes = {}, raw = raw, epoch = f[3], seq = tonumber(f[4] or 0),
     capacity = s.capacity, rate = rate and rate.count, per = rate and rate.per,
     claim_ttl = known(s.claim_ttl), session_ttl = known(s.session_ttl),
     wait_grace = known(s.wait_grace), expire_outside = s.expire_outside, weights = s.lanes,
@@ -58,6 +72,7 @@ local function load_room(b, now, default)
     attended = tonumber(f[8] or 0), floor = tonumber(f[9] or 0),
     flow_since = tonumber(f[10] or 0), flow_count = tonumber(f[11] or 0),
     flow_before = tonumber(f[12] or 0), index = f[13] and cjson.decode(f[13]) or {},
+    admitted = tonumber(f[14] or 0), promoted = tonumber(f[15] or 0),
   }
   r.state = f[2]
   if r.state == 'scheduled' and r.opens_at and r.opens_at <= now then r.state = 'open' end
@@ -71,6 +86,17 @@ local function save_slots(r)
     redis.call('INCRBY', KEYS[r.b + SLOTS], r.slots - r.slots_read)
     r.slots_read = r.slots
   end
+end
+
+-- A field of the room's record that save_changes will write, together with the others.
+local function change(r, field, value)
+  local n = #r.changes
+  r.changes[n + 1], r.changes[n + 2] = field, type(value) == 'number' and whole(value) or value
+end
+
+local function save_changes(r)
+  if #r.changes > 0 then redis.call('HSET', KEYS[r.b + ROOM], unpack(r.changes)) end
+  r.changes = {}
 end
 
 local function lane_key(r, lane) return KEYS[r.b + WAITING + (r.index[lane] or 0)] end
@@ -96,17 +122,42 @@ end
 
 local function number_of(score) return math.floor(tonumber(score) * 1000000 + 0.5) end
 
--- Of a record another program may have written: instance and moment of joining in ms, or nil.
+-- Of a record another program may have written: instance, moment of joining in ms, place; or nil.
 local function read_record(record)
   if not record then return 'unknown', nil end
-  -- Ours, the usual case, without a decoder.
-  local ours, at = string.match(record, '^{"instanceId":"([^"\\]*)","joinedAt":(%d+%.%d+)}$')
-  if ours then return ours, math.floor(tonumber(at) * 1000 + 0.5) end
   local fine, value = pcall(cjson.decode, record)
   if not fine or type(value) ~= 'table' then return 'unknown', nil end
   local joined = tonumber(known(value.joinedAt))
   if joined and joined < 100000000000 then joined = math.floor(joined * 1000 + 0.5) end
-  return tostring(known(value.instanceId) or 'unknown'), joined
+  return tostring(known(value.instanceId) or 'unknown'), joined, tonumber(known(value.place))
+end
+
+-- The instance, as every promotion needs it, and whether the record knows its place: of records
+-- of ours without a decoder.
+local RECORD_HEAD, RECORD_JOINED, RECORD_PLACE = '{"instanceId":"', '","joinedAt":', ',"place":'
+local plain = {} -- instances met in this call: whether they need no decoding
+local function instance_of(record)
+  if not record then return 'unknown', false end
+  local ends = string.find(record, RECORD_JOINED, 16, true)
+  if ends and string.sub(record, 1, 15) == RECORD_HEAD then
+    local instance = string.sub(record, 16, ends - 1)
+    if plain[instance] == nil then plain[instance] = not string.find(instance, '["\\]') end
+    if plain[instance] and string.find(record, RECORD_PLACE, ends + 13, true) then
+      return instance, true
+    end
+  end
+  local instance, _, place = read_record(record)
+  return instance, place ~= nil
+end
+
+local function unpack_ticket(packed)
+  if string.byte(packed) ~= 33 then return cmsgpack.unpack(packed) end
+  local lane, promoted, until_, ours, pass, score, record = string.match(packed,
+    '^!(%Z*)%z(%Z*)%z(%Z*)%z(%Z*)%z(%Z*)%z(%Z*)%z(.*)$')
+  local instance, joined, number = read_record(record ~= '' and record)
+  if score ~= '' then number = number_of(score) end
+  return { 'A', lane, number, joined or math.floor(number / 1000), tonumber(promoted),
+    tonumber(until_), -1, pass, instance, tonumber(ours) }
 end
 
 -- Where a user waits: lane, score; or nil.
@@ -134,7 +185,7 @@ local function ticket_reply(r, user)
   local lane, score = find_waiting(r, user)
   if lane then return waiting_reply(r, user, lane, score) end
   local packed = redis.call('HGET', KEYS[r.b + TICKETS], user)
-  return packed and cmsgpack.unpack(packed) or false
+  return packed and unpack_ticket(packed) or false
 end
 
 -- A waiter gave a sign of life. One that another program put here is ours from now on.

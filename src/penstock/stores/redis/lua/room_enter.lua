@@ -12,7 +12,7 @@ local users = {}
 for i = 3, #ARGV, 2 do users[#users + 1] = ARGV[i] end
 local by, tickets, held, entered = {}, {}, {}, 0
 for i, packed in ipairs(get_many('HMGET', KEYS[TICKETS], users)) do
-  if packed and not by[users[i]] then by[users[i]] = cmsgpack.unpack(packed) end
+  if packed and not by[users[i]] then by[users[i]] = unpack_ticket(packed) end
 end
 
 local function redeem(user, pass)

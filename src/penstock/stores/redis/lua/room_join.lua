@@ -10,6 +10,13 @@ local now = clamped(tonumber(ARGV[1]))
 local r = load_room(0, now, ARGV[2])
 if not r then return false end
 
+local joined_at = string.format('%.3f', now / 1000)
+local quotes = {}
+local function quoted(instance)
+  if not quotes[instance] then quotes[instance] = cjson.encode(instance) end
+  return quotes[instance]
+end
+
 local function next_number(user)
   if r.state == 'scheduled' and r.lottery then
     return tonumber(string.sub(redis.sha1hex(r.seed .. ':' .. user), 1, 10), 16)
@@ -26,8 +33,8 @@ local function line_up(user, lane, instance)
   local line, n = into[lane], #new
   line[#line + 1], line[#line + 2] = string.format('%.6f', number / 1000000), user
   records[2 * n + 1] = user
-  records[2 * n + 2] = string.format('{"instanceId":%s,"joinedAt":%.3f}', cjson.encode(instance),
-    now / 1000)
+  records[2 * n + 2] = string.format('{"instanceId":%s,"joinedAt":%s,"place":%d}',
+    quoted(instance), joined_at, number)
   lanes[2 * n + 1], lanes[2 * n + 2] = user, lane
   seen[2 * n + 1], seen[2 * n + 2] = now, user
   new[n + 1] = user
@@ -37,7 +44,7 @@ end
 for i = 5, #ARGV, 3 do users[#users + 1] = ARGV[i] end
 for i, packed in ipairs(get_many('HMGET', KEYS[TICKETS], users)) do
   local user, lane, instance = users[i], ARGV[3 * i + 3], ARGV[3 * i + 4]
-  local ticket = packed and cmsgpack.unpack(packed)
+  local ticket = packed and unpack_ticket(packed)
   if new[user] or ticket and (ticket[STATE] == 'A' or ticket[STATE] == 'E') then
     answers[i] = { 'known', user }
   elseif find_waiting(r, user) then

@@ -16,7 +16,7 @@ local seen = get_many('ZMSCORE', KEYS[SEEN], users)
 local e = ending(r, now)
 for i, user in ipairs(users) do
   local lane, score = find_waiting(r, user)
-  local ticket = packed[i] and cmsgpack.unpack(packed[i])
+  local ticket = packed[i] and unpack_ticket(packed[i])
   if e.by[user] then
     -- named twice: it has left already
   elseif lane then

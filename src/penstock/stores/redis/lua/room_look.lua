@@ -12,7 +12,7 @@ if not r then return false end
 
 local function go_on(user)
   local packed = redis.call('HGET', KEYS[TICKETS], user)
-  local ticket = packed and cmsgpack.unpack(packed)
+  local ticket = packed and unpack_ticket(packed)
   if not ticket or ticket[STATE] ~= 'E' or ticket[OURS] ~= 1 then return end
   ticket[UNTIL] = r.session_ttl and now + r.session_ttl or -1
   redis.call('HSET', KEYS[TICKETS], user, cmsgpack.pack(ticket))

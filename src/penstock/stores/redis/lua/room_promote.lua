@@ -2,38 +2,54 @@
 -- as slots and rate allow. Reads as many members as there are slots, however many wait.
 --
 -- KEYS  each room's 13
--- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 limit · 4 … the rooms' names
--- →     each: false (no such room), or { tickets ended, 1 if the limit was met, next moment or
---       -1, now as used, claim_by or -1, (user, lane, number, joined, pass, instance) … }
+-- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 limit · 4 channel of wake-ups
+--       5 … the rooms' names
+-- →     each: false (no such room), or { tickets ended, 1 if a limit was met, next moment or -1,
+--       { user, ticket … } }
+--
+-- Numbers that go into many commands are made text once: Redis would format each time anew.
 
+local MOST_A_CALL = 1000 -- people let in by one call: rooms that come after have to ask again
 local now = clamped(tonumber(ARGV[1]))
-local default, limit = ARGV[2], tonumber(ARGV[3])
+local default, limit, channel = ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local now_text = whole(now)
+local left_to_admit = MOST_A_CALL
 
 local function attend(r)
-  local gone = redis.call('ZRANGEBYSCORE', KEYS[r.b + GONE], '-inf', now, 'LIMIT', 0, limit)
-  if #gone > 0 then
-    redis.call('HDEL', KEYS[r.b + TICKETS], unpack(gone))
-    redis.call('ZREM', KEYS[r.b + GONE], unpack(gone))
+  if redis.call('ZCARD', KEYS[r.b + GONE]) > 0 then
+    local gone = redis.call('ZRANGEBYSCORE', KEYS[r.b + GONE], '-inf', now_text, 'LIMIT', 0, limit)
+    if #gone > 0 then
+      redis.call('HDEL', KEYS[r.b + TICKETS], unpack(gone))
+      redis.call('ZREM', KEYS[r.b + GONE], unpack(gone))
+    end
   end
   if now - r.attended > OUTAGE_MS then
     r.floor = now
-    redis.call('HSET', KEYS[r.b + ROOM], 'floor', now)
+    change(r, 'floor', now)
   end
-  if now - r.attended >= ATTEND_MS then redis.call('HSET', KEYS[r.b + ROOM], 'attended', now) end
+  if now - r.attended >= ATTEND_MS then change(r, 'attended', now) end
+end
+
+-- The lowest score of a set of moments, or nil: there is none, or it never comes.
+local function first_moment(key)
+  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  if first and first ~= 'inf' then return tonumber(first) end
 end
 
 local function expire(r)
-  local over = redis.call('ZRANGEBYSCORE', KEYS[r.b + HELD], '-inf', now, 'LIMIT', 0, limit)
-  local silent = {}
-  if r.wait_grace and now - r.wait_grace >= r.floor then
-    silent = redis.call('ZRANGEBYSCORE', KEYS[r.b + SEEN], '-inf', now - r.wait_grace,
+  local over, silent = {}, {}
+  if r.held and r.held <= now then
+    over = redis.call('ZRANGEBYSCORE', KEYS[r.b + HELD], '-inf', now_text, 'LIMIT', 0, limit)
+  end
+  if r.seen and r.seen <= now - r.wait_grace and now - r.wait_grace >= r.floor then
+    silent = redis.call('ZRANGEBYSCORE', KEYS[r.b + SEEN], '-inf', whole(now - r.wait_grace),
       'LIMIT', 0, limit)
   end
   if #over + #silent == 0 then return 0, 0 end
   local e = ending(r, now)
   for i, packed in ipairs(get_many('HMGET', KEYS[r.b + TICKETS], over)) do
     if packed then
-      end_promoted(e, over[i], cmsgpack.unpack(packed), 'X')
+      end_promoted(e, over[i], unpack_ticket(packed), 'X')
     else
       redis.call('ZREM', KEYS[r.b + HELD], over[i])
       e.inside = e.inside - 1
@@ -50,6 +66,8 @@ local function expire(r)
     end
   end
   save_ended(e)
+  r.admitted = r.admitted + (e.counts.A or 0)
+  r.held = first_moment(KEYS[r.b + HELD])
   return #over, #silent
 end
 
@@ -80,31 +98,29 @@ local function draw(r, by, count)
   return order
 end
 
--- Takes `count` people out of their lanes: users, lanes and scores, in order.
-local function take(r, by, count)
-  local users, lanes, scores = {}, {}, {}
+-- The next `count` people: users and their lanes, in order, and how many of each lane.
+local function first_in_line(r, by, count)
   if next(r.index) == nil then
-    local popped = redis.call('ZPOPMIN', KEYS[r.b + WAITING], count)
-    for i = 1, #popped, 2 do
-      users[#users + 1], scores[#scores + 1], lanes[#lanes + 1] = popped[i], popped[i + 1], DEFAULT
-    end
-    return users, lanes, scores
+    local users, lanes = redis.call('ZRANGE', KEYS[r.b + WAITING], 0, count - 1), {}
+    for i = 1, #users do lanes[i] = DEFAULT end
+    return users, lanes, { [DEFAULT] = #users }
   end
-  local order, wanted, popped, at = draw(r, by, count), {}, {}, {}
+  local order, wanted, heads, at, users = draw(r, by, count), {}, {}, {}, {}
   for _, lane in ipairs(order) do wanted[lane] = (wanted[lane] or 0) + 1 end
   for lane, n in pairs(wanted) do
-    popped[lane], at[lane] = redis.call('ZPOPMIN', lane_key(r, lane), n), 1
+    heads[lane], at[lane] = redis.call('ZRANGE', lane_key(r, lane), 0, n - 1), 0
   end
   for i, lane in ipairs(order) do
-    users[i], scores[i], lanes[i] = popped[lane][at[lane]], popped[lane][at[lane] + 1], lane
-    at[lane] = at[lane] + 2
+    at[lane] = at[lane] + 1
+    users[i] = heads[lane][at[lane]]
   end
-  redis.call('HSET', KEYS[r.b + ROOM], 'shares', cjson.encode(r.shares))
-  return users, lanes, scores
+  change(r, 'shares', cjson.encode(r.shares))
+  return users, order, wanted
 end
 
 local function count_flow(r, number)
-  if r.flow_since == 0 then r.flow_since = now end
+  local since = r.flow_since
+  if since == 0 then r.flow_since = now end
   local passed = math.floor((now - r.flow_since) / WINDOW_MS)
   if passed > 0 then
     r.flow_before = passed == 1 and r.flow_count or 0
@@ -112,78 +128,122 @@ local function count_flow(r, number)
     r.flow_since = r.flow_since + passed * WINDOW_MS
   end
   r.flow_count = r.flow_count + number
+  change(r, 'flow_count', r.flow_count)
+  if r.flow_since ~= since then
+    change(r, 'flow_since', r.flow_since)
+    change(r, 'flow_before', r.flow_before)
+  end
 end
 
-local function admit(r, name, all, by, reply)
-  local credit = r.rate and earned(r)
-  local count = math.min(r.capacity - r.slots, all, limit)
-  if credit then count = math.min(count, math.floor(credit / r.per)) end
-  if count <= 0 then return 0 end
-  local users, lanes, scores = take(r, by, count)
-  count = #users
-  local b = r.b
+-- What the line knows of these users, who are taken out of all of it but their lanes.
+local function forget_line(b, users)
   local records = redis.call('HMGET', KEYS[b + RECORDS], unpack(users))
   local seen = redis.call('ZMSCORE', KEYS[b + SEEN], unpack(users))
   redis.call('HDEL', KEYS[b + RECORDS], unpack(users))
   redis.call('HDEL', KEYS[b + USERS], unpack(users))
   redis.call('ZREM', KEYS[b + SEEN], unpack(users))
-  local until_ = r.claim_ttl and now + r.claim_ttl or -1
-  local promoted_at = string.format('%d', math.floor(now / 1000))
+  return records, seen
+end
+
+-- How each lane's tickets of this step begin: those whose slot is ours, and those of others.
+local function ticket_heads(r, claim_by)
+  local own, other = {}, {}
+  local function head(lane)
+    own[lane] = table.concat({ '!' .. lane, now_text, claim_by, '1', '' }, '\0')
+    other[lane] = table.concat({ '!' .. lane, now_text, '-1', '0', '' }, '\0')
+  end
+  head(DEFAULT)
+  for lane in pairs(r.index) do head(lane) end
+  return own, other
+end
+
+-- Everybody's instance, and the scores of those whose records do not tell their place.
+local function read_line(r, users, lanes, records)
+  local instances, scores = {}, {}
+  for i, user in ipairs(users) do
+    local instance, placed = instance_of(records[i])
+    instances[i], scores[i] = instance, ''
+    if not placed then scores[i] = redis.call('ZSCORE', lane_key(r, lanes[i]), user) end
+  end
+  return instances, scores
+end
+
+local function admit(r, name, users, lanes, wanted)
+  local b = r.b
+  local records, seen = forget_line(b, users)
+  local instances, scores = read_line(r, users, lanes, records)
+  for lane, n in pairs(wanted) do redis.call('ZREMRANGEBYRANK', lane_key(r, lane), 0, n - 1) end
   local before = redis.call('HMGET', KEYS[b + TICKETS], unpack(users))
-  local tickets, held, gone, outside = {}, {}, {}, 0
+  local claim_by = r.claim_ttl and now + r.claim_ttl
+  local held_until, forget_at = claim_by and whole(claim_by) or '+inf', whole(now + KEEP_OUTSIDE)
+  local promoted_at = whole(math.floor(now / 1000))
+  local own, other = ticket_heads(r, claim_by and held_until or '-1')
+  local tickets, held, gone, back, outside = {}, {}, {}, {}, 0
   local again = { A = 0, E = 0 } -- held a slot and were lined up again by another program
   for i, user in ipairs(users) do
-    local old = before[i] and cmsgpack.unpack(before[i])
-    if old and old[OURS] == 1 then again[old[STATE]] = again[old[STATE]] + 1 end
-    local instance, joined = read_record(records[i])
-    local number = number_of(scores[i])
-    joined = joined or math.floor(number / 1000)
-    local ours = (seen[i] or r.expire_outside or (old and old[OURS] == 1)) and 1 or 0
-    if not seen[i] and ours == 1 and not (old and old[OURS] == 1) then outside = outside + 1 end
+    local old = before[i] and unpack_ticket(before[i])
+    if old then
+      back[#back + 1] = user
+      if old[OURS] == 1 then again[old[STATE]] = again[old[STATE]] + 1 else old = nil end
+    end
+    local record, head = records[i], other[lanes[i]]
     local pass = redis.call('XADD', KEYS[b + ENTRY], '*', 'userId', user, 'eventId', name,
-      'promotedAt', promoted_at, 'instanceId', instance)
+      'promotedAt', promoted_at, 'instanceId', instances[i])
+    if seen[i] or r.expire_outside or old then
+      if not seen[i] and not old then outside = outside + 1 end
+      head = own[lanes[i]]
+      held[#held + 1] = held_until
+      held[#held + 1] = user
+    else
+      gone[#gone + 1] = forget_at
+      gone[#gone + 1] = user
+    end
     tickets[2 * i - 1] = user
-    tickets[2 * i] = cmsgpack.pack({ 'A', lanes[i], number, joined, now,
-      ours == 1 and until_ or -1, -1, pass, instance, ours })
-    local into = ours == 1 and held or gone
-    into[#into + 1] = ours == 1 and (r.claim_ttl and until_ or '+inf') or now + KEEP_OUTSIDE
-    into[#into + 1] = user
-    local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3] = user, lanes[i], number
-    reply[n + 4], reply[n + 5], reply[n + 6] = joined, pass, instance
+    tickets[2 * i] = head .. pass .. '\0' .. scores[i] .. '\0'
+      .. (record or '')
   end
-  if redis.call('ZCARD', KEYS[b + GONE]) > 0 then
-    redis.call('ZREM', KEYS[b + GONE], unpack(users)) -- somebody who had left and was put back
-  end
+  call_many('ZREM', KEYS[b + GONE], back, 1) -- those who had left and were put back
   redis.call('HSET', KEYS[b + TICKETS], unpack(tickets))
   if #held > 0 then
     redis.call('ZADD', KEYS[b + HELD], unpack(held))
-    redis.call('HINCRBY', KEYS[b + ROOM], 'A', #held / 2 - again.A)
+    change(r, 'A', r.admitted + #held / 2 - again.A)
+    if claim_by and (not r.held or claim_by < r.held) then r.held = claim_by end
   end
+  if again.A + again.E > 0 then r.held = first_moment(KEYS[b + HELD]) end
   if again.E > 0 then redis.call('HINCRBY', KEYS[b + ROOM], 'E', -again.E) end
   if #gone > 0 then redis.call('ZADD', KEYS[b + GONE], unpack(gone)) end
   if outside > 0 then redis.call('HINCRBY', KEYS[b + ROOM], 'joined', outside) end
-  redis.call('HINCRBY', KEYS[b + ROOM], 'promoted', count)
-  r.slots = r.slots + count - again.A - again.E -- they keep the slot they have
-  count_flow(r, count)
-  local fields = { 'flow_since', r.flow_since, 'flow_count', r.flow_count,
-    'flow_before', r.flow_before }
-  if credit then
-    r.credit, r.credit_at = credit - count * r.per, now
-    fields[7], fields[8], fields[9], fields[10] = 'credit', r.credit, 'credit_at', now
-  end
-  redis.call('HSET', KEYS[b + ROOM], unpack(fields))
-  return count
+  r.slots = r.slots + #users - again.A - again.E -- they keep the slot they have
+  redis.call('PUBLISH', channel, '\0' .. name .. '\0' .. table.concat(users, '\0'))
+  return tickets
 end
 
-local function look_at(r, left)
-  local at = -1
+-- As many as slots and rate allow: how many, and users with their tickets.
+local function let_in(r, name, all, by)
+  if r.state ~= 'open' then return 0, {} end
+  local credit = r.rate and earned(r)
+  local count = math.min(r.capacity - r.slots, all, limit)
+  if credit then count = math.min(count, math.floor(credit / r.per)) end
+  if count <= 0 then return 0, {} end
+  local users, lanes, wanted = first_in_line(r, by, count)
+  count = #users
+  local tickets = admit(r, name, users, lanes, wanted)
+  if credit then
+    r.credit, r.credit_at = credit - count * r.per, now
+    change(r, 'credit', r.credit)
+    change(r, 'credit_at', now)
+  end
+  change(r, 'promoted', r.promoted + count)
+  count_flow(r, count)
+  return count, tickets
+end
+
+local function look_at(r, left, changed)
+  local at = r.held or -1
   local function no_later(moment) if at == -1 or moment < at then at = moment end end
-  local held = redis.call('ZRANGE', KEYS[r.b + HELD], 0, 0, 'WITHSCORES')
-  if held[2] and held[2] ~= 'inf' then no_later(tonumber(held[2])) end
   if r.wait_grace then
-    local seen = redis.call('ZRANGE', KEYS[r.b + SEEN], 0, 0, 'WITHSCORES')
-    if seen[2] then no_later(math.max(tonumber(seen[2]), r.floor) + r.wait_grace) end
+    if changed then r.seen = first_moment(KEYS[r.b + SEEN]) end
+    if r.seen then no_later(math.max(r.seen, r.floor) + r.wait_grace) end
   end
   if r.state == 'scheduled' and r.opens_at then no_later(r.opens_at) end
   if r.state == 'open' and r.rate and left > 0 and r.slots < r.capacity then
@@ -193,23 +253,23 @@ local function look_at(r, left)
 end
 
 local function promote(b, name)
+  if left_to_admit <= 0 then return { 0, 1, -1, {} } end
   local r = load_room(b, now, default)
   if not r then return false end
   attend(r)
+  r.held = first_moment(KEYS[b + HELD])
+  r.seen = r.wait_grace and first_moment(KEYS[b + SEEN])
   local over, silent = expire(r)
-  local reply = { over + silent, 0, -1, now, r.claim_ttl and now + r.claim_ttl or -1 }
   local by, left = waiting_of(r)
-  local admitted = 0
-  if r.state == 'open' then
-    admitted = admit(r, name, left, by, reply)
-    left = left - admitted
-  end
+  local admitted, tickets = let_in(r, name, left, by)
+  left_to_admit = left_to_admit - admitted
   save_slots(r)
-  if over == limit or silent == limit or admitted == limit then reply[2] = 1 end
-  reply[3] = look_at(r, left)
-  return reply
+  local more = over == limit or silent == limit or admitted == limit
+  local at = look_at(r, left - admitted, over + silent + admitted > 0)
+  save_changes(r)
+  return { over + silent, more and 1 or 0, at, tickets }
 end
 
 local replies = {}
-for i = 4, #ARGV do replies[#replies + 1] = promote((i - 4) * KEYS_EACH, ARGV[i]) end
+for i = 5, #ARGV do replies[#replies + 1] = promote((i - 5) * KEYS_EACH, ARGV[i]) end
 return replies

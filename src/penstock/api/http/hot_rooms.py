@@ -1,0 +1,98 @@
+"""The hot way for visitors: `POST …/join` and `GET …/tickets/{user}` by the ten thousand.
+
+Only for callers with a token, or where none is needed; everybody else goes the ordinary way, and
+so does whatever is to be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from penstock.api.access import Scope
+from penstock.api.http.answer import Answer
+from penstock.api.http.hot_route import HotRoute
+from penstock.api.http.room_shapes import check_join, decode_join
+from penstock.model.room import is_room_name
+from penstock.model.ticket import Joining
+from penstock.rooms.parts import RoomParts
+from penstock.rooms.view import ticket_out
+from penstock.rooms.wait import Place
+
+ROOMS = b"/v1/rooms/"
+_JOIN = b"/join"
+_TICKETS = b"/tickets/"
+MAX_ROUTES = 1_024
+_encoder = msgspec.json.Encoder()
+
+
+class RoomRoutes:
+    """Routes by address, made when they are first asked for."""
+
+    def __init__(self, rooms: RoomParts) -> None:
+        self._rooms = rooms
+        self._joins: dict[bytes, HotRoute[Joining, Place]] = {}
+
+    def join(self, url: bytes) -> HotRoute[Joining, Place] | None:
+        """The way into the line of the room with this address."""
+        route = self._joins.get(url)
+        if route is None and url.endswith(_JOIN):
+            name = _text(url[len(ROOMS) : -len(_JOIN)])
+            if name is not None and is_room_name(name):
+                route = self._join(name)
+                if len(self._joins) >= MAX_ROUTES:
+                    self._joins.clear()
+                self._joins[url] = route
+        return route
+
+    def ticket(self, url: bytes) -> HotRoute[str, Place] | None:
+        """The way to a visitor's place."""
+        room, found, user = url[len(ROOMS) :].partition(_TICKETS)
+        name, who = _text(room), _text(user)
+        if not found or name is None or not is_room_name(name) or not who:
+            return None
+        return self._ticket(name, who)
+
+    def _join(self, room: str) -> HotRoute[Joining, Place]:
+        rooms = self._rooms
+
+        def decode(body: bytes) -> Joining:
+            asked = check_join(decode_join(body))
+            return rooms.join.joining(asked.user, asked.lane, asked.instance)
+
+        def submit(joining: Joining, done: Callable[[Place | Exception], None]) -> None:
+            rooms.join.submit(room, joining, done)
+
+        return HotRoute(decode, submit, _joined, message=False)
+
+    def _ticket(self, room: str, user: str) -> HotRoute[str, Place]:
+        rooms = self._rooms
+
+        def decode(body: bytes) -> str:
+            del body  # there is none
+            return user
+
+        def submit(user: str, done: Callable[[Place | Exception], None]) -> None:
+            rooms.wait.submit(room, user, done)
+
+        return HotRoute(decode, submit, _looked, Scope.READ, b"GET", message=False)
+
+
+def _text(raw: bytes) -> str | None:
+    """One segment of the path; None for what only the ordinary way can answer."""
+    if not raw or b"/" in raw or b"?" in raw or b"#" in raw:
+        return None
+    try:
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _joined(place: Place) -> Answer:
+    return Answer(200, _encoder.encode(ticket_out(place, secret=True)))
+
+
+def _looked(place: Place) -> Answer:
+    return Answer(200, _encoder.encode(ticket_out(place)))

@@ -1,0 +1,87 @@
+"""What a process learns of rooms from others: who was let in, and rooms nobody told it of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from penstock.model.clock import SystemClock
+from penstock.model.room import RoomSettings
+from penstock.model.ticket import Joining
+from penstock.ports.rooms import RoomStore
+from penstock.stores.redis.address import parse_address
+from penstock.stores.redis.connect import connect
+from penstock.stores.redis.rooms import SCAN_COUNT, SCAN_STEPS
+from penstock.stores.redis.rooms_open import open_rooms
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+@asynccontextmanager
+async def process(server: RedisServer, name: str) -> AsyncIterator[RoomStore]:
+    """The rooms as one process has them, listening to the others."""
+    link = connect(parse_address(server.url))
+    rooms = open_rooms(link, "redis", SystemClock(), 1000, name)
+    try:
+        with server.client as client:
+            async with asyncio.timeout(20):
+                while not client.pubsub_numsub("PENSTOCK_ROOMS_WAKE")[0][1]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        yield rooms.store
+    finally:
+        await rooms.close()
+        await link.close()
+
+
+async def test_who_is_let_in_by_one_process_is_heard_by_another(server: RedisServer) -> None:
+    heard: asyncio.Queue[tuple[str, list[str]]] = asyncio.Queue()
+    async with process(server, "other") as other, process(server, "one") as one:
+        other.listen_turns(lambda room, users: heard.put_nowait((room, list(users))))
+        settings = RoomSettings(capacity=2)
+        await one.put_room("sale", settings, None, one.clock.now())
+        joining = [Joining(f"user {n} ü") for n in range(3)]
+        await one.join("sale", joining, one.clock.now())
+        await one.promote(["sale"], one.clock.now(), 10)
+        async with asyncio.timeout(20):
+            told = await heard.get()
+    assert told == ("sale", ["user 0 ü", "user 1 ü"])
+
+
+async def test_a_look_for_new_rooms_goes_through_a_bounded_part_of_a_large_server(
+    server: RedisServer,
+) -> None:
+    with server.client as client:
+        client.flushall()
+        foreign = int(2.5 * SCAN_COUNT * SCAN_STEPS)
+        client.eval(f"for i = 1, {foreign} do redis.call('SET', 'foreign:' .. i, '') end", 0)
+        client.zadd("WAITING:concert", {"alice": 1})
+        found = []
+        async with process(server, "one") as one:
+            for _ in range(4):
+                client.config_resetstat()
+                client.delete("PENSTOCK_ROOMS_SCANNED")  # as if the time between had passed
+                found.append(await one.discover(one.clock.now()))
+                assert 0 < client.info("commandstats")["cmdstat_scan"]["calls"] <= SCAN_STEPS
+            assert sum(found) == 1, "found once, within one pass"
+            assert await one.list_rooms("", 10) == ["concert"]
+
+
+async def test_a_room_found_before_is_found_again_after_the_server_was_emptied(
+    server: RedisServer,
+) -> None:
+    with server.client as client:
+        async with process(server, "one") as one:
+            for _ in range(2):
+                client.flushall()
+                client.zadd("WAITING:concert", {"alice": 1})
+                assert await one.discover(one.clock.now()) == 1
