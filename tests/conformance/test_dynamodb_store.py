@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from penstock.testing.store_cases.fleet import FleetCases
 from penstock.testing.store_cases.leases import SettleCases
 from penstock.testing.store_suite import DurableStoreSuite
 from tests.conformance.dynamodb_harness import TABLE, TieredHarness
@@ -32,7 +33,7 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoServer]:
     server.kill()
 
 
-class TestDynamoDBStore(DurableStoreSuite):
+class TestDynamoDBStore(DurableStoreSuite, FleetCases):
     @pytest_asyncio.fixture
     async def harness(
         self, local: DynamoServer, redis_node: RedisServer

@@ -169,6 +169,8 @@ async def test_a_store_opens_and_accepts_without_redis(
     put = messages(1, clock.now())
     assert [r.id for r in await store.put(put, clock.now())] == [put[0].id]
     assert "away" in (await store.check())["redis"]
+    assert await store.heartbeats() == []  # figures are told all the same
+    assert (await store.forecast(clock.now())).minutes[0].total() == 1
     await store.close()
     again = await opened_store(server, server.port, redis_node.port, clock)
     assert await claimed_in_the_end(again, 1) == [put[0].id]

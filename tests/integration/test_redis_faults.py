@@ -184,6 +184,7 @@ async def test_a_store_that_is_away_says_when_to_try_again_and_comes_back(
         with pytest.raises(StoreUnavailable) as failure:
             await store.put([new("x", now)], now)
         assert failure.value.retry_after > 0
+        assert "is away: " in failure.value.message  # why, also while nobody is let through
     proxy.refuse(False)
     await recovered(store)
     (receipt,) = await store.put([new("x", now)], now)

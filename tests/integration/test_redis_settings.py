@@ -20,7 +20,7 @@ from penstock.stores.redis.address import parse_address
 from penstock.testing.clock import ManualClock
 from tests.servers.certificates import make_certificate
 from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer, tls_options
+from tests.servers.redis import RedisServer, free_cluster_port, tls_options
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +64,30 @@ async def test_a_wrong_password_is_told_at_start(server: RedisServer) -> None:
         await open_at(f"redis://:wrong@127.0.0.1:{server.port}/0")
 
 
+async def test_a_password_that_is_wanted_is_asked_for(server: RedisServer) -> None:
+    with pytest.raises(StoreUnavailable, match="wants a password: redis://:PASSWORD@"):
+        await open_at(f"redis://127.0.0.1:{server.port}/0")
+
+
+async def test_a_url_of_another_kind_of_server_is_told(server: RedisServer) -> None:
+    """None of them mends by waiting, so none is waited for."""
+    here = f":s3cret%3A%2F%40@127.0.0.1:{server.port}"
+    with pytest.raises(ConfigError, match="no such database"):
+        await open_at(f"redis://{here}/99")
+    with pytest.raises(ConfigError, match="single server and no cluster: redis://"):
+        await open_at(f"redis+cluster://{here}")
+    with (
+        RedisServer("--cluster-enabled", "yes", port=free_cluster_port()) as node,
+        pytest.raises(ConfigError, match=r"node of a Redis Cluster: redis\+cluster://"),
+    ):
+        await open_at(f"redis://127.0.0.1:{node.port}")
+
+
+async def test_tls_where_there_is_none_is_told(server: RedisServer) -> None:
+    with pytest.raises(StoreUnavailable, match="if that port has no TLS: redis://"):
+        await open_at(f"rediss://127.0.0.1:{server.port}?connect_timeout=200ms")
+
+
 async def test_nobody_there_is_told_at_start() -> None:
     with pytest.raises(StoreUnavailable) as failure:
         await open_at(f"redis://127.0.0.1:{free_port()}/0")
@@ -75,8 +99,10 @@ async def test_tls(tmp_path: Path) -> None:
     port = free_port()
     with RedisServer(*tls_options(port, certificate)):
         await works(await open_at(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate.cert}"))
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreUnavailable, match=r"VERIFY_FAILED.*ssl_ca_certs=FILE"):
             await open_at(f"rediss://127.0.0.1:{port}/0")
+        with pytest.raises(StoreUnavailable, match="if that port speaks TLS: rediss://"):
+            await open_at(f"redis://127.0.0.1:{port}/0")
 
 
 @pytest.mark.parametrize(
@@ -183,8 +209,14 @@ async def test_a_worker_whose_clock_is_ahead_holds_nothing_for_longer(server: Re
         ("redis://h:1,h:2", "several hosts are for redis"),
         ("redis://h:x", "not host:port"),
         ("redis://h/zero", "not a number"),
+        ("redis:/h", "needs two slashes: redis://"),
         ("redis+cluster://h/1", "no databases"),
-        ("redis://h?colour=red", "known options"),
+        ("redis://h?colour=red", "no option 'colour'.*There are: prefix"),
+        ("redis://h?keyindex=true", "did you mean key_index"),
+        ("redis://h?key_index=maybe", "key_index must be true or false, not 'maybe'"),
+        ("redis://h?wait_ms=long", "wait_ms must be a whole number, not 'long'"),
+        ("rediss://h?ssl_ca_certs=nowhere.pem", "ssl_ca_certs: there is no file 'nowhere.pem'"),
+        ("redis://h?ssl_ca_certs=nowhere.pem", "ssl_ca_certs is for TLS: rediss://"),
         ("redis://h?timeout=soon", "timeout"),
         ("unix://", "needs the socket's path"),
         ("redis://h?prefix={x}", "prefix"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -12,10 +13,14 @@ from penstock.model.errors import StoreUnavailable
 from penstock.model.lateness import Lateness
 from penstock.ports.tracer import Tracer
 
+log = logging.getLogger("penstock.store")
+
 Listener: TypeAlias = Callable[[str, str, int], None]
 
 CALL_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the buckets of store calls; one more bucket holds the rest."""
+_TOLD = {"put": "accepted", "claim": "released"}
+"""Calls whose failure and whose return are worth a line in the log, and what they stand for."""
 
 
 class StoreCalls:
@@ -48,6 +53,8 @@ class Observer:
         self.tracer: Tracer | None = None
         """Records spans; None: nobody does."""
         self._listeners: list[Listener] = []
+        self._away: dict[str, float] = {}
+        """Kind of call → since when the store does not answer it."""
 
     def count(self, stage: str, route: str, number: int = 1) -> None:
         if number:
@@ -69,10 +76,17 @@ class Observer:
         began = self._timer()
         try:
             yield
-        except StoreUnavailable:
+        except StoreUnavailable as exc:
             calls.errors += 1
+            if kind in _TOLD and kind not in self._away:
+                self._away[kind] = began
+                log.warning("store away, nothing is %s: %s", _TOLD[kind], exc)
             raise
-        calls.took(self._timer() - began)
+        ended = self._timer()
+        calls.took(ended - began)
+        if kind in self._away:
+            gone = ended - self._away.pop(kind)
+            log.info("the store is back, messages are %s again after %.1f s", _TOLD[kind], gone)
 
     def bound(self, policy: str, verdict: str, number: int = 1) -> None:
         """A policy decided of so many messages."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from difflib import get_close_matches
+from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -35,3 +36,32 @@ def read_own(
     except msgspec.ValidationError as exc:
         reason, _, path = str(exc).partition(" - at `$.")
         raise wrong(reason[:1].lower() + reason[1:], path.rstrip("`")) from exc
+
+
+def read_query(own: type[Own], query: str) -> Own:
+    """What follows the `?` of a store's URL; ConfigError says what would be right."""
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    fields = own.__struct_fields__
+    for name in given:
+        if name not in fields:
+            close = get_close_matches(name, fields, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(f"store: no option {name!r}{hint} There are: {', '.join(fields)}")
+    try:
+        return msgspec.convert(given, own, strict=False)
+    except msgspec.ValidationError as exc:
+        name = str(exc).partition("`$.")[2].rstrip("`")
+        if name not in given:
+            raise ConfigError(f"store: {str(exc)[:1].lower()}{str(exc)[1:]}") from exc
+        wanted = _in_words(get_type_hints(own)[name])
+        raise ConfigError(f"store: {name} must be {wanted}, not {given[name]!r}") from exc
+
+
+def _in_words(kind: object) -> str:
+    """What a value of that type may be."""
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(str, get_args(kind)))
+    kinds = {kind, *get_args(kind)}
+    if bool in kinds:
+        return "true or false"
+    return "a whole number" if int in kinds else "text"

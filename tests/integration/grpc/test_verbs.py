@@ -69,6 +69,36 @@ async def test_what_is_not_given_is_what_it_is_on_http(running: Running) -> None
     assert held.due.ToMilliseconds() == held.created.ToMilliseconds()
 
 
+async def test_messages_go_on_with_the_trace_of_the_call_that_brought_them(
+    running: Running,
+) -> None:
+    caller = f"00-{1:032x}-{1:016x}-01"
+    own = {"Traceparent": f"00-{2:032x}-{2:016x}-01"}
+    later = Duration(seconds=60)
+    traced: Any = {"metadata": (("traceparent", caller),)}
+    asked = pb.ScheduleRequest(id="single", delay=later)
+    await running.stub.Schedule(asked, **traced)
+    batch = [
+        pb.ScheduleRequest(id="batch", delay=later, headers={"x-tenant": "acme"}),
+        pb.ScheduleRequest(id="own", delay=later, headers=own),
+    ]
+    await running.stub.ScheduleBatch(pb.ScheduleBatchRequest(messages=batch), **traced)
+    streamed = iter([pb.ScheduleRequest(id="stream", delay=later)])
+    await running.stub.ScheduleStream(streamed, **traced)
+    unread: Any = {"metadata": (("traceparent", "no trace"),)}
+    await running.stub.Schedule(pb.ScheduleRequest(id="unread", delay=later), **unread)
+
+    ids = ("single", "batch", "own", "stream", "unread")
+    held = [await running.stub.Get(pb.GetRequest(id=one)) for one in ids]
+    assert [dict(one.headers) for one in held] == [
+        {"traceparent": caller},
+        {"x-tenant": "acme", "traceparent": caller},
+        own,
+        {"traceparent": caller},
+        {},
+    ]
+
+
 async def test_a_known_id_is_success_and_says_so(running: Running) -> None:
     first = await running.stub.Schedule(pb.ScheduleRequest(id="m1", delay=Duration(seconds=60)))
     again = await running.stub.Schedule(pb.ScheduleRequest(id="m1", delay=Duration(seconds=10)))
@@ -208,7 +238,16 @@ async def test_a_message_that_is_leaving_is_not_cancelled_and_says_so(running: R
     assert (info.metadata["state"], info.metadata["cancel_pending"]) == ("leased", "true")
 
 
-@pytest.mark.parametrize("message_id", ["unknown", "", "ä", "x" * 500])
+async def test_an_id_that_is_not_given_is_named(running: Running) -> None:
+    calls = (
+        running.stub.Get(pb.GetRequest()),
+        running.stub.Cancel(pb.CancelRequest()),
+        running.stub.Reschedule(pb.RescheduleRequest(delay=Duration(seconds=1))),
+    )
+    assert [field_of(await refusal(call)) for call in calls] == ["id", "id", "id"]
+
+
+@pytest.mark.parametrize("message_id", ["unknown", "ä", "x" * 500])
 async def test_an_id_that_is_not_known_is_not_found(running: Running, message_id: str) -> None:
     change = pb.RescheduleRequest(id=message_id, delay=Duration(seconds=1))
     calls = (

@@ -19,6 +19,7 @@ from penstock.api.grpc.stream import Inflow
 from penstock.flow.intake import Outcome, schedule_through
 from penstock.model.draft import Draft
 from penstock.model.errors import (
+    InvalidMessage,
     Overloaded,
     PenstockError,
     StoreUnavailable,
@@ -26,6 +27,7 @@ from penstock.model.errors import (
 )
 from penstock.model.identity import is_id
 from penstock.model.outcome import Receipt
+from penstock.model.trace import TRACEPARENT, give_trace
 from penstock.v1 import scheduler_pb2 as pb
 from penstock.wiring import Parts
 
@@ -35,6 +37,8 @@ MAX_IN_FLIGHT = 20_000
 
 Asked = TypeVar("Asked", bound=Proto)
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Act: TypeAlias = Callable[[Asked, str | None], Awaitable[Proto]]
+"""A verb: what is asked, and the trace the caller is part of."""
 
 
 @dataclass(slots=True)
@@ -62,9 +66,11 @@ class Scheduler:
                 self._unary(pb.ScheduleBatchRequest, self.schedule_batch, Scope.WRITE)
             ),
             "ScheduleStream": grpc.stream_unary_rpc_method_handler(self._stream),
-            "Get": unary(self._unary(pb.GetRequest, self.get, Scope.READ)),
-            "Cancel": unary(self._unary(pb.CancelRequest, self.cancel, Scope.WRITE)),
-            "Reschedule": unary(self._unary(pb.RescheduleRequest, self.reschedule, Scope.WRITE)),
+            "Get": unary(self._unary(pb.GetRequest, _traceless(self.get), Scope.READ)),
+            "Cancel": unary(self._unary(pb.CancelRequest, _traceless(self.cancel), Scope.WRITE)),
+            "Reschedule": unary(
+                self._unary(pb.RescheduleRequest, _traceless(self.reschedule), Scope.WRITE)
+            ),
         }
 
     def stop(self) -> None:
@@ -73,17 +79,21 @@ class Scheduler:
         for task in self.reading:
             task.cancel()
 
-    async def schedule(self, asked: pb.ScheduleRequest) -> pb.ScheduleResponse:
+    async def schedule(self, asked: pb.ScheduleRequest, trace: str | None) -> pb.ScheduleResponse:
         if self.in_flight >= self.max_in_flight:
             raise Overloaded(f"{self.in_flight:,} messages are waiting for the store already")
+        draft = draft_of(asked)
+        give_trace(draft, trace)
         self.in_flight += 1
         try:
-            return response_of(await schedule_through(self.crowd, draft_of(asked)))
+            return response_of(await schedule_through(self.crowd, draft))
         finally:
             self.in_flight -= 1
 
-    async def schedule_batch(self, asked: pb.ScheduleBatchRequest) -> pb.ScheduleBatchResponse:
-        items = [_item(one) for one in asked.messages]
+    async def schedule_batch(
+        self, asked: pb.ScheduleBatchRequest, trace: str | None
+    ) -> pb.ScheduleBatchResponse:
+        items = [_item(one, trace) for one in asked.messages]
         drafts = [item for item in items if isinstance(item, Draft)]
         outcomes = iter(await self.parts.intake.schedule(drafts) if drafts else ())
         answer = pb.ScheduleBatchResponse()
@@ -106,7 +116,7 @@ class Scheduler:
 
     async def schedule_stream(self, context: Context) -> pb.ScheduleStreamResponse:
         """Read and store beside each other; both end when either fails or the caller leaves."""
-        inflow = Inflow(self.parts.intake)
+        inflow = Inflow(self.parts.intake, _metadata(context, TRACEPARENT))
         loop = asyncio.get_running_loop()
         reading = loop.create_task(_read(context, inflow))
         storing = loop.create_task(inflow.store())
@@ -130,12 +140,13 @@ class Scheduler:
         return inflow.summary
 
     def _unary(
-        self, kind: type[Asked], act: Callable[[Asked], Awaitable[Proto]], scope: Scope
+        self, kind: type[Asked], act: Act[Asked], scope: Scope
     ) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def behave(body: bytes, context: Context) -> bytes:
             try:
                 self._check(context, scope)
-                return (await act(_decoded(kind, body))).SerializeToString()
+                trace = _metadata(context, TRACEPARENT)
+                return (await act(_decoded(kind, body), trace)).SerializeToString()
             except PenstockError as exc:
                 await refuse(context, exc)
             except Exception as exc:  # noqa: BLE001 - told to the log, not to the caller
@@ -154,7 +165,8 @@ class Scheduler:
 
     def _check(self, context: Context, scope: Scope) -> None:
         if self.tokens:
-            self.tokens.check(_authorization(context), scope)
+            given = _metadata(context, "authorization")
+            self.tokens.check(None if given is None else given.encode(), scope)
 
 
 async def _read(context: Context, inflow: Inflow) -> None:
@@ -174,24 +186,33 @@ def _decoded(kind: type[Asked], body: bytes) -> Asked:
         raise unreadable() from exc
 
 
-def _authorization(context: Context) -> bytes | None:
+def _metadata(context: Context, wanted: str) -> str | None:
     for name, value in context.invocation_metadata() or ():
-        if name == "authorization":
-            return value if isinstance(value, bytes) else value.encode()
+        if name == wanted:
+            return value.decode("latin-1") if isinstance(value, bytes) else value
     return None
 
 
+def _traceless(act: Callable[[Asked], Awaitable[Proto]]) -> Act[Asked]:
+    """Of a verb that makes no message: the caller's trace has nothing to go on with."""
+    return lambda asked, _: act(asked)
+
+
 def _id(given: str) -> str:
+    if not given:
+        raise InvalidMessage("id", "must be given")
     if not is_id(given):  # such an id was never accepted
         raise UnknownMessage(given[:200])
     return given
 
 
-def _item(asked: pb.ScheduleRequest) -> Draft | PenstockError:
+def _item(asked: pb.ScheduleRequest, trace: str | None) -> Draft | PenstockError:
     try:
-        return draft_of(asked)
+        draft = draft_of(asked)
     except PenstockError as exc:
         return exc
+    give_trace(draft, trace)
+    return draft
 
 
 def _outcome(outcome: Outcome, index: int, given_id: str) -> pb.Outcome:

@@ -17,6 +17,7 @@ from penstock.flow.intake import Intake
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.outcome import Receipt
+from penstock.model.trace import give_trace
 from penstock.v1 import scheduler_pb2 as pb
 
 CHUNK = 500
@@ -34,8 +35,10 @@ MAX_REFUSALS = 1_000
 class Inflow:
     """The messages of one stream, and what became of them."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, trace: str | None = None) -> None:
+        """`trace`: what messages without a trace of their own are part of."""
         self._intake = intake
+        self._trace = trace
         self._waiting: list[bytes] = []
         self._bytes = 0
         self._ended = False
@@ -93,6 +96,9 @@ class Inflow:
     async def _put(self, bodies: Sequence[bytes]) -> None:
         items = [_read(body) for body in bodies]
         drafts = [item for _, item in items if isinstance(item, Draft)]
+        if self._trace is not None:
+            for draft in drafts:
+                give_trace(draft, self._trace)
         try:
             outcomes = iter(await self._intake.schedule(drafts) if drafts else ())
         except StoreUnavailable as exc:

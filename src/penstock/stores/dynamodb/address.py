@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from typing import Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from penstock.model.errors import ConfigError, InvalidMessage
 from penstock.model.times import parse_duration
+from penstock.ports.options import read_query
 from penstock.stores.redis.address import Address as RedisAddress
 from penstock.stores.redis.address import parse_address as parse_redis
 
@@ -25,8 +26,8 @@ LOCAL_REGION = "us-east-1"
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may follow the `?`."""
 
-    redis: str
-    """The near future's Redis: any URL of the Redis store, `&` in it written as %26."""
+    redis: str = ""
+    """Needed. The near future's Redis: any URL of the Redis store, `&` in it written as %26."""
     region: str | None = None
     """AWS region; without one: what the ordinary AWS settings say."""
     tls: bool = False
@@ -105,14 +106,11 @@ def parse_address(url: str) -> Address:
 
 
 def _options(query: str) -> Options:
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    try:
-        options = msgspec.convert(given, Options, strict=False)
-    except msgspec.ValidationError as exc:
-        known = ", ".join(Options.__struct_fields__)
-        raise ConfigError(f"store: {exc}; known options: {known}") from exc
+    options = read_query(Options, query)
     if not options.redis.startswith(("redis", "unix")):
-        raise ConfigError("store: redis= must be the URL of a Redis: redis://host:6379/0")
+        raise ConfigError(
+            "store: redis= must be the URL of a Redis: …/TABLE?redis=redis://host:6379/0"
+        )
     if not 1 <= options.shards <= 1024 or options.max_connections < 1:
         raise ConfigError("store: shards must be 1-1024 and max_connections at least 1")
     return options

@@ -90,7 +90,7 @@ class Gateway:
     async def call(self, operation: str, **request: Any) -> Answer:
         """Ask, again and again while it is worth it; a condition not met is an answer too."""
         if (wait := self._breaker.wait()) > 0:
-            raise StoreUnavailable(f"{self._name} is away", retry_after=wait)
+            raise StoreUnavailable(self._breaker.reason, retry_after=wait)
         patience = self.patience()
         repeated = False
         while True:
@@ -107,7 +107,10 @@ class Gateway:
                 if (unsure or code in THROTTLED) and await patience.again():
                     continue
                 pause = self._breaker.failed() if unsure else LONGEST_WAIT
-                raise translate(exc, self._name, pause) from exc
+                error = translate(exc, self._name, pause)
+                if unsure:
+                    self._breaker.reason = error.message
+                raise error from exc
             self._breaker.succeeded()
             return Answer(reply, repeated)
 

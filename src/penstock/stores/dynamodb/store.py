@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
+from penstock.model.fleet import Heartbeat
+from penstock.model.forecast import Forecast
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
@@ -14,7 +16,7 @@ from penstock.model.state import State
 from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import WakeListener
-from penstock.stores.dynamodb import amend, figures, put, recall, search
+from penstock.stores.dynamodb import amend, figures, forecast, put, recall, search
 from penstock.stores.dynamodb.address import Address
 from penstock.stores.dynamodb.clock import NearClock
 from penstock.stores.dynamodb.gateway import Gateway
@@ -26,6 +28,7 @@ from penstock.stores.dynamodb.schema import SCHEMA_VERSION, state_of
 from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.settle import Settling
 from penstock.stores.redis.connect import Server
+from penstock.stores.redis.fleet import Heartbeats
 from penstock.stores.redis.policies import RedisPolicies
 from penstock.stores.redis.rooms_open import open_rooms
 from penstock.stores.redis.scripts import Runner
@@ -56,6 +59,9 @@ class TieredStore:
             session.near,
             session.shape.shards,
             lambda: RedisPolicies(Runner(server, address.redis.name), address.redis.prefix),
+        )
+        self._heartbeats = Heartbeats(
+            Runner(server, address.redis.name), f"{address.redis.prefix}:near"
         )
         self._hydrator = Hydrator(session, self._reopen)
         self._hydrating: asyncio.Task[None] | None = None
@@ -126,6 +132,23 @@ class TieredStore:
 
     async def figures(self, now: int) -> StoreFigures:
         return await figures.figures(self._session, now, self._address.figures)
+
+    async def forecast(self, now: int) -> Forecast:
+        return await forecast.forecast(self._session, now, self._address.figures)
+
+    async def beat(self, heartbeat: Heartbeat) -> None:
+        await self._heartbeats.put(heartbeat)
+
+    async def heartbeats(self) -> list[Heartbeat]:
+        """None while Redis is away: figures are told all the same, of fewer processes."""
+        try:
+            return await self._heartbeats.all()
+        except PenstockError as exc:
+            log.debug("nothing is known of other processes: %s", exc)
+            return []
+
+    async def forget_heartbeats(self, before: int) -> None:
+        await self._heartbeats.forget(before)
 
     async def pause(self, route: str, paused: bool) -> None:
         await recall.pause(self._session, route, paused)

@@ -7,13 +7,15 @@ redis+cluster://[user:password@]host:port,host:port…      rediss+cluster:// ov
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
 from penstock.model.errors import ConfigError
 from penstock.model.errors import InvalidMessage as BadDuration
 from penstock.model.times import parse_duration
+from penstock.ports.options import read_query
 
 PORT = 6379
 PREFIX = "penstock"
@@ -77,6 +79,7 @@ def parse_address(url: str) -> Address:
     """URL → Address, or ConfigError that says what would be right."""
     parts = urlsplit(url)
     options = _options(parts.query)
+    _check_files(options, tls=parts.scheme.startswith("rediss"))
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
     path = unquote(parts.path)
@@ -110,9 +113,13 @@ def parse_address(url: str) -> Address:
     if options.db is not None:
         raise ConfigError("store: give the database as the URL's path: redis://host:6379/2")
     database = path.strip("/")
-    if database and (cluster or not database.isdigit()):
-        wrong = "a cluster has no databases" if cluster else f"{database!r} is not a number"
-        raise ConfigError(f"store: {wrong}")
+    if database and cluster:
+        raise ConfigError("store: a cluster has no databases: redis+cluster://host:6379")
+    if database and not (database.isascii() and database.isdigit()):
+        wrong = (
+            f"the database {database!r} is not a number" if hosts else "a host needs two slashes"
+        )
+        raise ConfigError(f"store: {wrong}: redis://host:6379/0")
     found = tuple(_host(host) for host in (hosts or "localhost").split(","))
     if len(found) > 1 and not cluster:
         raise ConfigError("store: several hosts are for redis+cluster://")
@@ -140,12 +147,7 @@ def _host(text: str) -> tuple[str, int]:
 
 
 def _options(query: str) -> Options:
-    given = dict(parse_qsl(query, keep_blank_values=True))
-    try:
-        options = msgspec.convert(given, Options, strict=False)
-    except msgspec.ValidationError as exc:
-        known = ", ".join(Options.__struct_fields__)
-        raise ConfigError(f"store: {exc}; known options: {known}") from exc
+    options = read_query(Options, query)
     if not options.prefix or not options.prefix.isprintable() or "{" in options.prefix:
         raise ConfigError("store: prefix must be printable and without '{'")
     if (options.bucket_size_sec is not None and options.bucket_size_sec < 1) or (
@@ -153,3 +155,15 @@ def _options(query: str) -> Options:
     ):
         raise ConfigError("store: bucket_size_sec and max_connections must be at least 1")
     return options
+
+
+def _check_files(options: Options, *, tls: bool) -> None:
+    """What is named for TLS must be there, and mean something."""
+    for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        file: str | None = getattr(options, name)
+        if file is None:
+            continue
+        if not tls:
+            raise ConfigError(f"store: {name} is for TLS: rediss://")
+        if not Path(file).is_file():
+            raise ConfigError(f"store: {name}: there is no file {file!r}")

@@ -19,6 +19,8 @@ class Breaker:
         self._clock = clock
         self._failed = 0
         self._retry_at = 0.0
+        self.reason = "does not answer"
+        """What the last call failed by, for callers that are not let through."""
 
     def wait(self) -> float:
         """Seconds until a call may be tried; 0: now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.stores.redis.address import Address
 from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.scripts import Runner
@@ -21,7 +21,11 @@ _VOLATILE = "volatile-"
 
 async def inspect(runner: Runner, address: Address) -> None:
     """ConfigError for a server that cannot serve; a warning for settings that lose messages."""
-    for node, info in (await runner.each("INFO", "everything")).items():
+    for node, info in (await _met(runner)).items():
+        if str(info.get("cluster_enabled", "0")) == "1" and not address.cluster:
+            raise ConfigError(
+                f"store: {node} is a node of a Redis Cluster: redis+cluster://host:port"
+            )
         version = _version(info)
         if version < OLDEST:
             raise ConfigError(f"store: {node} runs Redis {_text(version)}; 6.2 is the oldest")
@@ -31,6 +35,17 @@ async def inspect(runner: Runner, address: Address) -> None:
             raise ConfigError(f"store: waitaof needs an AOF, {node} has none: appendonly yes")
         _warn_of_eviction(node, info)
         await _warn_of_memory_only(runner, node, info)
+
+
+async def _met(runner: Runner) -> dict[str, dict[str, object]]:
+    """What the servers say of themselves when they are first spoken to."""
+    try:
+        return await runner.each("INFO", "everything")
+    except StoreUnavailable as exc:
+        if "reset by peer" not in exc.message and "closed by server" not in exc.message:
+            raise
+        hint = f"{exc.message} (if that port speaks TLS: rediss://)"
+        raise StoreUnavailable(hint, retry_after=exc.retry_after) from exc
 
 
 def _warn_of_eviction(node: str, info: dict[str, object]) -> None:

@@ -61,6 +61,8 @@ class Link:
         self._retry_seconds = retry_seconds
         self._monotonic = monotonic
         self._open_until = 0.0
+        self._reason = ""
+        """What the last call failed by."""
 
     @property
     def cluster(self) -> bool:
@@ -100,7 +102,7 @@ class Link:
     ) -> Reply:
         if self.is_open:
             left = self._open_until - self._monotonic()
-            raise StoreUnavailable(f"{self.name} is away", retry_after=max(0.1, left))
+            raise StoreUnavailable(self._reason, retry_after=max(0.1, left))
         for left in range(RETRIES if retry else 0, -1, -1):
             try:
                 reply = await self._send(command, script)
@@ -127,10 +129,15 @@ class Link:
         if isinstance(exc, vendor.ResponseError) and not _is_transient(exc):
             return StoreCorrupt(f"{self.name}: {exc}")
         self._open_until = self._monotonic() + OPEN_SECONDS
-        return StoreUnavailable(f"{self.name} is away: {exc}", retry_after=OPEN_SECONDS)
+        self._reason = f"{self.name} is away: {exc}"
+        return StoreUnavailable(self._reason, retry_after=OPEN_SECONDS)
 
 
-_BUSY = ("LOADING", "BUSY ", "OOM", "MISCONF", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")
+_BUSY = (
+    *("LOADING", "BUSY ", "OOM", "MISCONF", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"),
+    "UNBLOCKED",
+)
+"""Beginnings of answers that another try may change; a stream that was flushed unblocks readers."""
 
 
 def _is_transient(exc: Exception) -> bool:

@@ -21,7 +21,7 @@ from redis import exceptions as vendor
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.stores.redis.breaker import Breaker
 from penstock.stores.redis.connect import Argument, Reply, Server
-from penstock.stores.redis.errors import Vendor, is_transient, translate
+from penstock.stores.redis.errors import NotWaitedFor, Vendor, is_transient, translate
 from penstock.stores.redis.keys import write_mark
 
 RETRY_WAITS = (0.02, 0.1, 0.25)
@@ -165,7 +165,7 @@ class Runner:
         try:
             return await self._server.each(*command)
         except Vendor as exc:
-            raise translate(exc, self._name, self._breaker(0).failed()) from exc
+            raise self._failed(exc, self._breaker(0)) from exc
 
     async def server_time(self) -> int:
         """Epoch milliseconds by the slowest primary's clock."""
@@ -179,7 +179,7 @@ class Runner:
         except vendor.ResponseError:  # managed servers often forbid CONFIG
             return {}
         except Vendor as exc:
-            raise translate(exc, self._name, self._breaker(0).failed()) from exc
+            raise self._failed(exc, self._breaker(0)) from exc
         return {node: str(reply.get(setting, "?")) for node, reply in found.items()}
 
     def _split(self, groups: Sequence[Group]) -> list[Sequence[Group]]:
@@ -240,14 +240,14 @@ class Runner:
         """Call, again if that is worth it; tell the breaker; raise our errors."""
         breaker = self._breaker(partition)
         if (wait := breaker.wait()) > 0:
-            raise StoreUnavailable(f"{self._name} is away", retry_after=wait)
+            raise StoreUnavailable(breaker.reason, retry_after=wait)
         for pause in (*RETRY_WAITS, None):
             try:
                 with heeding_cancellation():
                     reply = await self._send(command, key, script, durable=durable)
             except Vendor as exc:
                 if pause is None or not is_transient(exc):
-                    raise translate(exc, self._name, breaker.failed()) from exc
+                    raise self._failed(exc, breaker) from exc
                 await self._recover(exc)
                 await asyncio.sleep(pause)
             else:
@@ -283,7 +283,13 @@ class Runner:
             try:
                 await self._server.reconnect()
             except Vendor as again:
-                raise translate(again, self._name, self._breaker(0).failed()) from again
+                raise self._failed(again, self._breaker(0)) from again
+
+    def _failed(self, exc: Exception, breaker: Breaker) -> PenstockError:
+        """The error to raise from `exc`, which those who are not let through are told too."""
+        error = translate(exc, self._name, breaker.failed())
+        breaker.reason = error.message
+        return error
 
     def _breaker(self, partition: int) -> Breaker:
         # In a cluster partitions live on nodes that fail one by one.
@@ -298,8 +304,9 @@ def _check_waited(wait: Sequence[Argument], waited: Reply) -> None:
     """WAIT answers how many replicas have it, WAITAOF also whether the disk does."""
     if wait[0] == "WAIT":
         if int(waited) < int(wait[1]):
-            raise vendor.ConnectionError(f"only {waited} of {int(wait[1])} replicas have the write")
+            wanted, millis = map(int, wait[1:])
+            raise NotWaitedFor(f"only {waited} of {wanted} replicas have it after {millis} ms")
         return
     local, replicas = int(waited[0]), int(waited[1])
     if local < int(wait[1]) or replicas < int(wait[2]):
-        raise vendor.ConnectionError("the write is not on enough disks yet")
+        raise NotWaitedFor(f"the write is not on enough disks after {int(wait[3])} ms")
