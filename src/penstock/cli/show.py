@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.flow.control import BulkResult
 from penstock.model.message import Event, Message
+from penstock.model.state import State
 from penstock.model.times import format_moment
 from penstock.model.view import message_out
 
@@ -37,11 +38,19 @@ def as_text(*lines: str) -> None:
         print(printable(line), flush=True)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
-    """A table on stdout; columns whose heading starts with > are numbers."""
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str | None]], none: str = "nothing to show"
+) -> None:
+    """A table on stdout; columns whose heading starts with > are numbers.
+
+    Without rows it is only `none`, on stderr: headings over nothing look like a fault.
+    """
     from rich.table import Table
     from rich.text import Text
 
+    if not rows:
+        print(none, file=sys.stderr)
+        return
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         drawn.add_column(
@@ -91,6 +100,7 @@ def messages(items: Iterable[Message]) -> None:
             )
             for item in items
         ],
+        none="no message matches",
     )
 
 
@@ -157,7 +167,8 @@ def _facts(shown: Message) -> Iterator[tuple[str, str | None]]:
     for name, value in (shown.headers or {}).items():
         yield "header", f"{name}: {value}"
     yield "content type", shown.content_type
-    yield "payload", _payload(shown.payload)
+    gone = shown.state is State.DELIVERED and not shown.payload
+    yield "payload", "(not kept once delivered)" if gone else _payload(shown.payload)
 
 
 def _payload(payload: bytes) -> str:

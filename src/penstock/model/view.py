@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.model.decision import Reason, reason_of, verdict_of
-from penstock.model.draft import WIRE_ERRORS
+from penstock.model.wire import WIRE_ERRORS
 from penstock.model.message import JSON, Event, Labels, Message
 from penstock.model.outcome import Receipt
 from penstock.model.state import State

@@ -37,6 +37,7 @@ from penstock.model.policy_view import (
 from penstock.model.room import RoomDraft
 from penstock.model.room_view import EnteredOut, RoomOut, RoomPage, TicketOut
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
+from penstock.rooms.history import RoomHistoryView
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
 
@@ -72,6 +73,7 @@ NAMES = {
     "Heartbeat": HeartbeatIn,
     "Join": JoinIn,
     "Room": RoomOut,
+    "RoomHistory": RoomHistoryView,
     "RoomPage": RoomPage,
     "RoomSettings": RoomDraft,
     "Ticket": TicketOut,

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.flow.formats.wire import decode, derived_id
+from penstock.flow.formats.wire import derived_id
 from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import PenstockError
+from penstock.model.wire import read_json
 
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -17,7 +18,7 @@ def read(body: bytes, origin: str | None, _now: int) -> Sequence[Draft | Penstoc
     if not body.lstrip(b" \t\r\n").startswith(b"["):
         return [_identified(decode_draft(body), origin, 0)]
     found: list[Draft | PenstockError] = []
-    raws: list[msgspec.Raw] = decode(_array, body)
+    raws: list[msgspec.Raw] = read_json(_array, body)
     for index, raw in enumerate(raws):
         try:
             found.append(_identified(decode_draft(memoryview(raw)), origin, index))

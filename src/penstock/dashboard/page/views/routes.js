@@ -24,8 +24,7 @@ export function mount(root) {
     h("div.head", {}, h("h1", {}, title)),
     h("section.card", {}, routes.node),
     h("section.card", {}, h("h2", {}, "Processes"), processes.node));
-  return onFigures((stats, before) => {
-    keepRates(stats, before);
+  return onFigures((stats) => {
     routes.update(Object.entries(stats.routes).sort(([a], [b]) => a.localeCompare(b)).map(([name, route]) => ({ name, ...route })));
     processes.update(stats.processes);
   });
@@ -110,6 +109,8 @@ function keepRates(stats, before) {
     rates.set(name, kept.slice(-KEPT));
   }
 }
+
+onFigures(keepRates); // whatever view is open: the curve is there when this one is
 
 function sparkCell() {
   const spark = sparkline("delivered");
