@@ -18,6 +18,8 @@ from penstock.model.view import message_out
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from penstock.flow.status import RouteStats
+
 WIDE = 400
 """Columns where there is no terminal: nothing is cut for `grep`."""
 _encode = msgspec.json.Encoder().encode
@@ -106,6 +108,13 @@ def messages(items: Iterable[Message]) -> None:
 
 def message_json(shown: Message, timeline: list[Event] | None = None) -> None:
     as_json(message_out(shown, timeline))
+
+
+def route_state(route: RouteStats) -> str:
+    """In words of their own: a circuit breaker that is open lets nothing through."""
+    if route.paused:
+        return "paused"
+    return "sink away" if route.waiting_for_sink else "active"
 
 
 def bulk(result: BulkResult, done: str, *, json: bool, dry_run: bool) -> None:

@@ -1,4 +1,4 @@
-"""HISTORY: the last quarter of an hour of every line, a look every few seconds, in bounded memory."""
+"""HISTORY: the last quarter of an hour of every line, in bounded memory."""
 
 from __future__ import annotations
 

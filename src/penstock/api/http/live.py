@@ -52,7 +52,7 @@ class Live:
         while True:
             now = self._clock.now()
             await self._clock.sleep_until(now - (now - AFTER_MS) % STEP_MS + STEP_MS)
-            for look in (self._look, self._look_at_rooms):
+            for look in (self._look, self.look_at_rooms):
                 try:
                     await look()
                 except PenstockError as exc:
@@ -88,7 +88,8 @@ class Live:
             event, following, self._next = await self._event(), self._next, None
             following.set_result(_sse(b"point", self.history.newest()) + event)
 
-    async def _look_at_rooms(self) -> None:
+    async def look_at_rooms(self) -> None:
+        """Keep how the rooms stand, if it is time for another look."""
         now = self._clock.now()
         if self._rooms is not None and self.room_history.due(now):
             found, _ = await self._rooms.operate.page(limit=MOST)
