@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.show import route_state
 from penstock.cli.session import Session
+from penstock.cli.show import route_state
 from penstock.flow.status import RouteStatus
 from penstock.model.errors import Unauthorized
 from penstock.version import __version__

@@ -120,9 +120,16 @@ FIELDS: dict[str, dict[str, Json]] = {
         },
         "payload": _PAYLOAD,
         "payload_base64": _BASE64,
-        "at": {"anyOf": [_MOMENT, {"type": "null"}]},
+        "at": {
+            "anyOf": [_MOMENT, {"type": "null"}],
+            "description": "When it is due, with an offset; past means now. Without `at` and"
+            " `delay`: now.",
+        },
         "delay": _DELAY,
-        "expires": {"anyOf": [_MOMENT, {"type": "null"}]},
+        "expires": {
+            "anyOf": [_MOMENT, {"type": "null"}],
+            "description": "Not sent after this: it is settled `expired`.",
+        },
         "priority": {**_PRIORITY, "default": 5},
     },
     "Patch": {
