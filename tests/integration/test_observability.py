@@ -117,6 +117,13 @@ async def test_dashboards_and_alerts_use_only_metrics_that_exist(live: str) -> N
         assert found <= known, f"{expression}: no such metric: {found - known}"
 
 
+async def test_pages_of_the_docs_name_only_metrics_that_exist(live: str) -> None:
+    known = names(live) | {family.name for family in text_string_to_metric_families(live)}
+    for page in DOCS.rglob("*.md"):
+        named = set(re.findall(r"`((?:penstock|dispatcher)_[a-z_]+)`", page.read_text()))
+        assert named <= known, f"{page.name}: no such metric: {named - known}"
+
+
 async def test_the_table_of_metrics_is_complete(live: str) -> None:
     page = (DOCS / "how-to/observe.md").read_text()
     told = set(re.findall(r"^\| `((?:penstock|dispatcher)_[a-z_]+)", page, re.MULTILINE))

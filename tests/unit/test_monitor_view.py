@@ -23,7 +23,11 @@ ENGINE = Stats(
     version="1",
     uptime=5.0,
     states={State.SCHEDULED: 12_000, State.DELIVERED: 7},
-    routes={"push": RouteStats(scheduled=12_000, overdue=3, leased=1, dead=0, next_due=None)},
+    routes={
+        "push": RouteStats(
+            scheduled=12_000, overdue=3, leased=1, dead=0, next_due=None, paused=True
+        )
+    },
     totals={"released": 7},
     counts={},
     lateness={"push": LatenessStats(count=7, mean=1.0, p50=1, p99=5, max=5, early=0)},

@@ -85,7 +85,7 @@ def test_the_kind_chooses_the_type() -> None:
         (CAP, {"max_defer": "0s"}, "max_defer"),
         (CAP, {"min_interval": "0s"}, "min_interval"),
         (CAP, {"applies_to": {"class": []}}, "applies_to.class"),
-        (CAP, {"applies_to": {"colour": ["red"]}}, "applies_to"),
+        (CAP, {"applies_to": {"colour": ["red"]}}, "applies_to.colour"),
         (CAP, {"bypass": ["\n"]}, "bypass"),
         (CAP, {"burst": 3}, "burst"),
         (CAP, {"kind": "hat"}, "kind"),

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from penstock.cli import (
     bench,
+    changes,
     config,
     dead,
     messages,
@@ -73,6 +74,7 @@ def build() -> typer.Typer:
     group(app, HELP, {"version": (VersionOption, False)})
     serve.register(app)
     messages.register(app)
+    changes.register(app)
     monitor.register(app)
     bench.register(app)
     app.add_typer(dead.app, name="dead")

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.show import printable
+from penstock.cli.show import printable, route_state
 from penstock.flow.status import Stats
 
 NONE = "–"
@@ -93,9 +93,11 @@ def _table(title: str, facts: list[tuple[str, str]]) -> Table:
 
 def _routes(engine: Stats) -> Table:
     table = Table(title="routes", title_justify="left", box=None, header_style="bold")
-    for heading in ("route", "scheduled", "overdue", "leased", "dead", "next due"):
-        table.add_column(heading, justify="left" if heading in {"route", "next due"} else "right")
+    for heading in ("route", "state", "scheduled", "overdue", "leased", "dead", "next due"):
+        words = heading in {"route", "state", "next due"}
+        table.add_column(heading, justify="left" if words else "right")
     for name, route in engine.routes.items():
         figures = (route.scheduled, route.overdue, route.leased, route.dead)
-        table.add_row(name, *(f"{figure:,}" for figure in figures), route.next_due or "")
+        numbers = (f"{figure:,}" for figure in figures)
+        table.add_row(name, route_state(route), *numbers, route.next_due or "")
     return table

@@ -37,7 +37,11 @@ async def list_(session: Session) -> None:
     if session.json:
         show.as_json({"items": written, "next": None})
         return
-    show.table(("policy", "kind", "says"), [_row(item) for item in written])
+    show.table(
+        ("policy", "kind", "says"),
+        [_row(item) for item in written],
+        none="no policies: everything may go out; `penstock policy put` keeps one",
+    )
 
 
 @command(app, "show", remote=True)
@@ -130,6 +134,7 @@ async def explain(
             )
             for rule in decision.rules
         ],
+        none="no policy applies",
     )
 
 
@@ -158,6 +163,7 @@ async def counters(session: Session, key: KeyArgument) -> None:
             )
             for figure in figures
         ],
+        none="no cap has counted anything for this key",
     )
 
 

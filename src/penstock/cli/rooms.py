@@ -53,6 +53,7 @@ async def list_(session: Session) -> None:
             )
             for room in found
         ],
+        none="no rooms; `penstock room put` makes one",
     )
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from penstock.cli import show
 from penstock.cli.session import Session, command, group
-
-if TYPE_CHECKING:
-    from penstock.flow.status import RouteStatus
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "Where messages go: list, pause, resume.")
@@ -37,7 +34,7 @@ async def list_(session: Session) -> None:
             (
                 route.name,
                 route.sink or "(not served here)",
-                state_of(route),
+                show.route_state(route),
                 f"{route.scheduled:,}",
                 f"{route.overdue:,}",
                 f"{route.leased:,}",
@@ -73,13 +70,6 @@ async def resume(session: Session, route: RouteArgument) -> None:
     async with session.verbs() as verbs:
         await verbs.resume(route)
     _told(session, route, paused=False)
-
-
-def state_of(route: RouteStatus) -> str:
-    """In words of their own: a circuit breaker that is open lets nothing through."""
-    if route.paused:
-        return "paused"
-    return "sink away" if route.waiting_for_sink else "active"
 
 
 def _told(session: Session, route: str, *, paused: bool) -> None:

@@ -196,7 +196,8 @@ def command(
                     asyncio.run(result)
 
         _sign(run, own, common, function)
-        app.command(name or function.__name__.rstrip("_"))(run)
+        short = _first_paragraph(function.__doc__ or "")
+        app.command(name or function.__name__.rstrip("_"), short_help=short)(run)
         return function
 
     return register
@@ -212,7 +213,12 @@ def group(
 
     _sign(before, [], (own or {}) | _LOCAL | _REMOTE, before)
     before.__doc__ = help_text
-    app.callback()(before)
+    app.callback(short_help=_first_paragraph(help_text))(before)
+
+
+def _first_paragraph(text: str) -> str:
+    """For lists of commands: whole, where typer would cut it short with dots."""
+    return " ".join(inspect.cleandoc(text).split("\n\n", 1)[0].split())
 
 
 def _sign(

@@ -12,12 +12,15 @@ import msgspec
 from penstock.flow.control import BulkResult
 from penstock.model.decision import reason_of, verdict_of
 from penstock.model.message import Event, Message
+from penstock.model.state import State
 from penstock.model.times import format_moment
 from penstock.model.verdict import Verdict
 from penstock.model.view import message_out
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from penstock.flow.status import RouteStats
 
 WIDE = 400
 """Columns where there is no terminal: nothing is cut for `grep`."""
@@ -39,11 +42,19 @@ def as_text(*lines: str) -> None:
         print(printable(line), flush=True)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
-    """A table on stdout; columns whose heading starts with > are numbers."""
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str | None]], none: str = "nothing to show"
+) -> None:
+    """A table on stdout; columns whose heading starts with > are numbers.
+
+    Without rows it is only `none`, on stderr: headings over nothing look like a fault.
+    """
     from rich.table import Table
     from rich.text import Text
 
+    if not rows:
+        print(none, file=sys.stderr)
+        return
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         drawn.add_column(
@@ -93,11 +104,19 @@ def messages(items: Iterable[Message]) -> None:
             )
             for item in items
         ],
+        none="no message matches",
     )
 
 
 def message_json(shown: Message, timeline: list[Event] | None = None) -> None:
     as_json(message_out(shown, timeline))
+
+
+def route_state(route: RouteStats) -> str:
+    """In words of their own: a circuit breaker that is open lets nothing through."""
+    if route.paused:
+        return "paused"
+    return "sink away" if route.waiting_for_sink else "active"
 
 
 def bulk(result: BulkResult, done: str, *, json: bool, dry_run: bool) -> None:
@@ -160,7 +179,8 @@ def _facts(shown: Message) -> Iterator[tuple[str, str | None]]:
     for name, value in (shown.headers or {}).items():
         yield "header", f"{name}: {value}"
     yield "content type", shown.content_type
-    yield "payload", _payload(shown.payload)
+    gone = shown.state is State.DELIVERED and not shown.payload
+    yield "payload", "(not kept once delivered)" if gone else _payload(shown.payload)
 
 
 def _decided(shown: Message) -> str | None:

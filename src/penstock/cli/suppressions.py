@@ -34,7 +34,7 @@ async def list_(session: Session) -> None:
         show.as_json({"items": written, "next": None})
         return
     rows = [(str(item["id"]), "yes" if item["legal"] else "no") for item in written]
-    show.table(("list", "by law"), rows)
+    show.table(("list", "by law"), rows, none="no suppression lists")
 
 
 @command(app, "show", remote=True)

@@ -25,7 +25,7 @@ FOLDED = "#"
 _VARYING = re.compile(
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
     r"|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"
-    r"|[0-9]+"
+    r"|(?<!answered )(?<![0-9])[0-9]+"  # 404 and 410 are two different errors
 )
 _REPEATED = re.compile(rf"{FOLDED}(?:[.:,]?{FOLDED})+")
 
@@ -35,7 +35,7 @@ class DeadGroup(msgspec.Struct, kw_only=True):
 
     route: str
     error: str
-    """What they have in common: numbers and ids are #."""
+    """What they have in common: numbers and ids are #, but for the status that a sink answered."""
     match: str | None
     """A literal piece of it, for the `error` of a filter; None: there is none."""
     count: int

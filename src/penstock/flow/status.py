@@ -81,6 +81,8 @@ class ProcessStats(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: str
     alive: bool
     """False: it stopped, or was not seen for a while."""
+    stopped: bool = False
+    """It said that it ends: nothing went wrong."""
     routes: dict[str, LaneState]
     """What its worker is doing; empty without one."""
     metrics: str | None
@@ -333,6 +335,7 @@ def _process(beat: Heartbeat, alive: bool) -> ProcessStats:
         started=format_moment(beat.started),
         last_seen=format_moment(beat.seen),
         alive=alive,
+        stopped=beat.ended,
         routes=beat.routes,
         metrics=beat.metrics,
     )

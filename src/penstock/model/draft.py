@@ -20,6 +20,7 @@ from penstock.model.message import (
     OnConflict,
 )
 from penstock.model.times import MAX_TIME, parse_duration, parse_moment
+from penstock.model.wire import WIRE_ERRORS, read_json
 from penstock.model.zone import is_zone
 
 MAX_HEADERS = 64
@@ -51,15 +52,6 @@ class Draft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
     labels: Labels | None = None
     topic: str | None = None
     on_conflict: OnConflict = OnConflict.KEEP
-
-
-WIRE_ERRORS = (
-    msgspec.ValidationError,
-    msgspec.DecodeError,
-    RecursionError,
-    UnicodeDecodeError,
-)
-"""What msgspec raises for input; `wire_error` says it in our words."""
 
 
 class BlockedDraft(Draft, kw_only=True, gc=False):
@@ -102,10 +94,7 @@ _list_decoder = msgspec.json.Decoder(list[Draft])
 
 def decode_draft(body: bytes | memoryview) -> Draft:
     """JSON → Draft, or an error that names the field."""
-    try:
-        return _decoder.decode(body)
-    except WIRE_ERRORS as exc:
-        raise wire_error(exc) from exc
+    return read_json(_decoder, body)
 
 
 def decode_drafts(body: bytes | bytearray, *, lines: bool) -> list[Draft] | None:
@@ -114,22 +103,6 @@ def decode_drafts(body: bytes | bytearray, *, lines: bool) -> list[Draft] | None
         return _decoder.decode_lines(body) if lines else _list_decoder.decode(body)
     except WIRE_ERRORS:
         return None
-
-
-def wire_error(exc: Exception) -> InvalidMessage | Malformed:
-    """msgspec's words → ours: unreadable input is Malformed, a wrong type names its field."""
-    text = str(exc)
-    if isinstance(exc, RecursionError):
-        return Malformed("the JSON is nested too deeply")
-    if isinstance(exc, UnicodeDecodeError):
-        return Malformed("not valid JSON: not UTF-8")
-    if not isinstance(exc, msgspec.ValidationError):
-        return Malformed(f"not valid JSON: {text}")
-    reason, _, path = text.partition(" - at `$")
-    field = path.rstrip("`").lstrip(".") or ""
-    if not field and "field `" in reason:  # unknown or missing field at the top
-        field = reason.split("field `", 1)[1].split("`", 1)[0]
-    return InvalidMessage(field or "body", reason[:1].lower() + reason[1:])
 
 
 def check_draft(

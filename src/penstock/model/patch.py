@@ -5,17 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from penstock.model.draft import (
-    WIRE_ERRORS,
     check_headers,
     check_labels,
     due_from,
     payload_bytes,
-    wire_error,
 )
 from penstock.model.errors import InvalidMessage, TooLarge
 from penstock.model.message import MAX_PAYLOAD, Labels
 from penstock.model.outcome import Action, Amendment
 from penstock.model.times import parse_moment
+from penstock.model.wire import read_json
 
 
 class Patch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -37,10 +36,7 @@ _decoder = msgspec.json.Decoder(Patch)
 
 def decode_patch(body: bytes) -> Patch:
     """JSON → Patch, or an error that names the field."""
-    try:
-        return _decoder.decode(body)
-    except WIRE_ERRORS as exc:
-        raise wire_error(exc) from exc
+    return read_json(_decoder, body)
 
 
 def check_patch(

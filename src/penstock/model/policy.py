@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from penstock.model.draft import wire_error
 from penstock.model.errors import InvalidMessage
 from penstock.model.identity import is_key
 from penstock.model.route import is_route_name
 from penstock.model.times import parse_duration
+from penstock.model.wire import read_json, read_value, wire_error
 from penstock.model.zone import is_zone
 
 MAX_LIMIT = 1_000_000_000
@@ -174,11 +174,7 @@ _suppression = msgspec.json.Decoder(Suppression)
 
 def decode_policy(body: bytes) -> Policy:
     """JSON → a checked policy, or an error that names the field."""
-    try:
-        policy = _policy.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
-        raise wire_error(exc) from exc
-    return check_policy(policy)
+    return check_policy(read_json(_policy, body))
 
 
 def policy_from(values: object) -> Policy:
@@ -186,24 +182,16 @@ def policy_from(values: object) -> Policy:
     try:
         policy = msgspec.convert(values, Policy)
     except msgspec.ValidationError as exc:
-        raise wire_error(exc) from exc
+        raise wire_error(exc, Policy) from exc
     return check_policy(policy)
 
 
 def decode_suppression(body: bytes) -> Suppression:
-    try:
-        suppression = _suppression.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
-        raise wire_error(exc) from exc
-    return check_suppression(suppression)
+    return check_suppression(read_json(_suppression, body))
 
 
 def suppression_from(values: object) -> Suppression:
-    try:
-        suppression = msgspec.convert(values, Suppression)
-    except msgspec.ValidationError as exc:
-        raise wire_error(exc) from exc
-    return check_suppression(suppression)
+    return check_suppression(read_value(values, Suppression))
 
 
 def check_policy_id(text: str) -> str:

@@ -7,13 +7,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from penstock.model.decision import CounterFigure, Decision, Question, Reason, RuleResult
-from penstock.model.draft import WIRE_ERRORS, check_labels, wire_error
+from penstock.model.draft import check_labels
 from penstock.model.errors import InvalidMessage
 from penstock.model.identity import is_id, is_key
 from penstock.model.message import DEFAULT_ROUTE, Labels
 from penstock.model.policy import Policy, Suppression, policy_from
 from penstock.model.times import format_moment, parse_moment
 from penstock.model.verdict import Verdict
+from penstock.model.wire import read_json
 
 MAX_QUESTIONS = 1_000
 
@@ -93,10 +94,7 @@ def suppression_out(list_id: str, suppression: Suppression, *, keys: bool = True
 def decode_questions(body: bytes, now: int) -> tuple[list[Question], bool]:
     """(the questions, whether they came as an array)."""
     many = body.lstrip()[:1] == b"["
-    try:
-        asked = _many.decode(body) if many else [_one.decode(body)]
-    except WIRE_ERRORS as exc:
-        raise wire_error(exc) from exc
+    asked = read_json(_many, body) if many else [read_json(_one, body)]
     if len(asked) > MAX_QUESTIONS:
         raise InvalidMessage("body", f"has more than {MAX_QUESTIONS:,} messages")
     return [question_of(item, now) for item in asked], many

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
-from penstock.model.draft import wire_error
 from penstock.model.errors import InvalidMessage
 from penstock.model.times import parse_duration, parse_moment
+from penstock.model.wire import read_json
 
 DEFAULT_CAPACITY = 1000
 DEFAULT_CLAIM_TTL = 120_000
@@ -154,10 +154,7 @@ _decoder = msgspec.json.Decoder(RoomDraft)
 
 def decode_room(body: bytes) -> RoomDraft:
     """JSON → RoomDraft, or an error that names the field."""
-    try:
-        return _decoder.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
-        raise wire_error(exc) from exc
+    return read_json(_decoder, body)
 
 
 def check_room(draft: RoomDraft, default_capacity: int = DEFAULT_CAPACITY) -> RoomSettings:

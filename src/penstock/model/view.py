@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from penstock.model.decision import Reason, reason_of, verdict_of
-from penstock.model.draft import WIRE_ERRORS
 from penstock.model.message import JSON, Event, Labels, Message
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
 from penstock.model.verdict import Decided, Verdict
+from penstock.model.wire import WIRE_ERRORS
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.model.draft import OCTETS, Draft, wire_error
+from penstock.model.draft import OCTETS, Draft
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
 from penstock.model.patch import Patch
@@ -28,6 +28,7 @@ from penstock.model.query import Filter
 from penstock.model.room import RoomDraft
 from penstock.model.state import State
 from penstock.model.times import parse_moment
+from penstock.model.wire import read_value
 
 Moment: TypeAlias = datetime | str
 """An aware datetime, or RFC 3339 text with an offset."""
@@ -257,10 +258,9 @@ def labels_value(value: LabelsLike) -> Labels:
     if not isinstance(value, Mapping):
         raise InvalidMessage("labels", f"must be Labels or a mapping, not {_kind(value)}")
     try:
-        return msgspec.convert(dict(value), Labels)
-    except msgspec.ValidationError as exc:
-        error = wire_error(exc)
-        raise InvalidMessage(f"labels.{error.field}", error.message) from exc
+        return read_value(dict(value), Labels)
+    except InvalidMessage as exc:
+        raise InvalidMessage(f"labels.{exc.field}", exc.reason) from exc
 
 
 def _kind(value: object) -> str:
@@ -287,10 +287,7 @@ def room_draft(fields: Mapping[str, Any]) -> RoomDraft:
             given[name] = delay_value(given[name], name)
     if given.get("opens_at") is not None:
         given["opens_at"] = moment_text(given["opens_at"], "opens_at")
-    try:
-        return msgspec.convert(given, RoomDraft)
-    except msgspec.ValidationError as exc:
-        raise wire_error(exc) from exc
+    return read_value(given, RoomDraft)
 
 
 def suppression_value(suppression: SuppressionLike) -> Suppression:

@@ -191,6 +191,15 @@ def cancel_where(where: Filter, *, dry_run: bool) -> Call[BulkResult]:
     return _bulk_call("/v1/messages/cancel", _bulk_body(where, None, dry_run), dry_run)
 
 
+def release_where(where: Filter, *, dry_run: bool) -> Call[BulkResult]:
+    return _bulk_call("/v1/messages/release", _bulk_body(where, None, dry_run), dry_run)
+
+
+def reschedule_where(where: Filter, when: Patch, *, dry_run: bool) -> Call[BulkResult]:
+    body = {"filter": _filter(where), "dry_run": dry_run, **_wire(when)}
+    return _bulk_call("/v1/messages/reschedule", _encode(body), dry_run)
+
+
 def redrive(where: Filter, *, rate: str | None, dry_run: bool) -> Call[BulkResult]:
     return _bulk_call("/v1/dead/redrive", _bulk_body(where, rate, dry_run), dry_run)
 

@@ -19,7 +19,9 @@ from penstock.model.outcome import Receipt
 from penstock.model.policy import Policy, Suppression
 from penstock.sdk import calls
 from penstock.sdk.asked import (
+    Delay,
     MessageLike,
+    Moment,
     PolicyLike,
     SuppressionLike,
     change_of,
@@ -41,7 +43,7 @@ T = TypeVar("T")
 class Client:
     """A connection pool to one server. What is safe to repeat is repeated, up to `retries` times.
 
-    `timeout` is in seconds. A bulk change (`cancel_where`, `redrive`) has none while it runs, and
+    `timeout` is in seconds. A bulk change (`cancel_where`, `redrive` …) has none while it runs, and
     is sent again only when it never left: its count would be that of the second time.
 
     with penstock.Client("http://127.0.0.1:8700", token="…") as client:
@@ -122,6 +124,25 @@ class Client:
     def cancel_where(self, *, dry_run: bool = False, **where: Unpack[FilterFields]) -> BulkResult:
         """Cancel everything scheduled that matches; `dry_run` only counts."""
         return self._send(calls.cancel_where(filter_of(**where), dry_run=dry_run))
+
+    def release_where(self, *, dry_run: bool = False, **where: Unpack[FilterFields]) -> BulkResult:
+        """Make everything scheduled that matches due now; `dry_run` only counts."""
+        return self._send(calls.release_where(filter_of(**where), dry_run=dry_run))
+
+    def reschedule_where(
+        self,
+        *,
+        at: Moment | None = None,
+        delay: Delay | None = None,
+        dry_run: bool = False,
+        **where: Unpack[FilterFields],
+    ) -> BulkResult:
+        """Make everything scheduled that matches due at one moment; `dry_run` only counts.
+
+        What would have expired by then is matched and not done.
+        """
+        when = change_of(at=at, delay=delay)
+        return self._send(calls.reschedule_where(filter_of(**where), when, dry_run=dry_run))
 
     def redrive(
         self, *, rate: str | None = None, dry_run: bool = False, **where: Unpack[FilterFields]

@@ -26,7 +26,9 @@ from penstock.model.route import is_route_name
 from penstock.ports.sink import Sink
 from penstock.rooms.parts import RoomParts
 from penstock.sdk.asked import (
+    Delay,
     MessageLike,
+    Moment,
     PolicyLike,
     SuppressionLike,
     change_of,
@@ -226,6 +228,28 @@ class Engine:
     ) -> BulkResult:
         """Cancel everything scheduled that matches; `dry_run` only counts."""
         return await self._parts.control.cancel_where(filter_of(**where), dry_run=dry_run)
+
+    async def release_where(
+        self, *, dry_run: bool = False, **where: Unpack[FilterFields]
+    ) -> BulkResult:
+        """Make everything scheduled that matches due now; `dry_run` only counts."""
+        return await self._parts.control.release_where(filter_of(**where), dry_run=dry_run)
+
+    async def reschedule_where(
+        self,
+        *,
+        at: Moment | None = None,
+        delay: Delay | None = None,
+        dry_run: bool = False,
+        **where: Unpack[FilterFields],
+    ) -> BulkResult:
+        """Make everything scheduled that matches due at one moment; `dry_run` only counts.
+
+        What would have expired by then is matched and not done.
+        """
+        when = change_of(at=at, delay=delay)
+        due = self._parts.intake.due(when.at, when.delay)
+        return await self._parts.control.reschedule_where(filter_of(**where), due, dry_run=dry_run)
 
     async def redrive(
         self, *, rate: str | None = None, dry_run: bool = False, **where: Unpack[FilterFields]

@@ -31,7 +31,7 @@ def route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
     if not is_route_name(name):
         problems.append(f"routes.{name}: a route's name is letters, digits, _ . and -")
     for extra in route.model_extra or {}:
-        close = get_close_matches(extra.lower(), RouteSettings.model_fields, n=1, cutoff=0.8)
+        close = get_close_matches(extra.lower(), RouteSettings.model_fields, n=1, cutoff=0.75)
         if close:
             path = ("routes", name, extra)
             problems.append(_problem(path, f"no such setting{_did_you_mean(path)}", read))

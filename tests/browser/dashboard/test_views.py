@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import pytest
@@ -17,6 +18,13 @@ pytestmark = BROWSER
 VIEWS = ("now", "forecast", "routes", "messages", "dead", "policies", "rooms")
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
 WALL: dict[str, Any] = {"viewport": {"width": 2560, "height": 1440}}
+
+
+DRAWN_IN_THE_LEFT_HALF = """canvas => {
+  const [from, wide] = [canvas.width * 0.15, canvas.width * 0.35];
+  const seen = canvas.getContext("2d").getImageData(from, 0, wide, canvas.height * 0.7).data;
+  return seen.filter((value, i) => i % 4 === 3 && value > 0).length;
+}"""
 
 
 async def test_charts_and_figures_move_without_a_reload(
@@ -67,10 +75,18 @@ async def test_processes_and_policies_and_rooms_are_listed(
     row = page.get_by_role("row").filter(has_text="one-a-day")
     await expect(row).to_contain_text("1 a key in 24h, else defer")
     await expect(row.get_by_role("cell").nth(3)).not_to_have_text("0")
+    past = {"waiting": [900] * 60, "inside": [1] * 60, "capacity": [1] * 60}
+    since = (datetime.now(UTC) - timedelta(minutes=5)).isoformat()
+    await page.route(
+        "**/v1/history/rooms",
+        lambda route: route.fulfill(json={"step": 5, "from": since, "rooms": {"sale": past}}),
+    )
     await page.goto(f"{world.url}/#/rooms")
     room = page.get_by_role("region", name="Room sale")
     await expect(room).to_contain_text("2Waiting")
     await expect(room.locator("canvas")).to_have_count(1)
+    # The line of five minutes ago is drawn at once, in the left half.
+    assert await room.locator("canvas").evaluate(DRAWN_IN_THE_LEFT_HALF) > 1000
 
 
 async def test_whatever_somebody_sends_is_shown_as_text(

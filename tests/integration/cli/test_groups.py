@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.routes import state_of
 from penstock.cli.session import Session
+from penstock.cli.show import route_state
 from penstock.flow.status import RouteStatus
 from penstock.model.errors import Unauthorized
 from penstock.version import __version__
@@ -241,7 +241,7 @@ def test_a_policy_that_makes_no_sense_is_bad_usage(cli: Cli) -> None:
 def test_a_sink_that_is_away_is_told_from_a_route_that_goes() -> None:
     def state(*, paused: bool = False, away: bool | None = None) -> str:
         figures = {"scheduled": 0, "overdue": 0, "leased": 0, "dead": 0}
-        return state_of(
+        return route_state(
             RouteStatus(
                 name="r",
                 sink="log://",

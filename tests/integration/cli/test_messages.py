@@ -211,3 +211,68 @@ def test_the_horizon_holds_here_too(cli: Cli, folder: Path) -> None:
         assert limit in done.error["message"]
     assert cli("schedule", "--payload", "1", "--delay", "1h", "--id", "m1").code == 0
     assert cli("reschedule", "m1", "--delay", "1s", "--json").error["field"] == "delay"
+
+
+@pytest.fixture
+def three(cli: Cli) -> None:
+    """Two messages of user a and one of user b, each an hour ahead."""
+    for n in range(3):
+        cli("schedule", "--id", f"m{n}", "--delay", "1h", "--key", "a" if n < 2 else "b")
+
+
+def test_everything_that_matches_is_released(cli: Cli, three: None) -> None:
+    assert cli("release", "--key", "a", "--dry-run").out == "2 would be released\n"
+    assert cli("release", "--key", "a", "--json").json == {"matched": 2, "done": 2}
+    assert cli("release", "--key", "a").out == "0 of 0 released\n"  # they are due already
+    assert [event["event"] for event in cli("get", "m2", "--json").json["timeline"]] == ["accepted"]
+
+
+def test_everything_that_matches_is_rescheduled(cli: Cli, three: None) -> None:
+    then = "2090-01-01T00:00:00.000Z"
+    assert cli("reschedule", "--key", "a", "--at", then, "--dry-run").out == (
+        "2 would be rescheduled\n"
+    )
+    assert cli("reschedule", "--key", "a", "--at", then).out == "2 of 2 rescheduled\n"
+    due = {item["id"]: item["due"] for item in cli("list", "--json").json["items"]}
+    assert due["m0"] == due["m1"] == then > due["m2"]
+    assert cli("reschedule", "--all", "--delay", "2h").out == "3 of 3 rescheduled\n"
+
+
+def test_several_ids_are_changed_and_the_bad_one_is_told(cli: Cli, three: None) -> None:
+    done = cli("release", "m0", "nobody", "m1")
+    assert (done.code, len(done.out.splitlines())) == (1, 2)
+    assert done.err == "penstock: no message with id 'nobody'\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["release"], "give ids, or a filter"),
+        (["release", "m0", "--key", "a"], "give ids, or a filter"),
+        (["cancel", "m0", "--dry-run"], "not for ids"),
+        (["release", "--key", "a", "--version", "1"], "not for a filter"),
+        (["reschedule", "--key", "a"], "say when: --at or --delay"),
+        (["reschedule", "m0"], "say what to change"),
+        (["reschedule", "--key", "a", "--delay", "1h", "--priority", "9"], "only --at or --delay"),
+    ],
+)
+def test_a_change_that_says_two_things_does_none(
+    cli: Cli, three: None, args: list[str], words: str
+) -> None:
+    refused = cli(*args)
+    assert (refused.code, refused.out) == (2, "")
+    assert words in refused.err
+    held = cli("list", "--json", "--state", "scheduled").json["items"]
+    assert [item["version"] for item in held] == [1, 1, 1]
+
+
+def test_a_list_of_nothing_says_so(cli: Cli, three: None) -> None:
+    for args in (["list", "--key", "c"], ["dead", "list"], ["room", "list"], ["policy", "list"]):
+        shown = cli(*args)
+        assert (shown.code, shown.out) == (0, "")
+        assert shown.err.startswith("no ")
+
+
+def test_a_list_of_commands_cuts_no_sentence_short(cli: Cli) -> None:
+    for args in ([], ["room"], ["sim"], ["config"]):
+        assert "..." not in cli(*args, "--help").out.partition("Commands:")[2]

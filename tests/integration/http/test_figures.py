@@ -15,6 +15,7 @@ from penstock.flow.history import LENGTH, RATES
 from penstock.model.fleet import Heartbeat, LaneState
 from penstock.model.state import State
 from penstock.ports.fleet import HeartbeatStore
+from penstock.rooms.history import RoomHistory
 from penstock.testing.store_cases.base import claim_one, ending, settle
 from tests.integration.http.conftest import Running, Serve
 
@@ -83,6 +84,20 @@ async def test_history_is_curves_of_one_length(client: httpx.AsyncClient) -> Non
     assert set(history["points"]) == {*RATES, "pending", "late_p50", "late_p99"}
     assert {len(curve) for curve in history["points"].values()} == {LENGTH}
     assert history["from"].endswith(".000Z")
+
+
+async def test_the_lines_of_rooms_are_remembered(running: Running) -> None:
+    async with running.client() as client:
+        await client.put("/v1/rooms/sale", json={"capacity": 1})
+        for user in ("u1", "u2"):
+            await client.post("/v1/rooms/sale/join", json={"user": user})
+        running.server.api.live.room_history = RoomHistory()  # no look so far
+        await running.server.api.live.look_at_rooms()
+        history = (await client.get("/v1/history/rooms")).json()
+        assert history["step"] == 5
+        curves = history["rooms"]["sale"]
+        assert curves["waiting"][-1] + curves["inside"][-1] == 2
+        assert curves["capacity"] == [1]
 
 
 async def test_the_forecast_tells_what_is_coming(client: httpx.AsyncClient) -> None:

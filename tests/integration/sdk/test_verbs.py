@@ -228,6 +228,33 @@ async def test_everything_that_matches_is_cancelled(verbs: AsyncClient) -> None:
     assert [message.id for message in left] == ["m3"]
 
 
+async def test_everything_that_matches_is_made_due_now(verbs: AsyncClient) -> None:
+    for n in range(3):
+        await verbs.schedule(n, id=f"m{n}", key="a" if n < 2 else "b", delay="1h")
+    dry = await verbs.release_where(key="a", dry_run=True)
+    assert (dry.matched, dry.done) == (2, 0)
+    done = await verbs.release_where(key="a")
+    assert (done.matched, done.done) == (2, 2)
+    due = {message.id: message.due for message in (await verbs.list())[0]}
+    assert max(due["m0"], due["m1"]) < due["m2"] - 3_000_000
+
+
+async def test_everything_that_matches_is_moved_to_one_moment(verbs: AsyncClient) -> None:
+    for n in range(3):
+        await verbs.schedule(n, id=f"m{n}", key="a" if n < 2 else "b", delay="1h")
+    then = datetime(2090, 1, 1, tzinfo=UTC)
+    dry = await verbs.reschedule_where(at=then, key="a", dry_run=True)
+    assert (dry.matched, dry.done) == (2, 0)
+    done = await verbs.reschedule_where(at=then, key="a")
+    assert (done.matched, done.done) == (2, 2)
+    due = {message.id: message.due for message in (await verbs.list())[0]}
+    assert due["m0"] == due["m1"] == int(then.timestamp() * 1000) > due["m2"]
+    moved = await verbs.reschedule_where(delay=timedelta(hours=2), key="b")
+    assert (moved.matched, moved.done) == (1, 1)
+    with pytest.raises(penstock.InvalidMessage, match="say when"):
+        await verbs.reschedule_where(key="a")
+
+
 async def test_the_dead_are_redriven(verbs: AsyncClient, parts: Parts) -> None:
     await verbs.schedule(1, id="m1", route="push")
     store = parts.store

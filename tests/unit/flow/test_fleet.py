@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+from penstock.flow.dead import folded
 from penstock.flow.fleet import ALIVE_MS, FORGET_MS, KEPT_MS, PERIOD_MS, QUIET_MS, SHOWN_MS, Fleet
 from penstock.flow.observe import Observer
 from penstock.flow.status import Stats, Status
@@ -103,7 +104,7 @@ async def test_what_a_stopped_process_counted_stays_in_the_totals(engine: Engine
         observer.count("accepted", "r", 7)
     stats = await look(engine)
     assert stats.totals == {"accepted": 7}
-    assert [process.alive for process in stats.processes] == [False]
+    assert [(process.alive, process.stopped) for process in stats.processes] == [(False, True)]
     await engine.clock.advance(SHOWN_MS)
     stats = await look(engine)
     assert (stats.totals, stats.processes) == ({"accepted": 7}, [])
@@ -121,7 +122,7 @@ async def test_a_process_that_is_not_seen_any_more_serves_nothing(engine: Engine
     await engine.clock.advance(ALIVE_MS)
     stats = await look(engine)
     assert stats.routes["default"].capacity is None
-    assert [process.alive for process in stats.processes] == [False]
+    assert [(process.alive, process.stopped) for process in stats.processes] == [(False, False)]
 
 
 async def test_one_that_lives_for_less_than_a_second_leaves_no_trace(engine: Engine) -> None:
@@ -172,6 +173,12 @@ async def test_dead_letters_are_grouped_by_what_they_have_in_common(engine: Engi
     assert groups.items[0].oldest <= groups.items[0].newest
     assert not groups.truncated
     assert (await status.dead_groups("elsewhere")).items == []
+
+
+def test_what_a_sink_answered_tells_groups_of_dead_letters_apart() -> None:
+    gone = folded("127.0.0.1:40511 answered 410: no user 7", "m1")
+    assert gone == "# answered 410: no user #"
+    assert gone != folded("127.0.0.1:40511 answered 404: no user 7", "m2")
 
 
 def test_a_heartbeat_of_an_unknown_version_is_left_out(engine: Engine) -> None:

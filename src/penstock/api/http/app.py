@@ -68,6 +68,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     stats.stats,
     stats.events,
     stats.history,
+    stats.room_history,
     stats.forecast,
     stats.metrics,
     rooms.list_rooms,

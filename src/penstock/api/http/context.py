@@ -52,7 +52,7 @@ class Api:
 
     def __post_init__(self) -> None:
         self.status = self.parts.status()
-        self.live = Live(self.status, self.parts.store.clock, self.closing)
+        self.live = Live(self.status, self.parts.store.clock, self.closing, self.rooms)
 
     def check_load(self) -> None:
         if self.in_flight >= self.max_in_flight:

@@ -13,6 +13,8 @@ from penstock.flow.status import Status
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
 from penstock.model.state import State
+from penstock.rooms.history import MOST, RoomHistory
+from penstock.rooms.parts import RoomParts
 
 log = logging.getLogger("penstock.http")
 
@@ -27,11 +29,19 @@ _encoder = msgspec.json.Encoder()
 class Live:
     """Runs beside the API; without listeners it only adds up counters."""
 
-    def __init__(self, status: Status, clock: Clock, closing: asyncio.Event) -> None:
+    def __init__(
+        self,
+        status: Status,
+        clock: Clock,
+        closing: asyncio.Event,
+        rooms: RoomParts | None = None,
+    ) -> None:
         self._status = status
         self._clock = clock
         self._closing = closing
+        self._rooms = rooms
         self.history = History()
+        self.room_history = RoomHistory()
         self.listeners = 0
         self._pending: int | None = None
         self._idle = 0
@@ -42,10 +52,11 @@ class Live:
         while True:
             now = self._clock.now()
             await self._clock.sleep_until(now - (now - AFTER_MS) % STEP_MS + STEP_MS)
-            try:
-                await self._look()
-            except PenstockError as exc:
-                log.debug("no figures for this second: %s", exc)
+            for look in (self._look, self.look_at_rooms):
+                try:
+                    await look()
+                except PenstockError as exc:
+                    log.debug("no figures for this second: %s", exc)
 
     async def events(self) -> AsyncIterator[bytes]:
         """Now, then once a second, until the server stops."""
@@ -76,6 +87,13 @@ class Live:
         if self._next is not None:
             event, following, self._next = await self._event(), self._next, None
             following.set_result(_sse(b"point", self.history.newest()) + event)
+
+    async def look_at_rooms(self) -> None:
+        """Keep how the rooms stand, if it is time for another look."""
+        now = self._clock.now()
+        if self._rooms is not None and self.room_history.due(now):
+            found, _ = await self._rooms.operate.page(limit=MOST)
+            self.room_history.add(now, found)
 
     async def _event(self) -> bytes:
         return _sse(b"stats", await self._status.stats())

@@ -37,6 +37,7 @@ from penstock.model.policy_view import (
 from penstock.model.room import RoomDraft
 from penstock.model.room_view import EnteredOut, RoomOut, RoomPage, TicketOut
 from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
+from penstock.rooms.history import RoomHistoryView
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
 
@@ -72,6 +73,7 @@ NAMES = {
     "Heartbeat": HeartbeatIn,
     "Join": JoinIn,
     "Room": RoomOut,
+    "RoomHistory": RoomHistoryView,
     "RoomPage": RoomPage,
     "RoomSettings": RoomDraft,
     "Ticket": TicketOut,
@@ -118,9 +120,16 @@ FIELDS: dict[str, dict[str, Json]] = {
         },
         "payload": _PAYLOAD,
         "payload_base64": _BASE64,
-        "at": {"anyOf": [_MOMENT, {"type": "null"}]},
+        "at": {
+            "anyOf": [_MOMENT, {"type": "null"}],
+            "description": "When it is due, with an offset; past means now. Without `at` and"
+            " `delay`: now.",
+        },
         "delay": _DELAY,
-        "expires": {"anyOf": [_MOMENT, {"type": "null"}]},
+        "expires": {
+            "anyOf": [_MOMENT, {"type": "null"}],
+            "description": "Not sent after this: it is settled `expired`.",
+        },
         "priority": {**_PRIORITY, "default": 5},
     },
     "Patch": {

@@ -35,6 +35,14 @@ ROOM_OPERATIONS: tuple[Operation, ...] = (
         failures=(422,),
     ),
     Operation(
+        method="get",
+        path="/v1/history/rooms",
+        name="roomHistory",
+        tag="Rooms",
+        summary="The last quarter of an hour of the first 50 rooms, a look every five seconds",
+        answers={200: ("The curves", "RoomHistory")},
+    ),
+    Operation(
         method="put",
         path="/v1/rooms/{room}",
         name="putRoom",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import msgspec
 
-from penstock.model.draft import wire_error
 from penstock.model.errors import InvalidMessage
 from penstock.model.room import DEFAULT_LANE
 from penstock.model.ticket import MAX_INSTANCE
+from penstock.model.wire import read_json
 
 
 class JoinIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -27,14 +25,13 @@ class EnterIn(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     token: str
 
 
-_Wire = TypeVar("_Wire", JoinIn, HeartbeatIn, EnterIn)
 _join = msgspec.json.Decoder(JoinIn)
 _heartbeat = msgspec.json.Decoder(HeartbeatIn)
 _enter = msgspec.json.Decoder(EnterIn)
 
 
 def decode_join(body: bytes) -> JoinIn:
-    return _decode(_join, body)
+    return read_json(_join, body)
 
 
 def check_join(asked: JoinIn) -> JoinIn:
@@ -46,15 +43,8 @@ def check_join(asked: JoinIn) -> JoinIn:
 
 
 def decode_heartbeat(body: bytes) -> HeartbeatIn:
-    return _decode(_heartbeat, body)
+    return read_json(_heartbeat, body)
 
 
 def decode_enter(body: bytes) -> EnterIn:
-    return _decode(_enter, body)
-
-
-def _decode(decoder: msgspec.json.Decoder[_Wire], body: bytes) -> _Wire:
-    try:
-        return decoder.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
-        raise wire_error(exc) from exc
+    return read_json(_enter, body)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from penstock.api.http.errors import ErrorInfo
-from penstock.model.draft import WIRE_ERRORS, wire_error
 from penstock.model.query import Filter
 from penstock.model.rate import parse_rate
 from penstock.model.state import State
 from penstock.model.times import parse_moment
+from penstock.model.wire import read_json
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -65,19 +65,13 @@ _move_decoder = msgspec.json.Decoder(MoveIn)
 
 
 def decode_bulk(body: bytes) -> BulkIn:
-    try:
-        bulk = _bulk_decoder.decode(body)
-    except WIRE_ERRORS as exc:
-        raise wire_error(exc) from exc
+    bulk = read_json(_bulk_decoder, body)
     bulk.per_second()  # a rate that is none is an error for a cancel, too
     return bulk
 
 
 def decode_move(body: bytes) -> MoveIn:
-    try:
-        return _move_decoder.decode(body)
-    except WIRE_ERRORS as exc:
-        raise wire_error(exc) from exc
+    return read_json(_move_decoder, body)
 
 
 def _moment(text: str | None, field: str) -> int | None:

@@ -35,6 +35,11 @@ async def history(api: TheApi) -> ASGIResponse:
     return json_answer(api.live.history.view(api.parts.store.clock.now()))
 
 
+@get("/v1/history/rooms")
+async def room_history(api: TheApi) -> ASGIResponse:
+    return json_answer(api.live.room_history.view(api.parts.store.clock.now()))
+
+
 @get("/v1/forecast")
 async def forecast(api: TheApi) -> ASGIResponse:
     return json_answer(await api.status.forecast())

@@ -10,11 +10,12 @@ from penstock.api.access import Scope
 from penstock.api.http.answer import Answer
 from penstock.api.http.answers import HttpRequest, json_answer, respond
 from penstock.api.http.context import Api, TheApi, read_body
-from penstock.model.draft import WIRE_ERRORS, Draft, wire_error
+from penstock.model.draft import Draft
 from penstock.model.errors import InvalidMessage
 from penstock.model.identity import is_key
 from penstock.model.message import DEFAULT_ROUTE
 from penstock.model.outcome import Receipt
+from penstock.model.wire import read_json
 
 TICKS_ROUTE = "ticks"
 
@@ -40,10 +41,7 @@ _encoder = msgspec.json.Encoder()
 
 def decode_tick(body: bytes, route: str) -> Draft:
     """A tick → a message of its own: key = item, payload = the same structure."""
-    try:
-        tick = _decoder.decode(body)
-    except WIRE_ERRORS as exc:
-        raise wire_error(exc) from exc
+    tick = read_json(_decoder, body)
     if not is_key(tick.item):
         raise InvalidMessage("item", "must be 1-512 printable characters")
     return Draft(route=route, key=tick.item, at=tick.at, payload=msgspec.Raw(_encoder.encode(tick)))

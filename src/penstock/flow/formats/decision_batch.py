@@ -20,12 +20,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.flow.formats.wire import decode, derived_id, of_any, of_seconds
+from penstock.flow.formats.wire import derived_id, of_any, of_seconds
 from penstock.model.draft import MAX_LABEL, DeferredDraft, Draft, block
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.identity import is_key
 from penstock.model.message import DEFAULT_PRIORITY, Labels
 from penstock.model.times import format_moment
+from penstock.model.wire import read_json
 
 MAX_ITEMS = 1000
 BLOCKED = "blocked by the sender's decision"
@@ -71,7 +72,7 @@ def read_items(body: bytes, origin: str | None, now: int) -> Sequence[Draft | Pe
 def _read(
     body: bytes, origin: str | None, now: int, *, wrapped: bool
 ) -> Sequence[Draft | PenstockError]:
-    batch = decode(_batch, body)
+    batch = read_json(_batch, body)
     if len(batch.notify_msg) > MAX_ITEMS:
         raise InvalidMessage(
             "notify_msg", f"has {len(batch.notify_msg):,} items, the limit is {MAX_ITEMS:,}"
@@ -101,7 +102,7 @@ def _until(batch: DecisionBatch) -> int:
 def _draft(
     raw: bytes, batch: DecisionBatch, due: int, fallback_id: str | None, *, wrapped: bool
 ) -> Draft:
-    item = decode(_item, raw)
+    item = read_json(_item, raw)
     params = item.data.params
     deferred = batch.decision == "DEFER"
     draft = (DeferredDraft if deferred else Draft)(
@@ -124,7 +125,7 @@ def _draft(
 
 def alone(body: bytes, places: Sequence[int]) -> Sequence[bytes]:
     """These notifications, each in a batch of its own, to be mended and published again."""
-    batch = decode(_batch, body)
+    batch = read_json(_batch, body)
     return [_wrap(bytes(batch.notify_msg[place]), batch) for place in places]
 
 

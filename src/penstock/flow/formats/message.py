@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.flow.formats.wire import decode, derived_id
+from penstock.flow.formats.wire import derived_id
 from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import PenstockError
+from penstock.model.wire import read_json
 
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -17,7 +18,7 @@ def read(body: bytes, origin: str | None, _now: int) -> Sequence[Draft | Penstoc
     if not _is_array(body):
         return [_identified(decode_draft(body), origin, 0)]
     found: list[Draft | PenstockError] = []
-    raws: list[msgspec.Raw] = decode(_array, body)
+    raws: list[msgspec.Raw] = read_json(_array, body)
     for index, raw in enumerate(raws):
         try:
             found.append(_identified(decode_draft(memoryview(raw)), origin, index))
@@ -30,7 +31,7 @@ def alone(body: bytes, places: Sequence[int]) -> Sequence[bytes] | None:
     """These messages of an array, each as a record of its own."""
     if not _is_array(body):
         return None
-    raws: list[msgspec.Raw] = decode(_array, body)
+    raws: list[msgspec.Raw] = read_json(_array, body)
     return [bytes(raws[place]) for place in places]
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.flow.formats.wire import decode, derived_id, of_seconds
+from penstock.flow.formats.wire import derived_id, of_seconds
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError
 from penstock.model.times import format_moment
+from penstock.model.wire import read_json
 
 
 class ScheduleEvent(msgspec.Struct, frozen=True):
@@ -23,7 +24,7 @@ _event = msgspec.json.Decoder(ScheduleEvent)
 
 
 def read(body: bytes, origin: str | None, _now: int) -> Sequence[Draft | PenstockError]:
-    event = decode(_event, body)
+    event = read_json(_event, body)
     return [
         Draft(
             id=event.event_id if event.event_id is not None else derived_id(origin, 0),

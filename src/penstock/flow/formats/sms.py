@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.flow.formats.wire import decode, derived_id
+from penstock.flow.formats.wire import derived_id
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError
+from penstock.model.wire import read_json
 
 
 class Sms(msgspec.Struct, frozen=True):
@@ -20,5 +21,5 @@ _sms = msgspec.json.Decoder(Sms)
 
 
 def read(body: bytes, origin: str | None, _now: int) -> Sequence[Draft | PenstockError]:
-    sms = decode(_sms, body)
+    sms = read_json(_sms, body)
     return [Draft(id=derived_id(origin, 0), key=sms.phone_number, payload=msgspec.Raw(body))]

@@ -1,32 +1,17 @@
-"""What the formats share: reading JSON, making ids, moments in seconds."""
+"""What the formats share: making ids, moments in seconds."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from fractions import Fraction
 from math import ceil
-from typing import TypeVar
 
-import msgspec
-
-from penstock.model.draft import wire_error
-from penstock.model.errors import InvalidMessage, Malformed
+from penstock.model.errors import InvalidMessage
 from penstock.model.identity import MAX_ID
 from penstock.model.times import check_range, parse_moment
 
-T = TypeVar("T")
 _MILLIS_FROM = 100_000_000_000
 """Seconds reach this in the year 5138: a larger number of "seconds" is milliseconds."""
-
-
-def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """JSON → the value, or an error that names the field."""
-    try:
-        return decoder.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as exc:
-        raise wire_error(exc) from exc
-    except UnicodeDecodeError as exc:
-        raise Malformed(f"not valid JSON: {exc}") from exc
 
 
 def derived_id(origin: str | None, index: int) -> str | None:

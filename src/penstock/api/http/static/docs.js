@@ -9,6 +9,9 @@ const make = (tag, attributes = {}, ...children) => {
   return node;
 };
 
+/** Text in which `backticks` are code. */
+const prose = (text) => (text ?? "").split("`").map((part, i) => (i % 2 ? make("code", {}, part) : part));
+
 // Where the API is, whatever path prefix a proxy puts before it.
 const root = new URL("../", import.meta.url).pathname.slice(0, -1);
 const response = await fetch(`${root}/openapi.json`);
@@ -39,7 +42,7 @@ function fieldTable(schema) {
     body.append(make("tr", {},
       make("td", {}, make("code", {}, name), required.has(name) ? " *" : ""),
       make("td", {}, typeOf(field)),
-      make("td", { class: "soft" }, field.description ?? "")));
+      make("td", { class: "soft" }, ...prose(field.description))));
   }
   return make("table", {}, body);
 }
@@ -54,7 +57,7 @@ function schemaView(schema, seen = new Set()) {
     const found = resolve(part);
     if (found.properties) {
       if (name) parts.push(make("h4", {}, name));
-      if (found.description) parts.push(make("p", { class: "soft" }, found.description));
+      if (found.description) parts.push(make("p", { class: "soft" }, ...prose(found.description)));
       parts.push(fieldTable(found));
       Object.values(found.properties).forEach(visit);
     }
@@ -150,7 +153,7 @@ function answersView(operation) {
     const schema = Object.values(answer.content ?? {})[0]?.schema;
     rows.append(make("tr", {},
       make("td", {}, make("code", {}, status)),
-      make("td", {}, answer.description),
+      make("td", {}, ...prose(answer.description)),
       make("td", { class: "soft" }, schema ? typeOf(schema) : Object.keys(answer.content ?? {}).join(", "))));
     if (schema && status.startsWith("2")) schemas.push(schema);
   }
@@ -160,13 +163,13 @@ function answersView(operation) {
 
 function operationView(path, method, operation) {
   const view = make("div");
-  if (operation.description) view.append(make("p", { class: "soft" }, operation.description));
+  if (operation.description) view.append(make("p", { class: "soft" }, ...prose(operation.description)));
   if (operation.parameters?.length) {
     view.append(make("h4", {}, "Parameters"), make("table", {}, make("tbody", {},
       ...operation.parameters.map((parameter) => make("tr", {},
         make("td", {}, make("code", {}, parameter.name), parameter.required ? " *" : ""),
         make("td", {}, `${parameter.in}, ${typeOf(parameter.schema)}`),
-        make("td", { class: "soft" }, parameter.description ?? ""))))));
+        make("td", { class: "soft" }, ...prose(parameter.description)))))));
   }
   for (const [media, content] of Object.entries(operation.requestBody?.content ?? {})) {
     view.append(make("h4", {}, `Body: ${media}`), ...schemaView(content.schema));
@@ -182,7 +185,7 @@ function operationView(path, method, operation) {
 }
 
 function render() {
-  document.getElementById("about").textContent = `${spec.info.version} — ${spec.info.description}`;
+  document.getElementById("about").append(...prose(`${spec.info.version} — ${spec.info.description}`));
   const groups = new Map();
   for (const [path, methods] of Object.entries(spec.paths)) {
     for (const [method, operation] of Object.entries(methods)) {

@@ -17,14 +17,16 @@ const SECONDS = 5;
 export function mount(root) {
   const trouble = noticePlace();
   const truncated = h("p.soft", { hidden: true }, "There are more groups than are shown: the biggest are here.");
+  const folded = h("p.soft", { hidden: true }, "# stands for numbers and ids, which differ from message to message.");
   const groups = groupTable(() => asking.now());
   root.append(
     h("div.head", {}, h("h1", {}, title), h("div.buttons", {}, h("button", { type: "button", onclick: async () => { if (await redriveMany({})) asking.now(); } }, "Redrive all…"))),
-    trouble, h("section.card", {}, groups.node, truncated));
+    trouble, h("section.card", {}, groups.node, folded, truncated));
   const asking = poll(SECONDS, trouble, async (signal) => {
     const found = await get("v1/dead/groups", signal);
     groups.update(found.items);
     truncated.hidden = !found.truncated;
+    folded.hidden = !found.items.some((group) => group.error.includes("#"));
   });
   return () => asking.stop();
 }
@@ -45,7 +47,7 @@ function groupTable(done) {
       { label: "Newest", make: () => h("time"), update: (node, group) => showTime(node, group.newest) },
       { label: "Oldest", wide: true, make: () => h("time"), update: (node, group) => showTime(node, group.oldest) },
       {
-        label: "Example", wide: true, class: "mono id",
+        label: "Example", wide: true, class: "mono id short",
         make: () => h("a"),
         update(node, group) {
           setText(node, group.example_id);

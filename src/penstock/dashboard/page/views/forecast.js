@@ -43,7 +43,7 @@ export function mount(root) {
     const routes = biggest(found);
     if (routes.join("\n") !== names) {
       names = routes.join("\n");
-      for (const [which, step, label] of [["minutes", 60, "The next hour, a minute"], ["hours", 3600, "The next days, an hour"]]) {
+      for (const [which, step, label] of [["minutes", 60, "The next hour, per minute"], ["hours", 3600, "The next days, per hour"]]) {
         charts[which]?.destroy();
         charts[which] = stacked(label, routes, step);
         places[which].replaceChildren(charts[which].node);

@@ -139,8 +139,8 @@ function resultTable() {
         },
       },
       { label: "State", make: () => pill(""), update: (node, message) => showPill(node, message.state) },
-      { label: "Route", text: (message) => message.route },
-      { label: "Key", class: "mono id", text: (message) => message.key },
+      { label: "Route", class: "roomy", text: (message) => message.route },
+      { label: "Key", wide: true, class: "mono id", text: (message) => message.key },
       {
         label: "Due",
         make: () => h("time"),

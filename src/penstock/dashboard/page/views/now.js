@@ -25,8 +25,8 @@ export function mount(root) {
   const pending = big("Pending", "pending");
   const late = big("Lateness", "late_p50");
   const charts = [
-    [chart({ title: "Through the gate, a second", format: rate, axis: compact, series: STAGES.slice(0, 3).map(line) }), STAGES.slice(0, 3).map(([name]) => name)],
-    [chart({ title: "Held back, a second", format: rate, axis: compact, series: STAGES.slice(3).map(line) }), STAGES.slice(3).map(([name]) => name)],
+    [chart({ title: "Through the gate, per second", format: rate, axis: compact, series: STAGES.slice(0, 3).map(line) }), STAGES.slice(0, 3).map(([name]) => name)],
+    [chart({ title: "Held back, per second", format: rate, axis: compact, series: STAGES.slice(3).map(line) }), STAGES.slice(3).map(([name]) => name)],
     [chart({ title: "Pending", format: count, axis: compact, series: [{ label: "pending", hue: "pending", fill: true }] }), ["pending"]],
     [chart({ title: "Lateness", format: millis, axis: millis, series: [{ label: "p99", hue: "late_p99", fill: true }, { label: "p50", hue: "late_p50" }] }), ["late_p99", "late_p50"]],
   ];
@@ -37,7 +37,7 @@ export function mount(root) {
   root.append(
     h("div.head", {}, h("h1", {}, title), spans(() => draw())),
     welcome,
-    h("section.tiles", { "aria-label": "Rates, a second" }, tiles.map((one) => one.node)),
+    h("section.tiles", { "aria-label": "Rates per second" }, tiles.map((one) => one.node)),
     h("section.pair", { "aria-label": "Standing" }, pending.node, late.node),
     h("section.charts", { "aria-label": "Charts" }, charts.map(([one]) => one.node)));
 

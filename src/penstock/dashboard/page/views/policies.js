@@ -81,7 +81,9 @@ function shareCell() {
 function showShare(node, bound) {
   const sum = VERDICTS.reduce((total, verdict) => total + (bound[verdict] ?? 0), 0);
   [...node.children].forEach((part, i) => { part.style.width = `${sum ? (100 * (bound[VERDICTS[i]] ?? 0)) / sum : 0}%`; });
-  node.setAttribute("aria-label", sum ? VERDICTS.map((verdict) => `${verdict} ${count(bound[verdict] ?? 0)}`).join(", ") : "not decided yet");
+  const words = sum ? VERDICTS.map((verdict) => `${verdict} ${count(bound[verdict] ?? 0)}`).join(", ") : "not decided yet";
+  node.setAttribute("aria-label", words);
+  node.title = words;
 }
 
 function suppressionTable() {

@@ -13,10 +13,9 @@ import { poll } from "../poll.js";
 export const title = "Waiting rooms";
 
 const SECONDS = 2;
-const KEPT = 450;
 const MOST = 50;
 const WINDOW = 900;
-/** Room → its curves; kept while the page is open. */
+/** Room → its curves: what the server remembers, and what this page has seen since. */
 const curves = new Map();
 
 export function mount(root) {
@@ -27,8 +26,13 @@ export function mount(root) {
     curl("PUT", "v1/rooms/sale", { capacity: 1000, admit_rate: "200/s", claim_ttl: "2m" })));
   root.append(h("div.head", {}, h("h1", {}, title)), trouble, empty, place);
   const cards = new Map();
+  let remembered = false;
 
   const asking = poll(SECONDS, trouble, async (signal) => {
+    if (!remembered) {
+      remember(await get("v1/history/rooms", signal));
+      remembered = true;
+    }
     const { items: rooms } = await get(`v1/rooms?limit=${MOST}`, signal);
     empty.hidden = rooms.length > 0;
     for (const [name, card] of cards) {
@@ -55,13 +59,31 @@ export function mount(root) {
 
 const inside = (room) => room.admitted + room.entered;
 
+/** With every opening of the view the server's looks take the place of this page's own, up to its last. */
+function remember({ from, step, rooms }) {
+  const start = Date.parse(from) / 1000;
+  for (const [name, told] of Object.entries(rooms)) {
+    const times = told.waiting.map((_, i) => start + i * step);
+    const seen = curves.get(name) ?? { times: [], waiting: [], inside: [], capacity: [] };
+    const later = seen.times.findIndex((second) => second > times.at(-1));
+    const after = (own) => (later < 0 ? [] : own.slice(later));
+    curves.set(name, {
+      times: [...times, ...after(seen.times)],
+      waiting: [...told.waiting, ...after(seen.waiting)],
+      inside: [...told.inside, ...after(seen.inside)],
+      capacity: [...told.capacity, ...after(seen.capacity)],
+    });
+  }
+}
+
 function keep(room) {
   const kept = curves.get(room.room) ?? { times: [], waiting: [], inside: [], capacity: [] };
-  kept.times.push(Date.now() / 1000);
+  const now = Date.now() / 1000;
+  kept.times.push(Math.max(now, kept.times.at(-1) ?? 0)); // the server's clock may be a little ahead
   kept.waiting.push(room.waiting);
   kept.inside.push(inside(room));
   kept.capacity.push(room.capacity);
-  for (const column of Object.values(kept)) if (column.length > KEPT) column.shift();
+  while (kept.times[0] < now - WINDOW) for (const column of Object.values(kept)) column.shift();
   curves.set(room.room, kept);
 }
 
@@ -110,6 +132,6 @@ function numbers(room) {
   ];
   return [
     ...pairs.map(([label, number]) => h("p", {}, h("b.figure", {}, count(number)), h("span.soft", {}, label))),
-    h("p", {}, h("b.figure", {}, rate(room.promoted_a_minute)), h("span.soft", {}, "let in a minute")),
+    h("p", {}, h("b.figure", {}, rate(room.promoted_a_minute)), h("span.soft", {}, "let in per minute")),
   ];
 }

@@ -24,8 +24,7 @@ export function mount(root) {
     h("div.head", {}, h("h1", {}, title)),
     h("section.card", {}, routes.node),
     h("section.card", {}, h("h2", {}, "Processes"), processes.node));
-  return onFigures((stats, before) => {
-    keepRates(stats, before);
+  return onFigures((stats) => {
     routes.update(Object.entries(stats.routes).sort(([a], [b]) => a.localeCompare(b)).map(([name, route]) => ({ name, ...route })));
     processes.update(stats.processes);
   });
@@ -52,9 +51,9 @@ function routeTable() {
         make: sparkCell,
         update: (node, route) => node.show(rates.get(route.name) ?? []),
       },
-      { label: "In flight", number: true, make: meterCell, update: (node, route) => node.show(route.in_flight, route.capacity) },
-      { label: "Scheduled", number: true, text: (route) => count(route.scheduled) },
-      { label: "Overdue", number: true, text: (route) => count(route.overdue) },
+      { label: "In flight", number: true, class: "roomy", make: meterCell, update: (node, route) => node.show(route.in_flight, route.capacity) },
+      { label: "Scheduled", number: true, class: "roomy", text: (route) => count(route.scheduled) },
+      { label: "Overdue", number: true, class: "roomy", text: (route) => count(route.overdue) },
       { label: "Errors", number: true, wide: true, text: (route) => count(route.errors) },
       {
         label: "Dead", number: true,
@@ -111,6 +110,8 @@ function keepRates(stats, before) {
   }
 }
 
+onFigures(keepRates); // whatever view is open: the curve is there when this one is
+
 function sparkCell() {
   const spark = sparkline("delivered");
   const number = h("span", {}, "–");
@@ -153,6 +154,7 @@ function processTable() {
 
 function showSeen(node, process) {
   const ago = Date.parse(figures.stats.now) - Date.parse(process.last_seen);
-  setText(node, ago < 3000 && process.alive ? "now" : `${span(ago / 1000)} ago`);
-  node.dataset.tone = process.alive ? "good" : "bad";
+  const words = ago < 3000 && process.alive ? "now" : `${span(ago / 1000)} ago`;
+  setText(node, process.stopped ? `stopped ${words}` : words);
+  node.dataset.tone = process.alive ? "good" : process.stopped ? "off" : "bad";
 }

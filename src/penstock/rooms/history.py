@@ -1,0 +1,84 @@
+"""HISTORY: the last quarter of an hour of every line, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.model.room import RoomFigures
+from penstock.model.times import format_moment
+
+STEP = 5
+"""Seconds between two looks."""
+LENGTH = 180
+"""Looks: a quarter of an hour."""
+MOST = 50
+"""Rooms that are kept, by name: as many as a dashboard shows."""
+
+
+class RoomCurves(msgspec.Struct, frozen=True, kw_only=True):
+    """A room at each look, the newest last; null where nothing is known of it."""
+
+    waiting: list[int | None]
+    inside: list[int | None]
+    """Let in, whether they have come in yet or not."""
+    capacity: list[int | None]
+
+
+class RoomHistoryView(msgspec.Struct, frozen=True, kw_only=True):
+    """Curves of equal length, of the rooms there were at the newest look."""
+
+    step: int
+    """Seconds between two looks."""
+    from_: str = msgspec.field(name="from")
+    """The moment of the first look."""
+    rooms: dict[str, RoomCurves]
+
+
+class _Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    waiting: int
+    inside: int
+    capacity: int
+
+
+class RoomHistory:
+    """Fed with what the rooms hold, at most once a step."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[int, dict[str, _Seen]]] = deque(maxlen=LENGTH)
+
+    def due(self, now: int) -> bool:
+        """Whether it is time for another look; after a clock that went back, too."""
+        return not self._looks or self._looks[-1][0] != _slot(now)
+
+    def add(self, now: int, rooms: Sequence[RoomFigures]) -> None:
+        if self._looks and self._looks[-1][0] >= _slot(now):
+            self._looks.clear()  # the clock went back: what was seen has no place any more
+        seen = {
+            each.room.name: _Seen(
+                each.waiting, each.admitted + each.entered, each.room.settings.capacity
+            )
+            for each in rooms[:MOST]
+        }
+        self._looks.append((_slot(now), seen))
+
+    def view(self, now: int) -> RoomHistoryView:
+        last, newest = self._looks[-1] if self._looks else (_slot(now), {})
+        looks = {slot: seen for slot, seen in self._looks if slot > last - LENGTH}
+        first = min(looks, default=last)
+        slots = range(first, last + 1)
+        rooms = {}
+        for name in newest:
+            seen = [looks.get(slot, {}).get(name) for slot in slots]
+            rooms[name] = RoomCurves(
+                waiting=[None if each is None else each.waiting for each in seen],
+                inside=[None if each is None else each.inside for each in seen],
+                capacity=[None if each is None else each.capacity for each in seen],
+            )
+        return RoomHistoryView(step=STEP, from_=format_moment(first * STEP * 1000), rooms=rooms)
+
+
+def _slot(now: int) -> int:
+    return now // (STEP * 1000)
