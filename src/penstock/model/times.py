@@ -96,7 +96,7 @@ def format_moment(millis: int) -> str:
     return f"{_format_second(seconds)}.{ms:03d}Z"
 
 
-@lru_cache(maxsize=64)  # the answers of a batch mostly share their seconds
+@lru_cache(maxsize=2048)  # the answers of a batch mostly share their seconds
 def _format_second(seconds: int) -> str:
     return (_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]
 

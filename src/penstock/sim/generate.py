@@ -143,7 +143,8 @@ class Generator:
             self._observer.count(STAGE, TICKS)
         else:
             self.totals.failed += 1
-        self._look()
+        if self._load.count is not None or self._stopping.is_set():
+            self._look()
 
     def lost(self) -> None:
         self.totals.unknown += 1
@@ -203,6 +204,8 @@ class _Line(asyncio.Protocol):
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
         self._buffer = b""
+        self._usual = (-1, 0, b"")
+        """A good answer: its size, and where in it stands which end of its head."""
         self._asked = False
         self._timer: asyncio.TimerHandle | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -225,21 +228,35 @@ class _Line(asyncio.Protocol):
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if not self._buffer and self._is_usual(data):
+            self._asked = False
+            self._generator.answered(well=True)
+            self._ask_in(self._generator.pause())
+            return
         data = self._buffer + data if self._buffer else data
         end = data.find(_HEAD_END)
         if end < 0:
             self._buffer = data
             return
         head = data[:end].lower()
-        if len(data) < end + 4 + _number(head, _LENGTH):
+        size = end + 4 + _number(head, _LENGTH)
+        if len(data) < size:
             self._buffer = data
             return
         self._buffer = b""
         self._asked = False
         well = data[9:10] == b"2"
+        at = head.find(_LENGTH)
+        if well and at >= 0 and len(data) == size:
+            self._usual = (size, at, data[at : end + 4])
         self._generator.answered(well=well)
         wait = 0.0 if well else min(_number(head, _RETRY_AFTER), _MOST_PATIENCE)
         self._ask_in(max(self._generator.pause(), wait))
+
+    def _is_usual(self, data: bytes) -> bool:
+        """Whole, and as long as the last good one: by the same end of the same head."""
+        size, at, tail = self._usual
+        return len(data) == size and data[9:10] == b"2" and data.startswith(tail, at)
 
     def _ask_in(self, wait: float) -> None:
         if wait > 0:

@@ -45,6 +45,29 @@ async def test_answers_that_are_not_good_are_counted_apart() -> None:
     assert (totals.generated, totals.failed, totals.unknown) == (7, 2, 1)
 
 
+async def test_answers_may_differ_in_length_and_come_in_pieces() -> None:
+    """The usual answer is known by its size: others still have to be read."""
+    bodies = [b"{}", b"{}", b'{"id":"12345678"}', b"{}", b"", b'{"id":"12345678"}', b"{}"]
+    pieces = [
+        b"HTTP/1.1 202 Accepted\r\ncontent-length: %d\r\n\r\n%s" % (len(b), b) for b in bodies
+    ]
+    left = [part for whole in pieces for part in (whole[:30], whole[30:])]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1000) and left:
+            for _ in range(2):
+                writer.write(left.pop(0))
+                await asyncio.sleep(0.005 if len(left) % 4 else 0)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        generator = Generator(Load(url=url, count=len(bodies), connections=1), Observer())
+        totals = await generator.run()
+    assert (totals.generated, totals.failed, totals.unknown) == (len(bodies), 0, 0)
+
+
 async def test_what_is_under_way_when_it_is_stopped_is_waited_for() -> None:
     async with Receiver() as receiver:
         receiver.always(Reply(delay=0.05))
