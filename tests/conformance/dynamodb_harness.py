@@ -18,11 +18,13 @@ TABLE = "conformance"
 class TieredHarness:
     """One table, emptied for each test; its clock is behind Redis' own, as it must be."""
 
-    def __init__(self, dynamodb: DynamoServer, redis: RedisServer | RedisCluster) -> None:
+    def __init__(
+        self, dynamodb: DynamoServer, redis: RedisServer | RedisCluster, table: str = TABLE
+    ) -> None:
         self._clock = ManualClock(int(time.time()) * 1000 - DAY_MS)
-        self._url = dynamodb.url(TABLE, redis.url, forget="exact", figures="0s", timeout="30s")
+        self._url = dynamodb.url(table, redis.url, forget="exact", figures="0s", timeout="30s")
         self._crashed: list[MessageStore] = []
-        dynamodb.empty(TABLE)
+        dynamodb.empty(table)
         redis.flush()
 
     async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> MessageStore:

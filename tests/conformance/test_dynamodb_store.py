@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.testing.store_cases.fleet import FleetCases
+from penstock.testing.store_cases.keyed import KeyedCases
 from penstock.testing.store_cases.leases import SettleCases
 from penstock.testing.store_suite import DurableStoreSuite
 from tests.conformance.dynamodb_harness import TABLE, TieredHarness
@@ -51,5 +52,15 @@ class TestDynamoDBWithoutStatements(SettleCases):
         self, moto: DynamoServer, redis_node: RedisServer
     ) -> AsyncIterator[TieredHarness]:
         harness = TieredHarness(moto, redis_node)
+        yield harness
+        await harness.close()
+
+
+class TestKeyed(KeyedCases):
+    @pytest_asyncio.fixture
+    async def harness(
+        self, local: DynamoServer, redis_node: RedisServer
+    ) -> AsyncIterator[TieredHarness]:
+        harness = TieredHarness(local, redis_node)
         yield harness
         await harness.close()

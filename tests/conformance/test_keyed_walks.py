@@ -10,8 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from penstock.model.route import KeyLimit
 from penstock.stores.redis import turns
 from penstock.testing.keyed_walk import Step, limits, walk, walks
+from tests.conformance.dynamodb_harness import TieredHarness
 from tests.conformance.redis_harness import RedisHarness
 from tests.conformance.sqlite_harness import SqliteHarness
+from tests.servers.dynamodb import DynamoServer
 from tests.servers.redis import RedisCluster, RedisServer
 
 SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
@@ -61,3 +63,18 @@ async def test_a_redis_cluster_keeps_turns(
     cluster: RedisCluster, per_key: KeyLimit, steps: list[Step]
 ) -> None:
     await walk(RedisHarness(cluster, partitions=6), per_key, steps, all_at_once=True)
+
+
+@pytest.fixture(scope="module")
+def local(dynamodb_node: DynamoServer) -> DynamoServer:
+    dynamodb_node.make_table("walks", shards=2)
+    return dynamodb_node
+
+
+@pytest.mark.slow
+@settings(max_examples=2, suppress_health_check=SHARED)
+@given(limits(), walks(30))
+async def test_the_tiered_store_keeps_turns(
+    local: DynamoServer, server: RedisServer, per_key: KeyLimit, steps: list[Step]
+) -> None:
+    await walk(TieredHarness(local, server, "walks"), per_key, steps, alone=False)

@@ -19,6 +19,7 @@ from penstock.model.outcome import Action, Amendment, Answer, Settlement
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
+from penstock.stores.dynamodb.near import Taken
 from penstock.testing.clock import ManualClock
 from penstock.testing.proxy import Proxy
 from tests.servers.dynamodb import DynamoServer
@@ -259,7 +260,7 @@ async def test_messages_put_unadmitted_wait_for_their_admission(
 ) -> None:
     put = messages(3, clock.now())
     await store.put_unadmitted(put, clock.now())
-    assert await store._session.near.take("r", 10, clock.now()) == ([], None, True)
+    assert await store._session.near.take("r", 10, clock.now()) == Taken([], None, lost=True)
     assert await store.admit([*(m.id for m in put), "nobody"], clock.now()) == 3
     assert await store.admit([m.id for m in put], clock.now()) == 3
     assert await claimed(store) == sorted(m.id for m in put)

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from penstock.model.message import NewMessage, OnConflict
-from penstock.model.outcome import Action, Amendment, Answer, Settlement
+from penstock.model.message import Message, NewMessage, OnConflict
+from penstock.model.outcome import (
+    DELIVERED,
+    Action,
+    Amendment,
+    Answer,
+    Retry,
+    SendOutcome,
+    Settlement,
+)
 from penstock.model.query import Filter
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
+from penstock.settings import given
 from penstock.stores.redis import RedisStore, open_store, pointers
 from penstock.stores.redis import put as put_step
+from penstock.wiring import open_parts, open_worker
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
@@ -97,6 +109,15 @@ async def test_order_is_kept_when_partitions_are_added(server: RedisServer) -> N
             assert again.duplicate
             wanted = [[one] for one in (*names("a", 5), *names("b", 5), *names("c", 5))]
             assert await send_all(grown) == wanted
+
+
+async def test_where_a_key_lives_is_said_once(server: RedisServer) -> None:
+    async with opened(server, 3) as first, opened(server, 3, keyed=False) as late:
+        await first._session.layout.open(16)
+        await late.keep_turns(["r", "s"])  # by what it knows of three partitions
+        assert late._session.layout.keyed == {"r": 3, "s": 16}
+        await first.keep_turns(["r", "s"])
+        assert first._session.layout.keyed == {"r": 3, "s": 16}
 
 
 async def test_a_put_that_died_after_reserving_is_finished_by_the_same_put(
@@ -257,3 +278,61 @@ async def _commands(store: RedisStore) -> int:
     """Commands run since the start, those inside scripts too."""
     (found,) = (await store._session.runner.each("INFO", "commandstats")).values()
     return sum(stats["calls"] for stats in found.values())
+
+
+class _Provider:
+    """Takes one message at a time and notes what it was doing meanwhile."""
+
+    name = "provider://"
+    max_batch = 1
+    concurrency = 20
+
+    def __init__(self) -> None:
+        self.sent: dict[str, list[str]] = {}
+        self.busy: Counter[str] = Counter()
+        self.crowd = 0
+        self.left = 28
+        self.done = asyncio.Event()
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        (message,) = batch
+        self.busy[message.key] += 1
+        self.crowd = max(self.crowd, self.busy[message.key])
+        self.sent.setdefault(message.key, []).append(message.id)
+        await asyncio.sleep(0.002)
+        self.busy[message.key] -= 1
+        self.left -= 1
+        if self.left == 0:
+            self.done.set()
+        return [Retry("once") if message.attempt == 1 and message.id[-1] == "3" else DELIVERED]
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def test_two_workers_send_every_key_in_order_with_its_retries(server: RedisServer) -> None:
+    provider = _Provider()
+    settings = given(
+        store=server.url,
+        routes={"r": {"sink": "log://", "ordered": True, "backoff": "5ms..10ms"}},
+    )
+    wanted = {key: names(key, 6) for key in ("ann", "bob", "cat", "dan")}
+    async with AsyncExitStack() as stack:
+        workers = []
+        for _ in range(2):
+            parts = await stack.enter_async_context(open_parts(settings))
+            workers.append(await stack.enter_async_context(open_worker(parts, {"r": provider})))
+        tasks = [asyncio.create_task(worker.run()) for worker in workers]
+        store = parts.store
+        assert isinstance(store, RedisStore)
+        for key, ids in wanted.items():
+            await put(store, *ids, key=key)
+        async with asyncio.timeout(30):
+            await provider.done.wait()
+        for worker in workers:
+            worker.stop()
+        await asyncio.gather(*tasks)
+    assert provider.crowd == 1
+    for key, ids in wanted.items():
+        assert provider.sent[key] == [*ids[:4], *ids[3:]]  # the one that failed once comes again

@@ -31,7 +31,14 @@ from penstock.stores.redis.records import (
 from penstock.stores.redis.shares import Due, shares
 
 LUA = files("penstock.stores.redis") / "lua"
-SHARED = ("record.lua", "grant.lua", "turns.lua", "policy_common.lua", "room_common.lua")
+SHARED = (
+    "record.lua",
+    "grant.lua",
+    "line.lua",
+    "turns.lua",
+    "policy_common.lua",
+    "room_common.lua",
+)
 SCRIPTS = sorted(path.name for path in LUA.iterdir() if path.name not in SHARED)
 
 ids = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=MAX_ID)

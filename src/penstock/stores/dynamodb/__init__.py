@@ -15,9 +15,11 @@ from penstock.stores.dynamodb.clock import NearClock
 from penstock.stores.dynamodb.gateway import Gateway, open_gateway
 from penstock.stores.dynamodb.items import Shape
 from penstock.stores.dynamodb.near import Near, load
+from penstock.stores.dynamodb.near_turns import NearTurns
 from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.store import TieredStore
 from penstock.stores.dynamodb.table import Table
+from penstock.stores.dynamodb.turns import know_keyed
 from penstock.stores.redis.connect import connect
 from penstock.stores.redis.scripts import Runner
 from penstock.stores.redis.wake import Wakeups
@@ -51,7 +53,9 @@ async def open_store(
             clock = await _redis_clock(runner)
         shape = Shape(bucket_size_sec * 1000, shards)
         wakeups = Wakeups(server, f"{address.redis.prefix}:near:wake")
-        near = Near(runner, wakeups, address.redis.prefix, total_partitions, cluster=server.cluster)
+        prefix, cluster = address.redis.prefix, server.cluster
+        near = Near(runner, wakeups, prefix, total_partitions, cluster=cluster)
+        turns = NearTurns(runner, wakeups, prefix, cluster=cluster)
     except BaseException:
         await server.close()
         await gateway.close()
@@ -61,6 +65,7 @@ async def open_store(
         Buckets(table, shape),
         shape,
         near,
+        turns,
         wakeups,
         clock,
         near_ms=address.near,
@@ -68,7 +73,13 @@ async def open_store(
         retention=retention,
         retention_count=retention_count,
     )
-    return TieredStore(address, gateway, server, session, clock)
+    store = TieredStore(address, gateway, server, session, clock)
+    try:
+        await know_keyed(session)
+    except BaseException:
+        await store.close()
+        raise
+    return store
 
 
 async def _table(gateway: Gateway, address: Address) -> tuple[Table, int]:

@@ -73,7 +73,11 @@ async def _follow(session: Session, changed: Sequence[tuple[Message, Message]], 
         was
         for was, then in changed
         if was.state is State.SCHEDULED
-        and (then.state is not State.SCHEDULED or was.priority != then.priority)
+        and (
+            then.state is not State.SCHEDULED
+            or was.priority != then.priority
+            or (was.due != then.due and was.route in session.keyed)
+        )
     ]
     if moved:
         await session.drop(moved)

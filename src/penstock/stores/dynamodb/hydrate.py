@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.model.errors import PenstockError
 from penstock.model.message import DEFAULT_PRIORITY
+from penstock.model.state import State
 from penstock.stores.dynamodb.buckets import MARGIN_MS, Bucket
 from penstock.stores.dynamodb.items import Item, before, bucket_key, read_order
 from penstock.stores.dynamodb.near import Hint
@@ -89,6 +90,13 @@ class Hydrator:
                 await session.near.lead(self._name)
         return brought
 
+    async def fill(self) -> None:
+        """Read everything that is near, whoever else does."""
+        now = self._session.clock.now()
+        for bucket in await self._session.buckets.registered(now + self._session.near_ms):
+            self._read.pop((bucket.width, bucket.number), None)
+            await self._sweep(bucket, now)
+
     async def stop(self) -> None:
         await self._session.near.give_way(self._name)
 
@@ -119,7 +127,7 @@ class Hydrator:
             number = 0
             async with gate:
                 async for page in session.table.pages(Range(DUE, key, before=high)):
-                    await session.near.add([_hint(item) for item in page])
+                    await self._bring(page)
                     number += len(page)
             return number
 
@@ -130,6 +138,28 @@ class Hydrator:
             await session.buckets.drop(bucket)
             del self._read[place]
         return found
+
+    async def _bring(self, page: Sequence[Item]) -> None:
+        keyed = self._session.keyed
+        await self._session.near.add([_hint(i) for i in page if i["r"]["S"] not in keyed])
+        ids = [read_order(i["o"]["S"])[1] for i in page if i["r"]["S"] in keyed]
+        if ids:  # the index knows no keys
+            await self._line_up(ids)
+
+    async def _line_up(self, ids: Sequence[str]) -> None:
+        """Read twice: what was changed meanwhile must not stay where it was."""
+        session = self._session
+        waiting = [
+            held.message
+            for held in (await session.read(ids)).values()
+            if held.message.state is State.SCHEDULED
+        ]
+        await session.turns.line_up(waiting)
+        found = await session.read([message.id for message in waiting])
+        changed = [m for m in waiting if m.id not in found or found[m.id].message.ref != m.ref]
+        await session.turns.step_out(changed)
+        again = [found[m.id].message for m in changed if m.id in found]
+        await session.turns.line_up(m for m in again if m.state is State.SCHEDULED)
 
 
 def _hint(item: Item) -> Hint:

@@ -8,10 +8,11 @@ a cancel, or of two claims, exactly one wins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Protocol
 
 from penstock.model.errors import PenstockError
-from penstock.model.message import Message
+from penstock.model.message import DEFAULT_PRIORITY, Message
 from penstock.model.outcome import Claim, Reaped
 from penstock.model.state import PURGEABLE, State
 from penstock.stores.dynamodb.changes import leased, lost
@@ -27,6 +28,7 @@ from penstock.stores.dynamodb.items import (
     read_order,
     to_lease,
 )
+from penstock.stores.dynamodb.near import Hint, Taken
 from penstock.stores.dynamodb.session import Held, Session
 from penstock.stores.dynamodb.settle import Settling
 from penstock.stores.dynamodb.table import LIST, Range
@@ -35,6 +37,49 @@ MAX_CLAIM = 1_000
 """Messages under one token: their ids must fit into the lease's item."""
 ROUNDS = 50
 """Times a claim looks for more because hints were wrong."""
+
+
+class Hints(Protocol):
+    """Where a claim gets its ids from."""
+
+    async def take(self, number: int) -> Taken:
+        """Ids of messages that may be due, no longer known to anybody else."""
+        ...
+
+    async def put_back(self, ids: Sequence[str]) -> None:
+        """The truth cannot be had: what was taken last waits."""
+        ...
+
+    def fits(self, message: Message) -> bool:
+        """Whether its place in line was the right one; if not, `leased` puts it there."""
+        ...
+
+    async def leased(self, ids: Collection[str]) -> None:
+        """Of what was taken last these are leased now, and the rest is not."""
+        ...
+
+
+class Lanes:
+    """Of a route whose messages go by priority and due."""
+
+    def __init__(self, session: Session, route: str, now: int) -> None:
+        self._session = session
+        self._route = route
+        self._now = now
+
+    async def take(self, number: int) -> Taken:
+        return await self._session.near.take(self._route, number, self._now)
+
+    async def put_back(self, ids: Sequence[str]) -> None:
+        """Their place in line is found out later."""
+        hints = [Hint(one, self._route, DEFAULT_PRIORITY, self._now) for one in ids]
+        await self._session.mendable(self._session.near.add(hints))
+
+    def fits(self, _: Message) -> bool:
+        return True
+
+    async def leased(self, ids: Collection[str]) -> None:
+        """Nobody waits for the rest: whoever changed them knows where they belong."""
 
 
 class Leases:
@@ -48,6 +93,10 @@ class Leases:
         self._refill = refill
 
     async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+        return await self.claim_from(Lanes(self._session, route, now), route, limit, lease, now)
+
+    async def claim_from(self, hints: Hints, route: str, limit: int, lease: int, now: int) -> Claim:
+        """At most `limit` of the messages that the hints lead to."""
         session = self._session
         limit = min(limit, MAX_CLAIM)
         if limit <= 0:
@@ -58,7 +107,7 @@ class Leases:
         next_due: int | None = None
         written: list[str] = []
         for _ in range(ROUNDS):
-            taken = await session.near.take(route, limit - len(claimed), now)
+            taken = await hints.take(limit - len(claimed))
             if taken.lost:
                 await self._refill()
                 if not taken.ids:
@@ -71,12 +120,14 @@ class Leases:
                 # Before any of them is leased: whatever happens then, their lease ends.
                 await session.table.put(lease_item(Lease(token, now + lease, written)))
                 found = await session.read(taken.ids)
-                claimed += await self._lease(found, route, token, now, later)
+                won = await self._lease(hints, found, route, token, now, later)
             except PenstockError:
-                await self._put_back(taken.ids, route, now)
+                await hints.put_back(taken.ids)
                 if not claimed:
                     raise
                 break
+            claimed += won
+            await hints.leased({message.id for message in won})
             if len(claimed) >= limit:
                 break
         if later:
@@ -104,13 +155,19 @@ class Leases:
         return Claim(token, tuple(claimed), min(dues, default=None))
 
     async def _lease(
-        self, found: dict[str, Held], route: str, token: int, now: int, later: list[Message]
+        self,
+        hints: Hints,
+        found: dict[str, Held],
+        route: str,
+        token: int,
+        now: int,
+        later: list[Message],
     ) -> list[Message]:
         """Those that are due and that nobody else got; into `later` what waits elsewhere."""
         steps: list[tuple[Held, Record]] = []
         for held in found.values():
             message = held.message
-            if message.state is not State.SCHEDULED:
+            if message.state is not State.SCHEDULED or not hints.fits(message):
                 continue
             if message.due > now or message.route != route:
                 later.append(message)
@@ -119,11 +176,6 @@ class Leases:
         made = await self._session.write(steps, now)
         # One that was changed in between was changed by somebody who knows where it belongs.
         return [after.message for (_, after), done in zip(steps, made, strict=True) if done]
-
-    async def _put_back(self, ids: Sequence[str], route: str, now: int) -> None:
-        """The truth cannot be had: the ids wait. Their place in line is found out later."""
-        unread = [Message(id=one, route=route, key=one, payload=b"", due=now) for one in ids]
-        await self._session.bring(unread, now)
 
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         await asyncio.gather(*(self._extend(token, until) for token in set(tokens)))
@@ -149,6 +201,15 @@ class Leases:
             if len(reaped) >= limit:
                 break
         return reaped
+
+    async def open_leases(self) -> list[Lease]:
+        """All that are known to the index, which is a moment behind."""
+        tokens: list[int] = []
+        for shard in range(LEASE_SHARDS):
+            async for page in self._session.table.pages(Range(LIST, lease_shard(shard))):
+                tokens += [int(read_order(item["o"]["S"])[1]) for item in page]
+        items = await self._session.table.get([lease_pk(token) for token in tokens])
+        return [to_lease(item) for item in items.values()]
 
     async def _ended(self, now: int) -> list[int]:
         """Tokens whose lease seems to be over."""
@@ -182,6 +243,6 @@ class Leases:
             await session.table.put(lease_item(Lease(lease.token, lease.until, rest)))
         else:
             await session.table.delete(lease_pk(lease.token))
-        await session.bring([m for m in back if m.state is State.SCHEDULED], now)
+        await session.bring_back(back, now, exact=False)
         await session.retire([m.id for m in back if m.state in PURGEABLE], now)
         return [Reaped(m.id, m.route, m.state, m.attempt) for m in back]

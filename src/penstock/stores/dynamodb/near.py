@@ -39,14 +39,17 @@ class Taken(NamedTuple):
     ids: list[str]
     next_due: int | None
     """Of what is left here."""
-    lost: bool
+    lost: bool = False
     """Redis knows nothing of us (any more): what is near must be brought back."""
+    paused: bool = False
 
 
 @lru_cache(maxsize=16)
 def load(name: str) -> Script:
     """`lua/<name>.lua`."""
     source = (files("penstock.stores.dynamodb") / "lua" / f"{name}.lua").read_bytes()
+    if name in ("free", "take_turns"):
+        source = (files("penstock.stores.redis") / "lua" / "line.lua").read_bytes() + source
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
@@ -107,13 +110,13 @@ class Near:
         start = self._turn % len(self._keys)
         ids: list[str] = []
         nexts: list[int] = []
-        lost = False
+        lost = paused = False
         for keys in self._keys[start:] + self._keys[:start]:
             taken = await self._take([keys], route, limit - len(ids), now)
             ids += taken.ids
-            lost = lost or taken.lost
+            lost, paused = lost or taken.lost, paused or taken.paused
             nexts += [] if taken.next_due is None else [taken.next_due]
-        return Taken(ids, min(nexts, default=None), lost)
+        return Taken(ids, min(nexts, default=None), lost, paused)
 
     async def _take(
         self, partitions: Sequence[PartitionKeys], route: str, limit: int, now: int
@@ -122,7 +125,8 @@ class Near:
         answers = await self._runner.run("take", groups, (now, limit, route))
         ids = [id_.decode() for answer in answers for id_ in answer[3][::2]]
         nexts = [int(answer[2]) for answer in answers if answer[2]]
-        return Taken(ids, min(nexts, default=None), any(answer[0] == 0 for answer in answers))
+        lost, paused = (any(a[0] == 0 for a in answers), any(a[1] == 1 for a in answers))
+        return Taken(ids, min(nexts, default=None), lost, paused)
 
     async def open(self, paused: Iterable[str]) -> None:
         """Take every partition into use, with the routes that are paused."""

@@ -66,17 +66,27 @@ async def pause(session: Session, route: str, paused: bool) -> None:
 
 
 async def paused_routes(session: Session) -> frozenset[str]:
-    return await _names(session, PAUSED)
+    return await names(session, PAUSED)
 
 
 async def known_routes(session: Session) -> frozenset[str]:
     """Every route that ever had a message here."""
-    return await _names(session, ROUTES)
+    return await names(session, ROUTES)
 
 
-async def _names(session: Session, pk: str) -> frozenset[str]:
+async def names(session: Session, pk: str) -> frozenset[str]:
+    """Of the routes noted there."""
     item = (await session.table.get([pk])).get(pk, {})
     return frozenset(item["routes"]["SS"]) if "routes" in item else frozenset()
+
+
+async def note_routes(session: Session, pk: str, routes: Sequence[str]) -> None:
+    await session.table.update(
+        pk,
+        "ADD #r :routes",
+        ExpressionAttributeNames={"#r": "routes"},
+        ExpressionAttributeValues={":routes": {"SS": list(routes)}},
+    )
 
 
 class Routes:
@@ -91,10 +101,5 @@ class Routes:
             return
         self._noted |= await known_routes(self._session)
         if new := sorted(routes - self._noted):
-            await self._session.table.update(
-                ROUTES,
-                "ADD #r :routes",
-                ExpressionAttributeNames={"#r": "routes"},
-                ExpressionAttributeValues={":routes": {"SS": new}},
-            )
+            await note_routes(self._session, ROUTES, new)
             self._noted |= frozenset(new)

@@ -10,10 +10,13 @@ from collections.abc import Awaitable, Iterable, Sequence
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
 from penstock.model.message import Message
+from penstock.model.state import State
 from penstock.stores.dynamodb.buckets import Buckets
 from penstock.stores.dynamodb.items import Item, Record, Shape, message_pk, next_item, to_record
 from penstock.stores.dynamodb.near import Hint, Near
+from penstock.stores.dynamodb.near_turns import NearTurns, Over
 from penstock.stores.dynamodb.table import Change, Table
+from penstock.stores.redis.place import is_begun
 from penstock.stores.redis.wake import Wakeups
 
 log = logging.getLogger("penstock.stores.dynamodb")
@@ -45,6 +48,7 @@ class Session:
         buckets: Buckets,
         shape: Shape,
         near: Near,
+        turns: NearTurns,
         wakeups: Wakeups,
         clock: Clock,
         *,
@@ -57,6 +61,9 @@ class Session:
         self.buckets = buckets
         self.shape = shape
         self.near = near
+        self.turns = turns
+        self.keyed: frozenset[str] = frozenset()
+        """Routes that promise something per key, as far as is known here."""
         self.wakeups = wakeups
         self.clock = clock
         self.near_ms = near_ms
@@ -93,13 +100,20 @@ class Session:
     async def bring(self, messages: Iterable[Message], now: int, *, exact: bool = False) -> None:
         """Put what is near into Redis and wake its routes. What fails, the sweep mends."""
         hints: list[Hint] = []
+        waiting: list[Message] = []
         nearest: dict[str, int] = {}
         for message in messages:
             if message.due < nearest.get(message.route, message.due + 1):
                 nearest[message.route] = message.due
-            if self.is_near(message.due, now):
+            if message.route in self.keyed:
+                # What was begun holds back the rest of its key, however far away it is.
+                if self.is_near(message.due, now) or is_begun(message):
+                    waiting.append(message)
+            elif self.is_near(message.due, now):
                 hints.append(Hint.of(message))
-        await self._mendable(self._add(hints, exact=exact))
+        await self.mendable(self._add(hints, exact=exact))
+        if waiting:
+            await self.mendable(self.turns.line_up(waiting))
         for route, due in nearest.items():
             self.wakeups.tell(route, due)
 
@@ -107,15 +121,38 @@ class Session:
         if hints:
             await self.near.add(hints, exact=exact)
 
-    async def drop(self, messages: Iterable[Message]) -> None:
-        await self._mendable(self.near.drop(messages))
+    async def drop(self, messages: Sequence[Message]) -> None:
+        if plain := [message for message in messages if message.route not in self.keyed]:
+            await self.mendable(self.near.drop(plain))
+        if keyed := [message for message in messages if message.route in self.keyed]:
+            await self.mendable(self.turns.step_out(keyed))
+
+    async def bring_back(self, messages: Sequence[Message], now: int, *, exact: bool) -> None:
+        """Their leases are over: those that wait come back, and their keys are free."""
+        keyed = [message for message in messages if message.route in self.keyed]
+        waiting = [
+            message
+            for message in messages
+            if message.state is State.SCHEDULED and message.route not in self.keyed
+        ]
+        if waiting:
+            await self.bring(waiting, now, exact=exact)
+        by_route: dict[str, list[Over]] = {}
+        for message in keyed:
+            over = Over.of(message)
+            if not (self.is_near(message.due, now) or is_begun(message)):
+                over = over._replace(entry=b"")
+            by_route.setdefault(message.route, []).append(over)
+        for route, ended in by_route.items():
+            await self.mendable(self.turns.free(route, ended))
+            self.wakeups.tell(route, now)
 
     async def retire(self, ids: Sequence[str], at: int) -> None:
         """So that purge finds them; those it does not find, DynamoDB deletes by itself."""
         if self.exact and ids:
-            await self._mendable(self.near.retire(ids, at))
+            await self.mendable(self.near.retire(ids, at))
 
-    async def _mendable(self, work: Awaitable[None]) -> None:
+    async def mendable(self, work: Awaitable[None]) -> None:
         """A step in Redis whose failure costs time and nothing else."""
         try:
             async with asyncio.timeout(NEAR_SECONDS):

@@ -57,11 +57,15 @@ class Settling:
         slow = [place for place in places if settlements[place].state is not _DELIVERED]
         if quick:
             changes = [self._delivered(settlements[place], now) for place in quick]
+            sent: list[Message] = []
             for place, done in zip(quick, await self._session.table.change(changes), strict=True):
                 if done:
                     states[place] = _DELIVERED
+                    sent.append(settlements[place].message)
                 else:
                     slow.append(place)
+            if self._session.keyed:
+                await self._session.bring_back(sent, now, exact=True)
         for _ in range(TRIES):
             if not slow:
                 return
@@ -98,17 +102,15 @@ class Settling:
                 after = settled(held.record, settlement, now, session.retention)
                 steps.append((place, held, after))
         made = await session.write([(held, after) for _, held, after in steps], now)
-        waits: list[Message] = []
+        ended: list[Message] = []
         again: list[int] = []
         for (place, _, after), done in zip(steps, made, strict=True):
             if not done:
                 again.append(place)
                 continue
             states[place] = after.message.state
-            if after.message.state is State.SCHEDULED:
-                waits.append(after.message)
-        if waits:
-            await session.bring(waits, now, exact=True)
+            ended.append(after.message)
+        await session.bring_back(ended, now, exact=True)
         return again
 
     async def _close(

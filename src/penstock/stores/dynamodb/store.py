@@ -12,6 +12,7 @@ from penstock.model.forecast import Forecast
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
+from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import OpenRooms
@@ -27,11 +28,13 @@ from penstock.stores.dynamodb.policies import TieredPolicies
 from penstock.stores.dynamodb.schema import SCHEMA_VERSION, state_of
 from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.settle import Settling
+from penstock.stores.dynamodb.turns import KeyedLeases, keep_turns
 from penstock.stores.redis.connect import Server
 from penstock.stores.redis.fleet import Heartbeats
 from penstock.stores.redis.policies import RedisPolicies
 from penstock.stores.redis.rooms_open import open_rooms
 from penstock.stores.redis.scripts import Runner
+from penstock.stores.redis.turns import UNBOUNDED
 
 MAX_PUT = 2_000
 """Messages of one put call; longer batches go in several, each safe to repeat."""
@@ -64,6 +67,7 @@ class TieredStore:
             Runner(server, address.redis.name), f"{address.redis.prefix}:near"
         )
         self._hydrator = Hydrator(session, self._reopen)
+        self._keyed = KeyedLeases(session, self._leases, self._hydrator.fill)
         self._hydrating: asyncio.Task[None] | None = None
         self._tasks = [asyncio.create_task(session.wakeups.listen(), name="penstock-near-wakeups")]
         if isinstance(clock, NearClock):
@@ -100,10 +104,25 @@ class TieredStore:
         return len(waiting)
 
     async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+        self._hydrate()
+        if route in self._session.keyed:
+            return await self._keyed.claim(route, limit, lease, now, UNBOUNDED)
+        return await self._leases.claim(route, limit, lease, now)
+
+    async def claim_keyed(
+        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+    ) -> Claim:
+        self._hydrate()
+        await self.keep_turns([route])
+        return await self._keyed.claim(route, limit, lease, now, per_key)
+
+    async def keep_turns(self, routes: Iterable[str]) -> None:
+        await keep_turns(self._session, routes)
+
+    def _hydrate(self) -> None:
         if self._hydrating is None:
             # Only who releases needs what is near; commands that look do not.
             self._hydrating = asyncio.create_task(self._hydrator.run(), name="penstock-hydrator")
-        return await self._leases.claim(route, limit, lease, now)
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
         return await self._settling.settle(settlements, now) if settlements else []
@@ -111,6 +130,7 @@ class TieredStore:
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         if tokens:
             await self._leases.extend(tokens, until)
+            await self._keyed.extend(tokens, until)
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
         return await self._leases.reap(now, limit)

@@ -19,7 +19,7 @@ Per partition (`<prefix>:{tag}:…`):
   d:<route>     ZSET    the dead by due
   k             ZSET    key + \\0 + id, all scored 0: the index by key, where that is asked for
   y:<route>, n:<route>, f:<route>  ZSETs  line, turns and busy of a route that keeps turns: what of
-                        a key waits, when it is its turn, what of it is leased (lua/turns.lua)
+                        a key waits, when it is its turn, what of it is leased (lua/line.lua)
   o             LIST    ids forgotten here that have a pointer in their own partition (pointers.py)
   w             STRING  written so that WAIT has something to wait for, where that is asked for
 Of the whole store: `<prefix>:layout` HASH, `<prefix>:paused` SET, `<prefix>:processes` HASH, and
@@ -102,6 +102,10 @@ class PartitionKeys:
     def turns(self, route: str) -> list[bytes]:
         """Line, turns, busy."""
         return [self._name(f"{letter}:{route}") for letter in "ynf"]
+
+    def ends(self, route: str) -> bytes:
+        """When what is busy should be over, where the truth about leases is elsewhere."""
+        return self._name(f"e:{route}")
 
     def _name(self, rest: str) -> bytes:
         return (self._prefix + rest).encode()

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from zlib import crc32
 
 from penstock.model.errors import ConfigError
+from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.keys import PAUSED, PartitionKeys
 from penstock.stores.redis.scripts import Group, Runner
 
@@ -118,7 +119,8 @@ class Layout:
     async def _step(self, step: str, value: int | str = "", routes: str = "") -> int | None:
         """The total that is under way, if one is."""
         group = Group(0, (self._key,))
-        reply = await self._runner.single("layout", group, [step, value, routes])
+        asked: list[Argument] = [step, value, routes, self.generation]
+        reply = await self._runner.single("layout", group, asked)
         totals, pending, keyed = reply
         self._learn(totals, keyed)
         return None if pending is None else int(pending)

@@ -114,14 +114,15 @@ class _Batch:
         layout = self._session.layout
         again: list[int] = []
         refused: list[int] = []
+        by_partition: dict[int, list[int]] = {}
         if layout.keyed:
             places, again = await self._reserve(places, refused)
-        by_partition: dict[int, list[int]] = {}
-        for i in places:
-            message = self._messages[i]
-            place = layout.place(message.route, message.key, message.id)
-            by_partition.setdefault(place, []).append(i)
-        generation = self._session.layout.generation
+            for i in places:
+                by_partition.setdefault(self._place(i), []).append(i)
+        else:
+            for i in places:
+                by_partition.setdefault(layout.home(self._messages[i].id), []).append(i)
+        generation = layout.generation
         groups = [self._group(p, wanted, generation) for p, wanted in by_partition.items()]
         replies = await self._session.runner.run("put", groups) if groups else []
         known: dict[int, Held] = {}
@@ -144,10 +145,9 @@ class _Batch:
         layout = self._session.layout
         away: dict[int, tuple[str, int]] = {}
         for i in places:
-            message = self._messages[i]
-            place = layout.place(message.route, message.key, message.id)
-            if place != layout.home(message.id):
-                away[i] = (message.id, place)
+            message_id, place = self._messages[i].id, self._place(i)
+            if place != layout.home(message_id):
+                away[i] = (message_id, place)
         done = await reserve(self._session, away)
         self._moments.update(done.moments)
         again = await self._follow(done.known)
@@ -155,6 +155,10 @@ class _Batch:
             refused.append(partition)
             again += wanted
         return [i for i in places if i not in away or i in done.moments], again
+
+    def _place(self, i: int) -> int:
+        message = self._messages[i]
+        return self._session.layout.place(message.route, message.key, message.id)
 
     async def _follow(self, known: dict[int, Held]) -> list[int]:
         """Meet what is known, pointers where they lead; what they lead to may be gone: try again.

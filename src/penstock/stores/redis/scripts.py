@@ -33,11 +33,11 @@ MAX_GROUPS = 64
 
 SHARED = {
     "claim": ("grant",),
-    "claim_keyed": ("turns", "grant"),
-    "mend": ("turns",),
-    "put": ("turns",),
-    "reap": ("turns",),
-    "settle": ("turns",),
+    "claim_keyed": ("line", "turns", "grant"),
+    "mend": ("line", "turns"),
+    "put": ("line", "turns"),
+    "reap": ("line", "turns"),
+    "settle": ("line", "turns"),
 }
 """What some scripts have in common besides record.lua."""
 

@@ -2,7 +2,7 @@
 
 Where things live decides what can be promised. Messages of such a route are put into the partition
 of their *key* and not of their id, so that a key's line, what of it is leased and whose turn it is
-are in one place and change with the message in one script (lua/turns.lua): there is no moment at
+are in one place and change with the message in one script (lua/line.lua): there is no moment at
 which two workers could see a key free, or a message outside its line. The price is a pointer in the
 id's own partition, written before the put (pointers.py). The other way round (messages with their
 ids, leased slots with the keys) would need no pointer, but claim, settle, reap, cancel and

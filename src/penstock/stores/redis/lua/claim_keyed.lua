@@ -22,10 +22,8 @@ local until_ = now + tonumber(ARGV[5])
 local token = ARGV[6]
 local lease = struct.pack('<c8I6B', token, now, 0)
 local round = tonumber(ARGV[18])
-local in_flight = tonumber(ARGV[19])
-local ordered = ARGV[20] == '1'
+local asked = { now = now, limit = limit, in_flight = tonumber(ARGV[19]), ordered = ARGV[20] == '1' }
 local looks = ARGV[21] == '1'
-local LOOKED = 1000 -- keys looked at in vain at most: their hints are put right, so it goes on
 
 -- What waits and what is leased by the counters, less what turns know of.
 local function missing(s)
@@ -33,15 +31,16 @@ local function missing(s)
   s.paused = fields[12]
   local waiting = 0
   for lane = 2, 11 do waiting = waiting + tonumber(fields[lane] or 0) end
-  return waiting - redis.call('ZCARD', KEYS[s.k + 8]),
-    tonumber(fields[1] or 0) - redis.call('ZCARD', KEYS[s.k + 10])
+  return waiting - redis.call('ZCARD', s.line),
+    tonumber(fields[1] or 0) - redis.call('ZCARD', s.busy)
 end
 
 local states = {}
 local left = limit
 for i = 1, #groups do
-  local k, line, busy = unpack(groups[i])
-  local s = { k = k, ids = {}, out = {}, moved = {}, open = false, lease = lease, missing = false }
+  local k, lost_of_line, lost_of_busy = unpack(groups[i])
+  local s = { k = k, ids = {}, out = {}, moved = {}, open = false, lease = lease, missing = false,
+    line = KEYS[k + 8], turns = KEYS[k + 9], busy = KEYS[k + 10] }
   s.generation = redis.call('GET', KEYS[k + 1])
   states[i] = s
   local again = granted_before(s, token, round)
@@ -49,7 +48,7 @@ for i = 1, #groups do
     left = left - again
   elseif s.generation then
     local of_line, of_busy = missing(s)
-    if of_line ~= line or of_busy ~= busy then
+    if of_line ~= lost_of_line or of_busy ~= lost_of_busy then
       s.missing = { of_line, of_busy }
     else
       s.open = not s.paused
@@ -57,62 +56,9 @@ for i = 1, #groups do
   end
 end
 
-local function by_due(one, other)
-  if one.due ~= other.due then return one.due < other.due end
-  return one.key < other.key
-end
-
--- What of a key may go next, whether due or not, at most as many as there is room for.
-local function heads_of(s, key)
-  local range = redis.call('ZLEXCOUNT', KEYS[s.k + 10], '[' .. key .. '\0', '(' .. key .. '\1')
-  local room = math.min(in_flight - range, limit)
-  if room <= 0 then return {} end
-  local heads = line_of(KEYS[s.k + 8], key, true, room)
-  if ordered and #heads > 0 then return heads end
-  local fresh = line_of(KEYS[s.k + 8], key, false, room)
-  if #heads == 0 then return fresh end
-  for i = 1, #fresh do heads[#heads + 1] = fresh[i] end
-  table.sort(heads, function(one, other) return sub(one, #key + 3) < sub(other, #key + 3) end)
-  for i = room + 1, #heads do heads[i] = nil end
-  return heads
-end
-
--- Put the key's turn where it belongs; what may go next of it.
-local function reckon(s, key)
-  local heads = heads_of(s, key)
-  if #heads == 0 then
-    redis.call('ZREM', KEYS[s.k + 9], key)
-  else
-    redis.call('ZADD', KEYS[s.k + 9], due_of(heads[1], key), key)
-  end
-  return heads
-end
-
--- The keys of a partition whose turn it is, the first `left` at least as long as there are so many.
-local function turns_of(s, into)
-  local found, looked = 0, 0
-  while found < left and looked < left + LOOKED do
-    local hints = redis.call('ZRANGEBYSCORE', KEYS[s.k + 9], '-inf', now, 'WITHSCORES', 'LIMIT', found,
-      left - found)
-    if #hints == 0 then return end
-    for i = 1, #hints, 2 do
-      local key, hint = hints[i], tonumber(hints[i + 1])
-      local heads = reckon(s, key)
-      looked = looked + 1
-      local truth = heads[1] and due_of(heads[1], key)
-      if truth == hint then
-        found = found + 1
-        into[#into + 1] = { due = hint, key = key, heads = heads, s = s }
-      elseif truth and truth <= now then
-        break -- its place is somewhere further on: look from here again
-      end
-    end
-  end
-end
-
 local function take(s, key, entry)
   local id = sub(entry, #key + 9)
-  redis.call('ZREM', KEYS[s.k + 8], entry)
+  redis.call('ZREM', s.line, entry)
   local record = redis.call('HGET', KEYS[s.k + 2], id)
   if not record or redis.call('HEXISTS', KEYS[s.k + 3], id) == 1 then return end
   local h = read_head(record)
@@ -120,7 +66,7 @@ local function take(s, key, entry)
     or key_of(record, id) ~= key then return end
   local lane = 10 - h.priority
   redis.call('ZREM', KEYS[s.k + 10 + lane], id)
-  redis.call('ZADD', KEYS[s.k + 10], 0, key .. '\0' .. id)
+  redis.call('ZADD', s.busy, 0, key .. '\0' .. id)
   count(s.moved, ARGV[6 + lane], -1)
   s.ids[#s.ids + 1] = id
   s.out[#s.out + 1] = id
@@ -130,7 +76,7 @@ end
 
 local due = {}
 for i = 1, #states do
-  if states[i].open and left > 0 then turns_of(states[i], due) end
+  if states[i].open and left > 0 then turns_of(states[i], asked, left, due) end
 end
 table.sort(due, by_due)
 for i = 1, #due do
@@ -145,7 +91,7 @@ for i = 1, #due do
       take(turn.s, turn.key, turn.heads[j])
     end
   end
-  if not looks then reckon(turn.s, turn.key) end
+  if not looks then reckon(turn.s, turn.key, asked) end
 end
 
 local answer = {}
@@ -153,7 +99,7 @@ for i = 1, #states do
   local s = states[i]
   grant(s, route, token, lease, until_, round)
   write_counts(KEYS[s.k + 6], s.moved)
-  local head = s.open and redis.call('ZRANGE', KEYS[s.k + 9], 0, 0, 'WITHSCORES')[2] or false
+  local head = s.open and redis.call('ZRANGE', s.turns, 0, 0, 'WITHSCORES')[2] or false
   local far = redis.call('ZRANGE', KEYS[s.k + 7], 0, 3, 'WITHSCORES')
   answer[i] = { s.generation, s.lease, s.out, head, far, s.missing, s.dues or {} }
 end

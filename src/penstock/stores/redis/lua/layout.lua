@@ -1,11 +1,13 @@
 -- LAYOUT: the one record of how many partitions there are, by generation.
 --
 -- KEYS  a group: layout
--- ARGV  1 groups (msgpack): { first key } · 2 step · 3 value · 4 routes "a,b"
+-- ARGV  1 groups (msgpack): { first key } · 2 step · 3 value · 4 routes "a,b" · 5 generation known
 --       'read'      nothing is changed
 --       'grow'      note that there are to be `value` partitions, unless a change is under way
---       'promise'   note that routes (4) are to keep turns in `value` partitions, likewise
---       'publish'   the change to `value` partitions is marked everywhere: it holds from now on
+--       'promise'   note that routes (4) are to keep turns in `value` partitions, likewise, and
+--                   only if there are so many
+--       'publish'   the change to `value` partitions that follows the generation (5) is marked
+--                   everywhere: it holds from now on
 --       'forget'    the totals were `value` (all of them): drop what the older ones are kept for
 -- →     a group: { totals by generation "8,16" or nil, total under way or nil, routes that keep
 --       turns, each with the partitions they are kept in, "a=8,b=16" or nil }
@@ -17,11 +19,26 @@ local value = ARGV[3]
 local totals = redis.call('HGET', key, 'totals')
 local pending = redis.call('HGET', key, 'pending')
 local keyed = redis.call('HGET', key, 'keyed')
-if (step == 'grow' or step == 'promise') and not pending then
+local _, generation = string.gsub(totals or '', '%d+', '')
+
+-- Those of the routes that do not keep turns yet: where a key lives is said once.
+local function new_routes()
+  local new = {}
+  for route in string.gmatch(ARGV[4], '[^,]+') do
+    local known = string.find(',' .. (keyed or ''), ',' .. route .. '=', 1, true)
+    if not known then new[#new + 1] = route end
+  end
+  return table.concat(new, ',')
+end
+
+if step == 'grow' and not pending then
   redis.call('HSET', key, 'pending', value)
-  if step == 'promise' then redis.call('HSET', key, 'promised', ARGV[4]) end
   pending = value
-elseif step == 'publish' and pending == value then
+elseif step == 'promise' and not pending and string.match(totals, '%d+$') == value
+  and new_routes() ~= '' then
+  redis.call('HSET', key, 'pending', value, 'promised', new_routes())
+  pending = value
+elseif step == 'publish' and pending == value and generation == tonumber(ARGV[5]) then
   totals = totals and (totals .. ',' .. value) or value
   redis.call('HSET', key, 'totals', totals)
   for route in string.gmatch(redis.call('HGET', key, 'promised') or '', '[^,]+') do

@@ -1,0 +1,46 @@
+-- Take ids whose turn it is: keys by the due of their next message, over all groups of this call.
+-- What is taken counts as busy until it is freed; what should be over by now is told, to be checked.
+-- KEYS: of every group, its line, turns, busy and ends (line.lua stands before this).
+-- ARGV[1]: msgpack, a group each: {first key}
+-- ARGV[2]: now (held against the server's own time), ARGV[3]: limit, ARGV[4]: until when it is busy,
+-- ARGV[5]: of one key in flight at most, ARGV[6]: 1 ordered, ARGV[7]: how many to tell at most
+-- Returns of each group {next due or '', {key, entry, key, entry …}, {key \0 id …} to be checked}.
+local time = redis.call('TIME')
+local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local now = math.min(tonumber(ARGV[2]), server)
+local left = tonumber(ARGV[3])
+local asked = { now = now, limit = left, in_flight = tonumber(ARGV[5]), ordered = ARGV[6] == '1' }
+
+local states, due = {}, {}
+for g, group in ipairs(cmsgpack.unpack(ARGV[1])) do
+  local k = group[1]
+  states[g] = { line = KEYS[k + 1], turns = KEYS[k + 2], busy = KEYS[k + 3], ends = KEYS[k + 4],
+    taken = {} }
+  if left > 0 then turns_of(states[g], asked, left, due) end
+end
+table.sort(due, by_due)
+for _, turn in ipairs(due) do
+  if left <= 0 then break end
+  local s, key = turn.s, turn.key
+  for _, entry in ipairs(turn.heads) do
+    if left <= 0 or due_of(entry, key) > now then break end
+    local held = key .. '\0' .. string.sub(entry, #key + 9)
+    redis.call('ZREM', s.line, entry)
+    -- One that is busy was brought by somebody who had read of it before: it comes back by itself.
+    if not redis.call('ZSCORE', s.busy, held) then
+      redis.call('ZADD', s.busy, 0, held)
+      redis.call('ZADD', s.ends, ARGV[4], held)
+      s.taken[#s.taken + 1] = key
+      s.taken[#s.taken + 1] = entry
+      left = left - 1
+    end
+  end
+  reckon(s, key, asked)
+end
+local answers = {}
+for g, s in ipairs(states) do
+  local head = redis.call('ZRANGE', s.turns, 0, 0, 'WITHSCORES')[2]
+  local over = redis.call('ZRANGEBYSCORE', s.ends, '-inf', now, 'LIMIT', 0, ARGV[7])
+  answers[g] = { head or '', s.taken, over }
+end
+return answers

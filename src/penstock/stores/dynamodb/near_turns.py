@@ -1,0 +1,172 @@
+"""The near future of routes that promise something per key: lines and turns in Redis, by key.
+
+Nothing here is the truth either, but what is lost of it costs more than time: who knows no longer
+what is busy may send too much of a key. So it is made whole from the table before anything is
+claimed (`turns.py`), and what has been busy for too long is held against the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+from penstock.model.identity import partition_of
+from penstock.model.message import Message
+from penstock.model.route import KeyLimit
+from penstock.model.state import State
+from penstock.stores.redis.connect import Argument
+from penstock.stores.redis.keys import PartitionKeys
+from penstock.stores.redis.place import line_entry
+from penstock.stores.redis.scripts import Group, Runner
+from penstock.stores.redis.wake import Wakeups
+
+PARTITIONS = 8
+"""Keys are spread over as many, whatever the number of the rest: a key's place never changes."""
+CHECKED = 50
+"""Leases of a partition that should be over, told with one claim."""
+
+Holder: TypeAlias = tuple[str, str]
+"""(key, id)"""
+
+
+class Over(NamedTuple):
+    """What is no longer busy."""
+
+    key: str
+    id: str
+    entry: bytes = b""
+    """In the line, if it waits again."""
+
+    @staticmethod
+    def of(message: Message) -> Over:
+        waits = message.state is State.SCHEDULED
+        entry = line_entry(message, message.id.encode()) if waits else b""
+        return Over(message.key, message.id, entry)
+
+
+class Turn(NamedTuple):
+    key: str
+    entry: bytes
+    """As it stood in its line."""
+
+    @property
+    def id(self) -> str:
+        return self.entry[len(self.key.encode()) + 8 :].decode()
+
+
+class Turns(NamedTuple):
+    taken: list[Turn]
+    next_due: int | None
+    """Of the next turn."""
+    over: list[Holder]
+    """Busy for longer than was said: to be checked."""
+
+
+class NearTurns:
+    """Every call raises StoreUnavailable while Redis is away."""
+
+    def __init__(self, runner: Runner, wakeups: Wakeups, prefix: str, *, cluster: bool) -> None:
+        self._runner = runner
+        self._wakeups = wakeups
+        self._keys = [PartitionKeys(f"{prefix}:turns", number) for number in range(PARTITIONS)]
+        self._cluster = cluster
+        self._turn = 0
+
+    async def line_up(self, messages: Iterable[Message]) -> None:
+        wanted = (
+            (m.route, m.key, [line_entry(m, m.id.encode()), b"%d" % m.due, m.key.encode()])
+            for m in messages
+        )
+        groups = [
+            Group(partition, self._of(partition, route)[:2], [route, len(parts) // 3], parts)
+            for (partition, route), parts in self._by_place(wanted).items()
+        ]
+        if groups:
+            await self._runner.run("line_up", groups, (self._wakeups.channel,))
+
+    async def step_out(self, messages: Iterable[Message]) -> None:
+        wanted = (
+            (m.route, m.key, [line_entry(m, m.id.encode()), m.key.encode()]) for m in messages
+        )
+        groups = [
+            Group(partition, self._of(partition, route)[:2], [len(parts) // 2], parts)
+            for (partition, route), parts in self._by_place(wanted).items()
+        ]
+        if groups:
+            await self._runner.run("step_out", groups)
+
+    async def take(self, route: str, limit: int, until: int, now: int, per_key: KeyLimit) -> Turns:
+        """Take ids whose turn it is; they are busy until `until`, unless they are freed before."""
+        common: tuple[Argument, ...] = (until, per_key.in_flight, int(per_key.ordered), CHECKED)
+        if not self._cluster:
+            return await self._take(range(PARTITIONS), route, limit, now, common)
+        # Each partition may be on a server of its own: one after the other, in turn.
+        self._turn += 1
+        all_: list[Turns] = []
+        left = limit
+        for step in range(PARTITIONS):
+            partition = (self._turn + step) % PARTITIONS
+            all_.append(await self._take([partition], route, left, now, common))
+            left -= len(all_[-1].taken)
+        nexts = [one.next_due for one in all_ if one.next_due is not None]
+        taken = [turn for one in all_ for turn in one.taken]
+        return Turns(taken, min(nexts, default=None), [pair for one in all_ for pair in one.over])
+
+    async def _take(
+        self,
+        partitions: Iterable[int],
+        route: str,
+        limit: int,
+        now: int,
+        common: tuple[Argument, ...],
+    ) -> Turns:
+        groups = [Group(partition, self._of(partition, route)) for partition in partitions]
+        answers = await self._runner.run("take_turns", groups, (now, limit, *common))
+        taken = [
+            Turn(key.decode(), entry)
+            for answer in answers
+            for key, entry in zip(answer[1][::2], answer[1][1::2], strict=True)
+        ]
+        nexts = [int(answer[0]) for answer in answers if answer[0]]
+        over = [_holder(member) for answer in answers for member in answer[2]]
+        return Turns(taken, min(nexts, default=None), over)
+
+    async def free(self, route: str, over: Iterable[Over]) -> None:
+        """These are over, in one step with their waiting again: nobody slips in between."""
+        wanted = ((route, one.key, [one.key.encode(), one.id.encode(), one.entry]) for one in over)
+        groups = [
+            Group(partition, self._of(partition, name), [name, len(parts) // 3], parts)
+            for (partition, name), parts in self._by_place(wanted).items()
+        ]
+        if groups:
+            await self._runner.run("free", groups, (self._wakeups.channel,))
+
+    async def hold(
+        self, route: str, holders: Iterable[Holder], until: int, *, if_busy: bool = False
+    ) -> None:
+        """These are busy until then; `if_busy`: only those that are."""
+        wanted = ((route, key, [f"{key}\0{one}".encode()]) for key, one in holders)
+        groups = [
+            Group(partition, self._of(partition, name)[2:], [len(parts)], parts)
+            for (partition, name), parts in self._by_place(wanted).items()
+        ]
+        if groups:
+            await self._runner.run("hold", groups, (until, "XX" if if_busy else ""))
+
+    def _of(self, partition: int, route: str) -> list[bytes]:
+        keys = self._keys[partition]
+        return [*keys.turns(route), keys.ends(route)]
+
+    def _by_place(
+        self, wanted: Iterable[tuple[str, str, list[bytes]]]
+    ) -> dict[tuple[int, str], list[bytes]]:
+        """(partition, route) → the arguments of everything that belongs there."""
+        found: dict[tuple[int, str], list[bytes]] = {}
+        for route, key, parts in wanted:
+            found.setdefault((partition_of(key, PARTITIONS), route), []).extend(parts)
+        return found
+
+
+def _holder(member: bytes) -> Holder:
+    key, _, message_id = member.partition(b"\0")
+    return key.decode(), message_id.decode()

@@ -1,0 +1,176 @@
+"""TURNS: routes that promise something per key, on a store whose truth is the table.
+
+Lines, turns and what is busy are in Redis, in the partition of the key, and change there in one
+step; the lease itself is the table's, as ever, so that a stale worker cannot settle. What a crash
+leaves between the two is held against the table: an id that has been busy for longer than its lease
+is free again if its message is not leased. An id that a process brought which knew nothing of the
+promise is found among the ordinary ones and lines up.
+
+When Redis has lost its data, nothing of such a route is claimed until everything near has been
+read from the table again, and what is leased counts as busy. Not found again are leases younger
+than the table's index (a moment), and the place of messages that were deferred beyond the near
+future: until they come near, they hold back nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+
+from penstock.model.message import Message
+from penstock.model.outcome import Claim
+from penstock.model.route import KeyLimit
+from penstock.model.state import State
+from penstock.stores.dynamodb.lease import Lanes, Leases
+from penstock.stores.dynamodb.near import Taken
+from penstock.stores.dynamodb.near_turns import Holder, Over, Turn
+from penstock.stores.dynamodb.recall import names, note_routes
+from penstock.stores.dynamodb.session import Session
+from penstock.stores.redis.place import line_entry
+
+KEYED = "s:keyed"
+WHOLE = "turns"
+"""In Redis: that lines are whole, and all that is busy is known."""
+STRAYS = 100
+"""Ids among the ordinary ones looked at with one claim."""
+LATE_MS = 5_000
+"""A lease that should be over and is not is looked at again after this."""
+REMEMBERED = 10_000
+"""Leases whose messages are known here, so that their turns go on with them."""
+
+
+async def know_keyed(session: Session) -> None:
+    session.keyed = await names(session, KEYED)
+
+
+async def keep_turns(session: Session, routes: Iterable[str]) -> None:
+    """In every process from its start on; whoever is running is told by what strays."""
+    if new := sorted(set(routes) - session.keyed):
+        await note_routes(session, KEYED, new)
+        session.keyed |= frozenset(new)
+
+
+class KeyedLeases:
+    """Claims by turns. Made with how to read everything near."""
+
+    def __init__(
+        self, session: Session, leases: Leases, fill: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._session = session
+        self._leases = leases
+        self._fill = fill
+        self._held: dict[int, tuple[str, list[Holder]]] = {}
+
+    async def claim(self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit) -> Claim:
+        hints = _Turns(self._session, route, now, lease, per_key, self._make_whole)
+        claim = await self._leases.claim_from(hints, route, limit, lease, now)
+        if claim.messages:
+            self._held[claim.token] = route, [(m.key, m.id) for m in claim.messages]
+            if len(self._held) > REMEMBERED:
+                del self._held[next(iter(self._held))]
+        return claim
+
+    async def extend(self, tokens: Sequence[int], until: int) -> None:
+        for token in tokens:
+            if token in self._held:
+                route, holders = self._held[token]
+                held = self._session.turns.hold(route, holders, until, if_busy=True)
+                await self._session.mendable(held)
+
+    async def _make_whole(self) -> None:
+        """What is leased is busy; what is near waits in its line."""
+        session = self._session
+        for lease in await self._leases.open_leases():
+            by_route: dict[str, list[Holder]] = {}
+            for held in (await session.read(lease.ids)).values():
+                message = held.message
+                if held.record.token == lease.token and message.route in session.keyed:
+                    by_route.setdefault(message.route, []).append((message.key, message.id))
+            for route, holders in by_route.items():
+                await session.turns.hold(route, holders, lease.until)
+        await self._fill()
+        await session.near.keep(WHOLE, b"1")
+
+
+class _Turns:
+    """Hints of one claim: ids whose turn it is."""
+
+    def __init__(
+        self,
+        session: Session,
+        route: str,
+        now: int,
+        lease: int,
+        per_key: KeyLimit,
+        make_whole: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._session = session
+        self._route = route
+        self._now = now
+        self._until = now + lease
+        self._per_key = per_key
+        self._make_whole = make_whole
+        self._lanes = Lanes(session, route, now)
+        self._taken: list[Turn] = []
+
+    async def take(self, number: int) -> Taken:
+        session = self._session
+        self._taken = []
+        strays = await self._lanes.take(STRAYS)
+        if strays.lost:
+            await session.near.unkeep(WHOLE)
+        if strays.lost or strays.paused:
+            return strays._replace(ids=[], next_due=None)
+        if await session.near.noted(WHOLE) is None:
+            await self._make_whole()
+        if strays.ids:
+            await self._line_up(strays.ids)
+        turns = await session.turns.take(self._route, number, self._until, self._now, self._per_key)
+        if turns.over:
+            await self._check(turns.over)
+        self._taken = turns.taken
+        nexts = [due for due in (turns.next_due, strays.next_due) if due is not None]
+        return Taken([turn.id for turn in turns.taken], min(nexts, default=None))
+
+    async def _line_up(self, ids: Sequence[str]) -> None:
+        found = (held.message for held in (await self._session.read(ids)).values())
+        waiting = [message for message in found if message.state is State.SCHEDULED]
+        await self._session.bring(waiting, self._now)
+
+    async def _check(self, holders: Sequence[Holder]) -> None:
+        """Busy for longer than was said: what is not leased any more makes way."""
+        found = await self._session.read([message_id for _, message_id in holders])
+        messages = {one: held.message for one, held in found.items()}
+        await self._free(holders, messages)
+
+    def fits(self, message: Message) -> bool:
+        """Where it was read of before it was changed, its place may be another."""
+        entry = line_entry(message, message.id.encode())
+        return any(turn.entry == entry for turn in self._taken)
+
+    async def put_back(self, ids: Sequence[str]) -> None:
+        """As they stood; `ids` are those taken last."""
+        taken = [Over(turn.key, turn.id, turn.entry) for turn in self._taken if turn.id in ids]
+        await self._session.mendable(self._session.turns.free(self._route, taken))
+
+    async def leased(self, ids: Collection[str]) -> None:
+        """The rest makes way, unless somebody else has leased it."""
+        if rest := [(turn.key, turn.id) for turn in self._taken if turn.id not in ids]:
+            found = await self._session.read([message_id for _, message_id in rest])
+            messages = {one: held.message for one, held in found.items()}
+            await self._session.mendable(self._free(rest, messages))
+
+    async def _free(self, holders: Sequence[Holder], found: Mapping[str, Message]) -> None:
+        """What is not leased makes way, and waits again where it belongs; the rest goes on."""
+        late: list[Holder] = []
+        over: list[Over] = []
+        for key, message_id in holders:
+            message = found.get(message_id)
+            if message is None or (message.route, message.key) != (self._route, key):
+                over.append(Over(key, message_id))
+            elif message.state is State.LEASED:
+                late.append((key, message_id))
+            else:
+                over.append(Over.of(message))
+        turns = self._session.turns
+        await turns.hold(self._route, late, self._now + LATE_MS, if_busy=True)
+        await turns.free(self._route, over)
