@@ -26,7 +26,6 @@ from bench.peers.table import Peer
 from tests.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-STOP_SECONDS = 5.0
 START_SECONDS = 60.0
 
 
@@ -94,12 +93,8 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def stop(self) -> None:
-        if self.is_up:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_SECONDS)
+    def end(self) -> None:
+        """For good. Not politely: its messages go with its server, and patience costs minutes."""
         self.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -155,7 +150,7 @@ class Running:
 
     def close(self) -> None:
         for process in (*self.workers, *([self._enqueuer] if self._enqueuer else [])):
-            process.stop()
+            process.end()
 
     @property
     def enqueuer(self) -> Process:

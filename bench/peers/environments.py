@@ -31,10 +31,6 @@ VERSIONS: dict[str, tuple[str, ...]] = {
     "granian": ("granian==2.8.7", "uvloop==0.23.0"),
     "bullmq": ("bullmq@6.7.0", "ioredis@6.0.0"),
     "asynq": ("github.com/hibiken/asynq@v0.26.0",),
-    "river": (
-        "github.com/riverqueue/river@v0.50.0",
-        "github.com/riverqueue/river/riverdriver/riverpgxv5@v0.50.0",
-    ),
 }
 """What each is made of. Where no version is named, the peer's own requirement decides."""
 
@@ -73,7 +69,7 @@ def environment(name: str) -> Environment:
         return Environment(name, Path(sys.prefix))
     wanted = VERSIONS[name]
     kind = _kind(wanted[0])
-    sources = "" if kind is _python else "".join(p.read_text() for p in _sources(name))
+    sources = [source.read_text() for source in _sources(name)]
     mark = hashlib.sha256(json.dumps([wanted, sources]).encode()).hexdigest()
     folder = cache() / name
     stamp = folder / ".stamp"
@@ -119,8 +115,12 @@ def _go(name: str, folder: Path, wanted: Sequence[str]) -> dict[str, str]:
 
 
 def _sources(name: str) -> list[Path]:
-    """The adapter and what adapters of its language share."""
-    return sorted({*ADAPTERS.glob(f"{name}_peer.[gm]*"), *ADAPTERS.glob("side.[gm]*")})
+    """What has to be in the folder: the adapter, and what those of its language share.
+
+    Python finds its adapters by their path, wherever they are.
+    """
+    adapters = [path for path in ADAPTERS.glob(f"{name}_peer.*") if path.suffix != ".py"]
+    return [*adapters, *(ADAPTERS / f"side{path.suffix}" for path in adapters)]
 
 
 def _named(wanted: Sequence[str]) -> dict[str, str]:

@@ -40,7 +40,7 @@ class Sizes:
     """Seconds to wait for the last message."""
 
 
-QUICK = Sizes(bulk=5_000, single=1_000, enough=0.7, steady=5.0, kill=3_000, patience=30.0)
+QUICK = Sizes(bulk=5_000, single=1_000, enough=0.7, steady=5.0, kill=3_000, lease=5, patience=30)
 SMOKE = Sizes(500, 100, enough=0.0, burst=500, steady=2.0, far=4.0, kill=300, lease=5, patience=30)
 """Only to see that everything works: its figures mean nothing."""
 
@@ -162,7 +162,7 @@ def _kill(run: Running, sizes: Sizes, found: Figures, _: Peer) -> None:
     run.victim.kill()
     killed = records.count(run.out) - base
     run.revive()
-    deadline = time.monotonic() + max(sizes.patience, 3 * sizes.lease)
+    deadline = time.monotonic() + max(sizes.patience * 0.8, 3 * sizes.lease)
     lost, twice = sizes.kill, 0
     while lost and time.monotonic() < deadline:
         time.sleep(0.5)
