@@ -3,8 +3,10 @@
 -- KEYS  a group: layout
 -- ARGV  1 groups (msgpack): { first key } · 2 step · 3 value · 4 routes "a,b"
 --       'read'      nothing is changed
---       'grow'      note that there are to be `value` partitions, unless a change is under way
---       'promise'   note that routes (4) are to keep turns in `value` partitions, likewise
+--       'grow'      note that there are to be `value` partitions, unless a change is under way or
+--                   there are as many already: whoever asks may not know of the last change
+--       'promise'   note that routes (4) are to keep turns in `value` partitions, unless a change
+--                   is under way or there are more of them
 --       'publish'   the change to `value` partitions is marked everywhere: it holds from now on
 --       'forget'    the totals were `value` (all of them): drop what the older ones are kept for
 -- →     a group: { totals by generation "8,16" or nil, total under way or nil, routes that keep
@@ -17,7 +19,9 @@ local value = ARGV[3]
 local totals = redis.call('HGET', key, 'totals')
 local pending = redis.call('HGET', key, 'pending')
 local keyed = redis.call('HGET', key, 'keyed')
-if (step == 'grow' or step == 'promise') and not pending then
+local last = totals and tonumber(string.match(totals, '%d+$')) or 0
+local more = (step == 'grow' and tonumber(value) > last) or (step == 'promise' and tonumber(value) >= last)
+if more and not pending then
   redis.call('HSET', key, 'pending', value)
   if step == 'promise' then redis.call('HSET', key, 'promised', ARGV[4]) end
   pending = value
