@@ -12,9 +12,10 @@ from redis.crc import key_slot
 from penstock.model.errors import ConfigError
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Action, Amendment, Answer
+from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
-from penstock.stores.redis import open_store
+from penstock.stores.redis import RedisStore, open_store
 from penstock.stores.redis.keys import tag_of
 from tests.servers.redis import RedisServer
 
@@ -97,6 +98,33 @@ async def test_a_process_with_the_old_layout_follows_the_new_one(server: RedisSe
         assert len(taken) == len(set(taken)) == 60
 
 
+async def test_a_process_with_the_old_layout_finds_and_cancels_what_the_new_one_has(
+    server: RedisServer,
+) -> None:
+    async with opened(server, 2) as old, opened(server, 2) as other, opened(server, 8) as new:
+        now = new.clock.now()
+        await new.put(messages("n", 30, now + FAR), now)
+        cancels = [Amendment(action=Action.CANCEL, id=f"n{n}") for n in range(30)]
+        assert len((await other.search(Filter(), None, 100)).items) == 30
+        amended = await old.amend(cancels, now)
+        assert {one.answer for one in amended} == {Answer.DONE}
+    async with opened(server, 8) as old, opened(server, 32):
+        assert None not in await old.find([f"n{n}" for n in range(30)])
+        assert await old.find(["nobody"]) == [None]
+
+
+async def test_a_process_with_the_old_layout_pauses_the_new_partitions_too(
+    server: RedisServer,
+) -> None:
+    async with opened(server, 2) as old, opened(server, 8) as new:
+        now = new.clock.now()
+        await new.put(messages("n", 30, now), now)
+        await old.pause("r", True)
+        assert (await new.claim("r", 100, LEASE, new.clock.now())).messages == ()
+        await old.pause("r", False)
+        assert len((await new.claim("r", 100, LEASE, new.clock.now())).messages) == 30
+
+
 async def test_an_idle_process_with_the_old_layout_claims_from_new_partitions(
     server: RedisServer,
 ) -> None:
@@ -121,6 +149,14 @@ async def test_a_growth_that_was_left_half_done_is_finished_by_the_next_put(
         assert not any(r.duplicate for r in receipts)
         assert (await store.check())["partitions"] == "4"
         assert len((await store.claim("r", 100, LEASE, store.clock.now())).messages) == 20
+
+
+async def test_whoever_does_not_know_of_a_growth_does_not_undo_it(server: RedisServer) -> None:
+    async with opened(server, 2) as behind, opened(server, 8):
+        assert isinstance(behind, RedisStore)
+        assert await behind._session.layout._step("grow", 4) is None
+        await behind._session.layout.open(8)
+        assert (await behind.check())["partitions"] == "8"
 
 
 async def test_older_generations_are_forgotten_once_they_hold_nothing(

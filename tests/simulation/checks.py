@@ -46,7 +46,7 @@ async def check(fleet: Fleet, answers: Answers) -> None:
     ids = list(ledger.known)
     held = await fleet.insist(lambda life: life.store.find(ids))
     if isinstance(held, list):
-        ledger.compare_all(held)
+        ledger.compare_all(ids, held)
 
 
 def by_message(fleet: Fleet) -> dict[str, list[Send]]:

@@ -313,11 +313,12 @@ class Ledger:
         if self.beside:
             self.book.pause(route, paused)
 
-    def compare_all(self, held: Sequence[Message | None]) -> None:
-        """At the end: every message, field by field."""
+    def compare_all(self, ids: Sequence[str], held: Sequence[Message | None]) -> None:
+        """At the end: every message, field by field; but for what was forgotten meanwhile."""
         if self.beside:
-            for message_id, message in zip(list(self.known), held, strict=True):
-                self._same_message(self.book.rows[message_id].message, message)
+            for message_id, message in zip(ids, held, strict=True):
+                if message_id in self.known:
+                    self._same_message(self.book.rows[message_id].message, message)
 
     # --- helpers ---
 

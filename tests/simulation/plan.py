@@ -238,7 +238,7 @@ def _event(
     route = chance.choice(routes).name
     kinds = {
         Kind.CRASH: 8, Kind.RESTART: 3, Kind.FREEZE: 5, Kind.AWAY: 3, Kind.LOSSY: 5, Kind.SINK: 6,
-        Kind.JUMP: 2, Kind.PAUSE: 2, Kind.POLICY: 3, Kind.GROW: 1, Kind.BROKER: 1,
+        Kind.JUMP: 3, Kind.PAUSE: 2, Kind.POLICY: 3, Kind.GROW: 1, Kind.BROKER: 1,
         Kind.CAPACITY: 2 * rooms, Kind.SHUT: rooms, Kind.RESET: rooms,
     }  # fmt: skip
     (kind,) = chance.choices(list(kinds), list(kinds.values()))

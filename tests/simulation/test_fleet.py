@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.__main__ import run_seed
-from tests.simulation.hunt import hunt
-from tests.simulation.shrink import report
+from tests.simulation.hunt import MUTANTS, hunt, run_mutant
+from tests.simulation.shrink import report, shrink
 
 CHUNK = 25
 CHUNKS = 13
 FOUND = {
-    6: "a clock that was set back kept leases from being extended, and messages were sent twice",
-    16: "a clock ahead of the store's made a paced lane ask without ever waiting",
+    "sleeps on when the clock is set back": 6,
+    "asks on and on when its clock is ahead": 0,
+    "acts on an answer that came after its lease": 138,
+    "forgets by the worker's clock": 92,
 }
-"""Seeds that once failed, and what was wrong."""
+"""What the simulation found in the product: as a deliberate fault, and a seed that finds it."""
 
 
 @pytest.mark.slow
@@ -30,10 +32,11 @@ def test_every_promise_holds_whatever_goes_wrong(chunk: int) -> None:
         assert not outcome.failures, report(outcome)
 
 
-@pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found_once_stays_mended(seed: int) -> None:
-    outcome = run_seed(seed)
-    assert not outcome.failures, FOUND[seed] + "\n" + report(outcome)
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_once_stays_mended(name: str) -> None:
+    outcome = run_seed(FOUND[name])
+    assert not outcome.failures, report(outcome)
+    assert run_mutant(name, FOUND[name]).failures
 
 
 def test_a_seed_gives_the_same_run_twice() -> None:
@@ -63,3 +66,16 @@ def test_a_seed_gives_the_same_run_in_another_process() -> None:
 def test_a_deliberate_fault_is_found(name: str) -> None:
     _, found = hunt(name)
     assert found is not None
+
+
+def test_a_failure_is_made_smaller_and_told_with_the_command_that_replays_it() -> None:
+    name = "acts on an answer that came after its lease"
+    seed = FOUND[name]
+    with MUTANTS[name][1]():
+        whole = run_seed(seed)
+        smaller = shrink(whole, most=12)
+    assert smaller.failures[0].promise == whole.failures[0].promise
+    assert len(smaller.plan.events) < len(whole.plan.events)
+    told = report(smaller)
+    assert f"-m tests.simulation {seed}" in told
+    assert smaller.failures[0].about in told

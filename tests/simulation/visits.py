@@ -61,6 +61,8 @@ class Visits:
         """Passes whose slot was given back."""
         self._last: dict[str, Ticket] = {}
         """User → the ticket as it was last told."""
+        self._latest = 0
+        """The latest moment at which anybody's time may have been found to be over."""
         self._number = 0
         """The last place that was given out in order."""
         self.passes: dict[str, Ticket] = {}
@@ -168,6 +170,7 @@ class Visits:
     ) -> None:
         if self._beside:
             self._same(now_or_never(self._model.promote(names, now, limit)), got)
+        self._latest = max(now, self._latest)
         for promotion in got:
             if promotion.expired:
                 self._journal.note(who, "expired", promotion.room, str(promotion.expired))
@@ -216,7 +219,7 @@ class Visits:
         if last is not None and last.state in LIVE:
             grace = room.settings.wait_grace or 0
             ends = last.until if last.seen is None else last.seen + grace
-            if ends is not None and now < ends:
+            if ends is not None and max(now, self._latest) < ends:
                 self._journal.fail(ONE_TICKET, ticket.user, f"{last.state}, and lined up anew")
         if room.settings.lottery and room.state_at(now) is RoomState.SCHEDULED:
             if ticket.number != lot(room.settings.seed, ticket.user):

@@ -41,6 +41,8 @@ class Layout:
         self._lock = asyncio.Lock()
         self._wanted = 1
         self.generation = 0
+        self.seen = 0
+        """The newest generation that any partition was found under."""
         self.total = 0
         self.older: tuple[int, ...] = ()
         """Other totals, of older generations that may still hold messages."""
@@ -175,8 +177,13 @@ class Layout:
     async def pause(self, route: str, paused: bool) -> None:
         """Note it for partitions to come, then in every partition there is."""
         await self._runner.call(0, "SADD" if paused else "SREM", self._paused_key, route)
-        groups = [Group(keys.number, (keys.counters,)) for keys in self.all_keys()]
-        await self._runner.run("pause", groups, [PAUSED + route, "1" if paused else "0"])
+        generation = 0
+        while generation != self.generation:  # again where the layout grows meanwhile
+            await self.refresh()
+            generation = self.generation
+            groups = [Group(keys.number, (keys.counters,)) for keys in self.all_keys()]
+            await self._runner.run("pause", groups, [PAUSED + route, "1" if paused else "0"])
+            await self.refresh()
 
     async def paused(self) -> frozenset[str]:
         routes = await self._runner.call(0, "SMEMBERS", self._paused_key)

@@ -104,7 +104,7 @@ class _Batch:
         """Those that no older generation holds; the others are met where they are."""
         layout = self._session.layout
         moved = [i for i in places if layout.elsewhere(self._messages[i].id)]
-        found = await self._session.find([self._messages[i].id for i in moved])
+        found = await self._session.find_here([self._messages[i].id for i in moved])
         known = {i: held for i, held in zip(moved, found, strict=True) if held is not None}
         await self._meet(known)
         return [i for i in places if i not in known]
@@ -171,7 +171,7 @@ class _Batch:
             return []
         ids = [self._messages[i].id for i in pointers]
         lost: list[int] = []
-        for i, there in zip(pointers, await self._session.find(ids), strict=True):
+        for i, there in zip(pointers, await self._session.find_here(ids), strict=True):
             if there is None:
                 lost.append(i)
             else:
@@ -341,7 +341,7 @@ class _Batch:
                 self.receipts[i] = Receipt(message.id, State.SCHEDULED, message.due, True)
             if not lost:
                 return
-            found = await self._session.find([self._messages[i].id for i in lost])
+            found = await self._session.find_here([self._messages[i].id for i in lost])
             known = {i: held for i, held in zip(lost, found, strict=True) if held is not None}
             if len(known) < len(lost):  # forgotten meanwhile, so it is new
                 await self.keep([i for i in lost if i not in known])

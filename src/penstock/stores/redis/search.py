@@ -152,10 +152,11 @@ class _Walk:
         for partition, some in by_partition.items():
             keys = self._session.layout.keys(partition)
             members = [entry.member for entry in some]
-            groups.append(Group(partition, (keys.records, keys.leases), [len(some)], members))
+            used = (keys.records, keys.leases, keys.generation)
+            groups.append(Group(partition, used, [len(some)], members))
         replies = await self._session.runner.run("find", groups, writes=False)
         found: dict[Entry, Message] = {}
-        for some, (records, leases) in zip(by_partition.values(), replies, strict=True):
+        for some, (records, leases, _) in zip(by_partition.values(), replies, strict=True):
             for entry, record, lease in zip(some, records, leases, strict=True):
                 if record is not None:
                     held = Held(entry.partition, record, lease)

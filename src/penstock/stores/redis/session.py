@@ -12,6 +12,9 @@ from penstock.stores.redis.records import Held, pack_id
 from penstock.stores.redis.scripts import Group, Runner
 from penstock.stores.redis.wake import Wakeups
 
+LOOKS = 5
+"""Times an id is looked for again: each means that the layout has grown since the last."""
+
 
 class Session:
     """The open store: its scripts, its layout, its wake-ups."""
@@ -50,7 +53,21 @@ class Session:
         return self.widths.bucket_for(due, now)
 
     async def find(self, ids: Sequence[str]) -> list[Held | None]:
-        """Each id's record, wherever it lives."""
+        """Each id's record, wherever it lives; others may have grown the layout meanwhile."""
+        layout = self.layout
+        found = await self.find_here(ids)
+        for _ in range(LOOKS):
+            generation = layout.generation
+            if None not in found or layout.seen <= generation:
+                break
+            await layout.refresh()
+            if layout.generation == generation:  # what was seen is not in use
+                break
+            found = await self.find_here(ids)
+        return found
+
+    async def find_here(self, ids: Sequence[str]) -> list[Held | None]:
+        """By the layout as it is known here: a put must not change it between two of its steps."""
         by_partition: dict[int, list[int]] = {}
         for i, text in enumerate(ids):
             for partition in self.candidates(text):
@@ -75,13 +92,15 @@ class Session:
         for partition, wanted in by_partition.items():
             keys = self.layout.keys(partition)
             members = [pack_id(ids[i]) for i in wanted]
-            groups.append(Group(partition, (keys.records, keys.leases), [len(wanted)], members))
+            used = (keys.records, keys.leases, keys.generation)
+            groups.append(Group(partition, used, [len(wanted)], members))
         found: list[Held | None] = [None] * len(ids)
         if groups:
             replies = await self.runner.run("find", groups, writes=False)
-            for (partition, wanted), (records, leases) in zip(
+            for (partition, wanted), (records, leases, generation) in zip(
                 by_partition.items(), replies, strict=True
             ):
+                self.layout.seen = max(generation, self.layout.seen)
                 for i, record, lease in zip(wanted, records, leases, strict=True):
                     if record is not None:
                         found[i] = Held(partition, record, lease)

@@ -104,6 +104,8 @@ class RedisStore:
         return await recall.timeline(self._session, message_id)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
+        if after is None:  # others may have grown the layout, and lists must not be short
+            await self._session.layout.refresh()
         return await search.search(self._session, where, after, limit)
 
     async def purge(self, now: int, limit: int) -> int:

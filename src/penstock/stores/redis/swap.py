@@ -73,7 +73,7 @@ async def _recognize(
     unsure = [i for i, was_done in enumerate(done) if not was_done]
     if not unsure:
         return
-    found = await session.find([swaps[i].before.id for i in unsure])
+    found = await session.find_here([swaps[i].before.id for i in unsure])
     for i, held in zip(unsure, found, strict=True):
         done[i] = held is not None and held.record == records[i]
 

@@ -1,9 +1,10 @@
 -- FIND: records by id, with their leases.
 --
--- KEYS  a group: records, leases
+-- KEYS  a group: records, leases, generation
 -- ARGV  1 groups (msgpack): { first key, first argument, number of ids }
 --       a group's arguments: its ids
--- →     a group: { record or nil …, lease or nil … } in the order of the ids
+-- →     a group: { record or nil …, lease or nil …, the generation its partition is under }, the
+--       first two in the order of the ids. Whoever knows an older one may look in the wrong place.
 
 local groups = cmsgpack.unpack(ARGV[1])
 
@@ -13,6 +14,7 @@ for i = 1, #groups do
   answers[i] = {
     hmget(KEYS[k + 1], ARGV, a + 1, a + number),
     hmget(KEYS[k + 2], ARGV, a + 1, a + number),
+    tonumber(redis.call('GET', KEYS[k + 3]) or 0),
   }
 end
 return answers

@@ -3,9 +3,10 @@
 -- KEYS  a group: layout
 -- ARGV  1 groups (msgpack): { first key } · 2 step · 3 value · 4 routes "a,b" · 5 generation known
 --       'read'      nothing is changed
---       'grow'      note that there are to be `value` partitions, unless a change is under way
---       'promise'   note that routes (4) are to keep turns in `value` partitions, likewise, and
---                   only if there are so many
+--       'grow'      note that there are to be `value` partitions, unless a change is under way or
+--                   there are as many already: whoever asks may not know of the last change
+--       'promise'   note that routes (4) are to keep turns in `value` partitions, unless a change
+--                   is under way, and only if there are so many
 --       'publish'   the change to `value` partitions that follows the generation (5) is marked
 --                   everywhere: it holds from now on
 --       'forget'    the totals were `value` (all of them): drop what the older ones are kept for
@@ -20,6 +21,7 @@ local totals = redis.call('HGET', key, 'totals')
 local pending = redis.call('HGET', key, 'pending')
 local keyed = redis.call('HGET', key, 'keyed')
 local _, generation = string.gsub(totals or '', '%d+', '')
+local last = totals and tonumber(string.match(totals, '%d+$')) or 0
 
 -- Those of the routes that do not keep turns yet: where a key lives is said once.
 local function new_routes()
@@ -31,10 +33,10 @@ local function new_routes()
   return table.concat(new, ',')
 end
 
-if step == 'grow' and not pending then
+if step == 'grow' and tonumber(value) > last and not pending then
   redis.call('HSET', key, 'pending', value)
   pending = value
-elseif step == 'promise' and not pending and string.match(totals, '%d+$') == value
+elseif step == 'promise' and not pending and last == tonumber(value)
   and new_routes() ~= '' then
   redis.call('HSET', key, 'pending', value, 'promised', new_routes())
   pending = value

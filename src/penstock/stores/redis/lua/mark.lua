@@ -18,8 +18,8 @@ for i = 1, #groups do
   redis.call('HSET', KEYS[k + 2], LONG, '')
   redis.call('ZADD', KEYS[k + 3], '+inf', LONG)
   redis.call('HSET', KEYS[k + 4], LONG, '')
-  for j = 3, #ARGV do redis.call('HSET', KEYS[k + 5], ARGV[j], 1) end
-  if generation > held then
+  if generation > held then -- a mark that comes late must not pause what was resumed since
+    for j = 3, #ARGV do redis.call('HSET', KEYS[k + 5], ARGV[j], 1) end
     redis.call('SET', KEYS[k + 1], ARGV[2])
     held = generation
   end
