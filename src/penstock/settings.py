@@ -26,7 +26,7 @@ from pydantic import ValidationError as PydanticError
 
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
-from penstock.model.policy import Policy, check_policy_id, policy_from
+from penstock.model.policy import Policy, Suppression
 from penstock.model.route import Backoff, KeyLimit, Route, is_route_name, parse_backoff
 from penstock.model.times import format_duration, parse_duration
 from penstock.model.zone import DEFAULT_ZONE, is_zone
@@ -34,6 +34,7 @@ from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
 from penstock.settings_origin import Read, read_layers
 from penstock.settings_ports import PortRange, port_range
+from penstock.settings_rules import policies_from, rule_problems, suppressions_from
 
 DEFAULT_FILE = Path("penstock.toml")
 """Read when it is there and no other file is named."""
@@ -316,6 +317,8 @@ class Settings(_Part):
     sources: dict[str, SourceSettings] = Field(default_factory=dict)
     policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Caps, quiet hours and paces put into the store at start; the JSON of /v1/policies/{id}."""
+    suppressions: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Lists of keys that get nothing: made at start, or their keys added to the list there is."""
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     rooms: RoomsSettings = RoomsSettings()
@@ -324,9 +327,9 @@ class Settings(_Part):
         """The configured routes; `default` always exists."""
         return {DEFAULT_ROUTE: RouteSettings(), **self.routes}
 
-    def all_policies(self) -> dict[str, Policy]:
-        """The policies, checked."""
-        return {name: policy_from(written) for name, written in self.policies.items()}
+    def all_rules(self) -> tuple[dict[str, Policy], dict[str, Suppression]]:
+        """The policies and suppression lists, checked."""
+        return policies_from(self.policies), suppressions_from(self.suppressions)
 
 
 def load(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
@@ -382,18 +385,8 @@ def _examined(read: Read) -> tuple[Settings, list[str]]:
         problems += _route_problems(name, route, read)
     for name, source in settings.sources.items():
         problems += _source_problems(name, source, routes, read)
-    for name, written in settings.policies.items():
-        problems += _policy_problems(name, written)
+    problems += rule_problems(settings.policies, settings.suppressions)
     return settings, problems
-
-
-def _policy_problems(name: str, written: Mapping[str, object]) -> list[str]:
-    try:
-        check_policy_id(name)
-        policy_from(written)
-    except PenstockError as exc:
-        return [f"policies.{name}.{exc.message}"]
-    return []
 
 
 def _route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
