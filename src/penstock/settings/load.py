@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError as PydanticError
 
 from penstock.model.errors import ConfigError
-from penstock.settings.problems import explain, policy_problems, route_problems, source_problems
+from penstock.settings.problems import explain, route_problems, source_problems
+from penstock.settings.rules import rule_problems
 from penstock.settings.tree import Settings
 from penstock.settings_origin import Read, read_layers
 
@@ -70,6 +71,5 @@ def _examined(read: Read) -> tuple[Settings, list[str]]:
         problems += route_problems(name, route, read)
     for name, source in settings.sources.items():
         problems += source_problems(name, source, routes, read)
-    for name, written in settings.policies.items():
-        problems += policy_problems(name, written)
+    problems += rule_problems(settings.policies, settings.suppressions)
     return settings, problems

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from difflib import get_close_matches
 
 from pydantic import ValidationError as PydanticError
 
-from penstock.model.errors import PenstockError
-from penstock.model.policy import check_policy_id, policy_from
 from penstock.model.route import is_route_name
 from penstock.settings.tree import RouteSettings, SourceSettings, section
 from penstock.settings_origin import Read
-
-
-def policy_problems(name: str, written: Mapping[str, object]) -> list[str]:
-    try:
-        check_policy_id(name)
-        policy_from(written)
-    except PenstockError as exc:
-        return [f"policies.{name}.{exc.message}"]
-    return []
 
 
 def route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:

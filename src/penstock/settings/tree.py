@@ -18,13 +18,14 @@ from pydantic import (
 
 from penstock.model.errors import PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
-from penstock.model.policy import Policy, policy_from
+from penstock.model.policy import Policy, Suppression
 from penstock.model.route import Backoff, KeyLimit, Route, parse_backoff
 from penstock.model.times import format_duration, parse_duration
 from penstock.model.zone import DEFAULT_ZONE, is_zone
 from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
 from penstock.settings.ports import PortRange, port_range
+from penstock.settings.rules import policies_from, suppressions_from
 
 OFF = "off"
 """In place of an address: not served."""
@@ -305,6 +306,8 @@ class Settings(_Part):
     sources: dict[str, SourceSettings] = Field(default_factory=dict)
     policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Caps, quiet hours and paces put into the store at start; the JSON of /v1/policies/{id}."""
+    suppressions: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Lists of keys that get nothing: made at start, or their keys added to the list there is."""
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     rooms: RoomsSettings = RoomsSettings()
@@ -313,9 +316,9 @@ class Settings(_Part):
         """The configured routes; `default` always exists."""
         return {DEFAULT_ROUTE: RouteSettings(), **self.routes}
 
-    def all_policies(self) -> dict[str, Policy]:
-        """The policies, checked."""
-        return {name: policy_from(written) for name, written in self.policies.items()}
+    def all_rules(self) -> tuple[dict[str, Policy], dict[str, Suppression]]:
+        """The policies and suppression lists, checked."""
+        return policies_from(self.policies), suppressions_from(self.suppressions)
 
 
 def section(path: tuple[str, ...]) -> type[BaseModel] | None:
