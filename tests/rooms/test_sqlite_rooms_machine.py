@@ -18,13 +18,17 @@ from tests.rooms.crowd import run_crowd
 from tests.rooms.machine import LONG_AGO, ROOM, USERS, RoomMachine
 
 
+async def open_at(url: str) -> SqliteStore:
+    opened = await open_store(
+        url, total_partitions=1, retention=1000, retention_count=10, clock=SystemClock()
+    )
+    assert isinstance(opened, SqliteStore)
+    return opened
+
+
 class SqliteMachine(RoomMachine):
     async def open_store(self) -> RoomStore:
-        opened = await open_store(
-            "sqlite://", total_partitions=1, retention=1000, retention_count=10, clock=SystemClock()
-        )
-        assert isinstance(opened, SqliteStore)
-        self.opened = opened
+        self.opened = opened = await open_at("sqlite://")
         return (await opened.open_rooms(1000, "test")).store
 
     async def close_store(self) -> None:
@@ -37,14 +41,7 @@ TestSqliteRooms.settings = settings(max_examples=60, stateful_step_count=40)
 
 @pytest.mark.slow
 async def test_a_crowd_of_a_hundred_thousand_of_whom_a_tenth_gives_up(tmp_path: Path) -> None:
-    opened = await open_store(
-        f"sqlite:///{tmp_path}/crowd.db?synchronous=normal",
-        total_partitions=1,
-        retention=1000,
-        retention_count=10,
-        clock=SystemClock(),
-    )
-    assert isinstance(opened, SqliteStore)
+    opened = await open_at(f"sqlite:///{tmp_path}/crowd.db?synchronous=normal")
     try:
         await run_crowd((await opened.open_rooms(1000, "test")).store, 100_000, 1_000)
     finally:
@@ -54,25 +51,15 @@ async def test_a_crowd_of_a_hundred_thousand_of_whom_a_tenth_gives_up(tmp_path: 
 async def test_a_line_made_before_lanes_were_counted_is_counted_when_it_is_opened(
     tmp_path: Path,
 ) -> None:
-    async def open_file() -> SqliteStore:
-        opened = await open_store(
-            f"sqlite:///{tmp_path}/old.db",
-            total_partitions=1,
-            retention=1000,
-            retention_count=10,
-            clock=SystemClock(),
-        )
-        assert isinstance(opened, SqliteStore)
-        return opened
-
-    opened = await open_file()
+    url = f"sqlite:///{tmp_path}/old.db"
+    opened = await open_at(url)
     rooms = (await opened.open_rooms(1000, "test")).store
     await rooms.put_room(ROOM, RoomSettings(capacity=2), None, LONG_AGO)
     await rooms.join(ROOM, [Joining(user) for user in USERS], LONG_AGO)
     await opened.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "old.db")) as connection:
         connection.execute("DROP TABLE room_lanes")
-    opened = await open_file()
+    opened = await open_at(url)
     rooms = (await opened.open_rooms(1000, "test")).store
     (figures,) = await rooms.figures([ROOM], LONG_AGO)
     (promotion,) = await rooms.promote([ROOM], LONG_AGO, 10)
@@ -83,10 +70,7 @@ async def test_a_line_made_before_lanes_were_counted_is_counted_when_it_is_opene
 
 
 async def test_a_call_for_many_rooms_stops_at_its_measure_and_says_that_there_is_more() -> None:
-    opened = await open_store(
-        "sqlite://", total_partitions=1, retention=1000, retention_count=10, clock=SystemClock()
-    )
-    assert isinstance(opened, SqliteStore)
+    opened = await open_at("sqlite://")
     rooms = (await opened.open_rooms(1000, "test")).store
     names = [f"room {n}" for n in range(4)]
     for name in names:

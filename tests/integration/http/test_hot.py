@@ -149,8 +149,7 @@ async def test_a_visitor_without_a_token_is_treated_the_same_both_ways(serve: Se
                 settings = {"capacity": 0, "public": public}
                 await client.put(f"/v1/rooms/{room}", json=settings, headers=headers)
                 await client.post(f"/v1/rooms/{room}/join", json={"user": "ann"}, headers=headers)
-        for room, status in ((b"open", 200), (b"shut", 401)):
-            path = b"/v1/rooms/%b/join" % room
+        for path, status in ((b"/v1/rooms/open/join", 200), (b"/v1/rooms/shut/join", 401)):
             asked = [way(path, HOST + TYPE, b'{"user":"ann"}') for way in (hot, chunked)]
             answers = [await exchange(running, request) for request in asked]
             assert answers[0] == answers[1]
