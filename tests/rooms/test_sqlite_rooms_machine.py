@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from penstock.model.clock import SystemClock
+from penstock.model.room import RoomSettings
+from penstock.model.ticket import Joining
 from penstock.ports.rooms import RoomStore
 from penstock.stores.sqlite import SqliteStore, open_store
 from tests.rooms.crowd import run_crowd
-from tests.rooms.machine import RoomMachine
+from tests.rooms.machine import LONG_AGO, ROOM, USERS, RoomMachine
+
+
+async def open_at(url: str) -> SqliteStore:
+    opened = await open_store(
+        url, total_partitions=1, retention=1000, retention_count=10, clock=SystemClock()
+    )
+    assert isinstance(opened, SqliteStore)
+    return opened
 
 
 class SqliteMachine(RoomMachine):
     async def open_store(self) -> RoomStore:
-        opened = await open_store(
-            "sqlite://", total_partitions=1, retention=1000, retention_count=10, clock=SystemClock()
-        )
-        assert isinstance(opened, SqliteStore)
-        self.opened = opened
+        self.opened = opened = await open_at("sqlite://")
         return (await opened.open_rooms(1000, "test")).store
 
     async def close_store(self) -> None:
@@ -33,15 +41,47 @@ TestSqliteRooms.settings = settings(max_examples=60, stateful_step_count=40)
 
 @pytest.mark.slow
 async def test_a_crowd_of_a_hundred_thousand_of_whom_a_tenth_gives_up(tmp_path: Path) -> None:
-    opened = await open_store(
-        f"sqlite:///{tmp_path}/crowd.db?synchronous=normal",
-        total_partitions=1,
-        retention=1000,
-        retention_count=10,
-        clock=SystemClock(),
-    )
-    assert isinstance(opened, SqliteStore)
+    opened = await open_at(f"sqlite:///{tmp_path}/crowd.db?synchronous=normal")
     try:
         await run_crowd((await opened.open_rooms(1000, "test")).store, 100_000, 1_000)
     finally:
         await opened.close()
+
+
+async def test_a_line_made_before_lanes_were_counted_is_counted_when_it_is_opened(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/old.db"
+    opened = await open_at(url)
+    rooms = (await opened.open_rooms(1000, "test")).store
+    await rooms.put_room(ROOM, RoomSettings(capacity=2), None, LONG_AGO)
+    await rooms.join(ROOM, [Joining(user) for user in USERS], LONG_AGO)
+    await opened.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "old.db")) as connection:
+        connection.execute("DROP TABLE room_lanes")
+    opened = await open_at(url)
+    rooms = (await opened.open_rooms(1000, "test")).store
+    (figures,) = await rooms.figures([ROOM], LONG_AGO)
+    (promotion,) = await rooms.promote([ROOM], LONG_AGO, 10)
+    await opened.close()
+    assert figures is not None
+    assert figures.waiting == len(USERS)
+    assert [ticket.user for ticket in promotion.admitted] == USERS[:2]
+
+
+async def test_a_call_for_many_rooms_stops_at_its_measure_and_says_that_there_is_more() -> None:
+    opened = await open_at("sqlite://")
+    rooms = (await opened.open_rooms(1000, "test")).store
+    names = [f"room {n}" for n in range(4)]
+    for name in names:
+        await rooms.put_room(name, RoomSettings(capacity=1000), None, LONG_AGO)
+        await rooms.join(name, [Joining(f"u{n}") for n in range(400)], LONG_AGO)
+    first = await rooms.promote([*names, "nowhere"], LONG_AGO, 500)
+    again = await rooms.promote([p.room for p in first if p.more], LONG_AGO, 500)
+    await opened.close()
+    assert [(p.room, len(p.admitted), p.more) for p in first] == [
+        *((name, 400, False) for name in names[:3]),
+        (names[3], 0, True),
+        ("nowhere", 0, False),
+    ]
+    assert [(p.room, len(p.admitted)) for p in again] == [(names[3], 400)]

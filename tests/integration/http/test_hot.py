@@ -109,6 +109,54 @@ async def test_both_ways_create_alike(running: Running) -> None:
     assert shape.startswith(b"HTTP/1.1 201 Created\r\n")
 
 
+VISITORS: list[tuple[bytes, bytes]] = [
+    # path, body
+    (b"/v1/rooms/sale/join", b'{"user":"ann"}'),
+    (b"/v1/rooms/sale/join", b'{"user":"ann","lane":"vip"}'),
+    (b"/v1/rooms/sale/join", b'{"user":"bea","lane":"nowhere"}'),
+    (b"/v1/rooms/sale/join", b'{"user":"cy","instance":""}'),
+    (b"/v1/rooms/sale/join", b'{"user":""}'),
+    (b"/v1/rooms/sale/join", b'{"nobody":1}'),
+    (b"/v1/rooms/sale/join", b"["),
+    (b"/v1/rooms/nowhere/join", b'{"user":"ann"}'),
+    (b"/v1/rooms/no%20room/join", b'{"user":"ann"}'),
+    (b"/v1/rooms/%ff/join", b'{"user":"ann"}'),
+]
+
+
+async def test_both_ways_serve_visitors_alike(running: Running) -> None:
+    async with running.client() as client:
+        await client.put("/v1/rooms/sale", json={"capacity": 0, "lanes": {"vip": 2}})
+        await client.post("/v1/rooms/sale/join", json={"user": "ann"})
+    for path, body in VISITORS:
+        asked = [way(path, HOST + TYPE, body) for way in (hot, hot, chunked)]
+        answers = {await exchange(running, request) for request in asked}
+        assert len(answers) == 1, path
+    running.server.known.clear()
+    for path in (b"sale/tickets/ann", b"sale/tickets/bob", b"x/tickets/y", b"sale/tickets/%ff"):
+        request = b"GET /v1/rooms/%b HTTP/1.1\r\n%b" % (path, HOST)
+        asked = [request + b"\r\n", request + b"content-length: 0\r\n\r\n"]
+        answers = {await exchange(running, each) for each in asked}
+        assert len(answers) == 1, path
+    assert not running.server.known, "every visitor's GET is another: none is remembered"
+
+
+async def test_a_visitor_without_a_token_is_treated_the_same_both_ways(serve: Serve) -> None:
+    async with serve(api={"tokens": ["admin"]}) as running:
+        async with running.client() as client:
+            headers = {"authorization": "Bearer admin"}
+            for room, public in (("open", True), ("shut", False)):
+                settings = {"capacity": 0, "public": public}
+                await client.put(f"/v1/rooms/{room}", json=settings, headers=headers)
+                await client.post(f"/v1/rooms/{room}/join", json={"user": "ann"}, headers=headers)
+        for path, status in ((b"/v1/rooms/open/join", 200), (b"/v1/rooms/shut/join", 401)):
+            asked = [way(path, HOST + TYPE, b'{"user":"ann"}') for way in (hot, chunked)]
+            answers = [await exchange(running, request) for request in asked]
+            assert answers[0] == answers[1]
+            assert answers[0].startswith(b"HTTP/1.1 %d " % status)
+            assert b'"ticket":' not in answers[0], "a name is not a proof"
+
+
 async def test_both_ways_ask_for_the_same_token(serve: Serve) -> None:
     tokens = [{"secret": "reader", "scope": "read"}, {"secret": "writer", "scope": "write"}]
     async with serve(api={"tokens": tokens}) as running:

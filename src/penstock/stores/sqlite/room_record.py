@@ -51,15 +51,13 @@ _MAKE = (
     f" VALUES ({', '.join('?' * (len(_FIELDS) - 1))}) RETURNING id"
 )
 _TICKET = "user, state, lane, number, joined, until, promoted, entered, pass, instance"
-GET_TICKET = f"SELECT {_TICKET} FROM room_tickets WHERE room = ? AND user = ?"  # noqa: S608
 _ASKED = (
     "FROM json_each(?) AS asked CROSS JOIN room_tickets AS t ON t.room = ? AND t.user = asked.value"
 )
 GET_STATES = f"SELECT t.user, t.state {_ASKED}"
-GET_PLACED = (
-    f"SELECT {', '.join(f't.{name}' for name in _TICKET.split(', '))},"
-    f" CASE t.kind WHEN 0 THEN {line.AHEAD} END {_ASKED}"
-)
+_OF_T = ", ".join(f"t.{name}" for name in _TICKET.split(", "))
+GET_TICKETS = f"SELECT {_OF_T} {_ASKED}"
+GET_PLACED = f"SELECT {_OF_T}, CASE t.kind WHEN 0 THEN {line.AHEAD} END {_ASKED}"
 PUT_TICKET = """
 INSERT INTO room_tickets
   (room, user, kind, until, state, lane, number, joined, promoted, entered, pass, instance)
@@ -233,9 +231,10 @@ def ticket_row(room: int, ticket: Ticket, forget: int | None = None) -> Sequence
     )  # fmt: skip
 
 
-def find(session: Session, record: Record, user: str) -> Ticket | None:
-    row = session.execute(GET_TICKET, (record.id, user)).fetchone()
-    return None if row is None else to_ticket(row)
+def find(session: Session, record: Record, users: Sequence[str]) -> dict[str, Ticket]:
+    """Tickets of those who have one."""
+    rows = session.execute(GET_TICKETS, (json_array(users), record.id)).fetchall()
+    return {row[0]: to_ticket(row) for row in rows}
 
 
 def states(session: Session, record: Record, users: Sequence[str]) -> dict[str, TicketState]:

@@ -162,9 +162,8 @@ class SqliteRooms:
                 return None
             ttl = records.settings_of(record.settings).session_ttl
             until = None if ttl is None else now + ttl
-            for user in users:
-                ticket = records.find(session, record, user)
-                if ticket is not None and ticket.state is TicketState.ENTERED:
+            for ticket in records.find(session, record, users).values():
+                if ticket.state is TicketState.ENTERED:
                     _put(session, record, replace(ticket, until=until))
             return _look(session, record, users, now, alive=True)
 
@@ -177,7 +176,7 @@ class SqliteRooms:
             record = records.load(session, name)
             if record is None:
                 return None
-            found = {user: records.find(session, record, user) for user, _ in passes}
+            found = records.find(session, record, [user for user, _ in passes])
             done = [_redeem(record, found, user, pass_id, now) for user, pass_id in passes]
             entered = [one.ticket for one in done if one.answer is EnterAnswer.ENTERED]
             rows = [records.ticket_row(record.id, ticket) for ticket in entered if ticket]
@@ -194,13 +193,13 @@ class SqliteRooms:
             record = records.load(session, name)
             if record is None:
                 return None
-            found = {user: records.find(session, record, user) for user in users}
-            live = [t for t in found.values() if t is not None and t.state in LIVE]
+            found = records.find(session, record, users)
+            live = [ticket for ticket in found.values() if ticket.state in LIVE]
             for ticket in records.end(session, record, live, state, now):
                 found[ticket.user] = ticket
             record.due = now
             records.save(session, record)
-            return [found[user] for user in users]
+            return [found.get(user) for user in users]
 
         tickets = await self._group.submit(work, rows=2 * len(users))
         self._tell(name)
@@ -280,10 +279,10 @@ def _look(
 
 
 def _redeem(
-    record: Record, found: dict[str, Ticket | None], user: str, pass_id: str, now: int
+    record: Record, found: dict[str, Ticket], user: str, pass_id: str, now: int
 ) -> Redeemed:
     """The answer; the ticket in `found` and the counts of the record are changed with it."""
-    ticket = found[user]
+    ticket = found.get(user)
     if ticket is None or not pass_id or ticket.pass_id != pass_id:
         return Redeemed(EnterAnswer.INVALID)
     if ticket.entered is not None:
