@@ -37,7 +37,7 @@ def _empty(server: RedisServer) -> None:
 
 @asynccontextmanager
 async def opened(
-    server: RedisServer, partitions: int, *, retention: int = 86_400_000
+    server: RedisServer, partitions: int | None, *, retention: int = 86_400_000
 ) -> AsyncIterator[MessageStore]:
     store = await open_store(
         server.url, total_partitions=partitions, retention=retention, retention_count=1_000_000
@@ -63,6 +63,15 @@ async def test_fewer_partitions_than_the_store_has_are_refused(server: RedisServ
             pass
     async with opened(server, 8):
         pass
+
+
+async def test_whoever_does_not_say_how_many_has_as_many_as_the_store(server: RedisServer) -> None:
+    async with opened(server, None) as store:
+        assert (await store.check())["partitions"] == "8"
+    async with opened(server, 16):
+        pass
+    async with opened(server, None) as store:
+        assert (await store.check())["partitions"] == "16"
 
 
 async def test_a_grown_store_finds_claims_and_cancels_what_was_there(server: RedisServer) -> None:
