@@ -11,7 +11,7 @@ import pytest
 
 from penstock.stores.dynamodb import init_store
 from tests.faults.campaign import arrivals, assert_promises
-from tests.faults.fleet import IN_FLIGHT, run_fleet
+from tests.faults.fleet import IN_FLIGHT, clock_off_by, run_fleet
 from tests.servers.dynamodb import DynamoServer
 from tests.servers.dynamodb_proxy import DynamoProxy
 from tests.servers.redis import RedisServer
@@ -29,10 +29,14 @@ def redis() -> Iterator[RedisServer]:
 async def test_killed_processes_and_a_redis_that_is_emptied_lose_nothing(
     dynamodb: DynamoServer, redis: RedisServer, tmp_path: Path
 ) -> None:
+    """The first worker's clock is five minutes ahead all the while."""
     faults = 3
     store = dynamodb.url("fleet-killed", redis.url, shards=2)
     await init_store(store)
-    async with run_fleet(tmp_path, store, apis=2, workers=2, seed=21, lease="3s") as fleet:
+    ahead = clock_off_by("+300")
+    async with run_fleet(
+        tmp_path, store, apis=2, workers=2, seed=21, lease="3s", worker_env=ahead
+    ) as fleet:
         clients = fleet.clients()
         async with clients.running():
             for _ in range(faults):

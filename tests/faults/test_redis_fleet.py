@@ -10,13 +10,10 @@ import pytest
 
 from penstock.testing.proxy import Proxy
 from tests.faults.campaign import ENOUGH, arrivals, assert_promises
-from tests.faults.fleet import IN_FLIGHT, run_fleet
+from tests.faults.fleet import IN_FLIGHT, clock_off_by, run_fleet
 from tests.servers.redis import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.slow
-
-FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
-"""Brought by scripts/install-servers."""
 
 
 @pytest.fixture
@@ -73,11 +70,7 @@ async def test_a_redis_that_hangs_longer_than_a_lease_loses_nothing(
 async def test_a_worker_whose_clock_is_minutes_wrong_is_neither_early_nor_lost(
     redis: RedisServer, tmp_path: Path, offset: str
 ) -> None:
-    wrong = {
-        "LD_PRELOAD": str(FAKETIME),
-        "FAKETIME": f"{offset}s",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
+    wrong = clock_off_by(offset)
     async with run_fleet(tmp_path, redis.url, workers=1, seed=14, worker_env=wrong) as fleet:
         clients = fleet.clients()
         async with clients.running():

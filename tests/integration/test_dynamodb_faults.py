@@ -324,5 +324,5 @@ async def test_a_table_is_made_on_request_and_never_by_looking(
     store = await look()
     assert "ACTIVE" in (await store.check())["table"]
     await store.close()
-    with pytest.raises(ConfigError, match="never shrink"):
+    with pytest.raises(ConfigError, match="cannot be reduced to"):
         await look(2)

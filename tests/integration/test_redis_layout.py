@@ -38,7 +38,7 @@ def _empty(server: RedisServer) -> None:
 
 @asynccontextmanager
 async def opened(
-    server: RedisServer, partitions: int, *, retention: int = 86_400_000
+    server: RedisServer, partitions: int | None, *, retention: int = 86_400_000
 ) -> AsyncIterator[MessageStore]:
     store = await open_store(
         server.url, total_partitions=partitions, retention=retention, retention_count=1_000_000
@@ -64,6 +64,27 @@ async def test_fewer_partitions_than_the_store_has_are_refused(server: RedisServ
             pass
     async with opened(server, 8):
         pass
+
+
+async def test_what_holds_leases_is_never_a_listpack(server: RedisServer) -> None:
+    """Even a single one: a listpack would be walked through for every lease that ends."""
+    async with opened(server, 2) as store:
+        now = store.clock.now()
+        await store.put(messages("m", 1, now), now)
+        assert len((await store.claim("r", 1, LEASE, store.clock.now())).messages) == 1
+    with server.client as client:
+        names = [name for name in client.scan_iter("*") if name[-2:] in (b":l", b":t")]
+        found = {name[-1:]: client.object("encoding", name) for name in names}
+    assert found == {b"l": b"hashtable", b"t": b"skiplist"}
+
+
+async def test_whoever_does_not_say_how_many_has_as_many_as_the_store(server: RedisServer) -> None:
+    async with opened(server, None) as store:
+        assert (await store.check())["partitions"] == "8"
+    async with opened(server, 16):
+        pass
+    async with opened(server, None) as store:
+        assert (await store.check())["partitions"] == "16"
 
 
 async def test_a_grown_store_finds_claims_and_cancels_what_was_there(server: RedisServer) -> None:

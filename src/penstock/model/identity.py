@@ -9,6 +9,8 @@ from penstock.model.chance import given_or_fresh
 
 MAX_ID = 200
 MAX_KEY = 512
+DEFAULT_PARTITIONS = 8
+"""Of a store that is new and is not told how many to have."""
 
 
 def is_id(text: str) -> bool:

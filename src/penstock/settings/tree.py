@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from penstock.model.errors import PenstockError
+from penstock.model.identity import DEFAULT_PARTITIONS
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.policy import Policy, Suppression
 from penstock.model.route import Backoff, KeyLimit, Route, parse_backoff
@@ -116,8 +117,8 @@ class ApiSettings(_Part):
 
 
 class WorkerSettings(_Part):
-    total_partitions: int = Field(default=8, ge=1, le=4096)
-    """Never reduced on a store that holds messages."""
+    total_partitions: int = Field(default=DEFAULT_PARTITIONS, ge=1, le=4096)
+    """Never reduced on a store that holds messages. Unset: as many as the store has."""
     bucket_size_sec: int = Field(default=60, ge=1, le=86_400)
     """Granularity of the cold tier."""
     batch_size: int = Field(default=500, ge=1, le=10_000)

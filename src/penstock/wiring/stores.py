@@ -15,12 +15,14 @@ from penstock.settings.secrets import redact
 
 async def open_store(settings: Settings) -> MessageStore:
     driver = driver_of(STORES, settings.store, "store")
+    worker = settings.worker
+    said = "total_partitions" in worker.model_fields_set
     store: MessageStore = await driver.open_store(
         settings.store,
-        total_partitions=settings.worker.total_partitions,
+        total_partitions=worker.total_partitions if said else None,
         retention=settings.limits.retention,
         retention_count=settings.limits.retention_count,
-        bucket_size_sec=settings.worker.bucket_size_sec,
+        bucket_size_sec=worker.bucket_size_sec,
     )
     return store
 

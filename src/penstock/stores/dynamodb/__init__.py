@@ -30,7 +30,7 @@ __all__ = ["TieredStore", "init_store", "nothing_to_read", "open_store"]
 async def open_store(
     url: str,
     *,
-    total_partitions: int,
+    total_partitions: int | None,
     retention: int,
     retention_count: int,
     bucket_size_sec: int = 60,
@@ -47,14 +47,14 @@ async def open_store(
     server = connect(address.redis)
     try:
         table, shards = await _table(gateway, address)
-        await schema.keep_partitions(table, total_partitions)
+        partitions = await schema.keep_partitions(table, total_partitions)
         runner = Runner(server, address.redis.name, scripts=load)
         if clock is None:
             clock = await _redis_clock(runner)
         shape = Shape(bucket_size_sec * 1000, shards)
         wakeups = Wakeups(server, f"{address.redis.prefix}:near:wake")
         prefix, cluster = address.redis.prefix, server.cluster
-        near = Near(runner, wakeups, prefix, total_partitions, cluster=cluster)
+        near = Near(runner, wakeups, prefix, partitions, cluster=cluster)
         turns = NearTurns(runner, wakeups, prefix, cluster=cluster)
     except BaseException:
         await server.close()

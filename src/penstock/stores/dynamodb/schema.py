@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.model.identity import DEFAULT_PARTITIONS
 from penstock.stores.dynamodb.errors import DUPLICATE
 from penstock.stores.dynamodb.gateway import Gateway
 from penstock.stores.dynamodb.items import Item
@@ -113,8 +114,14 @@ async def shards_of(table: Table) -> int:
     return int(item["shards"]["N"])
 
 
-async def keep_partitions(table: Table, total: int) -> None:
-    """Note the largest number of partitions ever used; ConfigError for a smaller one."""
+async def keep_partitions(table: Table, total: int | None) -> int:
+    """Note the largest number of partitions ever used; ConfigError for a smaller one.
+
+    Returns how many to use: with None those that were noted.
+    """
+    held = (await table.get([SCHEMA])).get(SCHEMA, {}).get("partitions", {}).get("N")
+    if total is None:
+        total = DEFAULT_PARTITIONS if held is None else int(held)
     grown = await table.update(
         SCHEMA,
         "SET #p = :total",
@@ -124,9 +131,10 @@ async def keep_partitions(table: Table, total: int) -> None:
     )
     if not grown:
         raise ConfigError(
-            f"worker.total_partitions: {table.name} has more than {total};"
-            " the number may grow, never shrink"
+            f"worker.total_partitions: {table.name} has {held} and they cannot be reduced to"
+            f" {total}; set it to {held} or more"
         )
+    return total
 
 
 async def takes_statements(gateway: Gateway, table: str) -> bool:

@@ -26,7 +26,7 @@ __all__ = ["RedisStore", "erase", "nothing_to_read", "open_store", "scratch_url"
 async def open_store(
     url: str,
     *,
-    total_partitions: int,
+    total_partitions: int | None,
     retention: int,
     retention_count: int,
     bucket_size_sec: int = 60,
@@ -36,8 +36,9 @@ async def open_store(
 
     `retention` (milliseconds) and `retention_count` bound how long and how many settled
     messages stay known, whichever comes first. Growing `total_partitions` works with messages in
-    place; a smaller one than the store has is a ConfigError. `clock` replaces the server's: it
-    can only be behind it, because scripts hold every `now` against the server's own time.
+    place; a smaller one than the store has is a ConfigError; None: as many as it has. `clock`
+    replaces the server's: it can only be behind it, because scripts hold every `now` against the
+    server's own time.
     """
     address = parse_address(url)
     server = connect(address)

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from zlib import crc32
 
 from penstock.model.errors import ConfigError
+from penstock.model.identity import DEFAULT_PARTITIONS
 from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.keys import PAUSED, PartitionKeys
 from penstock.stores.redis.scripts import Group, Runner
@@ -49,10 +50,15 @@ class Layout:
         self.keyed: dict[str, int] = {}
         """Routes that keep turns, with the number of partitions their keys are spread over."""
 
-    async def open(self, wanted: int) -> None:
-        """Take part in the layout, growing it to `wanted`; ConfigError if it is larger."""
-        self._wanted = wanted
+    async def open(self, wanted: int | None) -> None:
+        """Take part in the layout, growing it to `wanted`; ConfigError if it is larger.
+
+        None: as it is.
+        """
+        self._wanted = DEFAULT_PARTITIONS if wanted is None else wanted
         await self.refresh()
+        if wanted is None:
+            self._wanted = wanted = self.total
         if self.total < wanted:
             async with self._lock:
                 while self.total < wanted:

@@ -16,7 +16,7 @@ __all__ = ["SqliteStore", "erase", "in_memory", "nothing_to_read", "open_store",
 async def open_store(
     url: str,
     *,
-    total_partitions: int,
+    total_partitions: int | None,
     retention: int,
     retention_count: int,
     bucket_size_sec: int = 60,  # noqa: ARG001 - for stores with a cold tier; every driver is given it

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.resources import files
 
 from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.model.identity import DEFAULT_PARTITIONS
 from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.errors import store_errors
@@ -44,7 +45,7 @@ def connect(address: Address) -> sqlite3.Connection:
     return connection
 
 
-def prepare(connection: sqlite3.Connection, address: Address, total_partitions: int) -> int:
+def prepare(connection: sqlite3.Connection, address: Address, total_partitions: int | None) -> int:
     """Make the tables or check that they are ours and not newer than this program.
 
     Returns the number of this opening: no two have the same, so leases are told apart.
@@ -109,8 +110,10 @@ def _set_version(connection: sqlite3.Connection, version: int) -> None:
     connection.execute(statements.SET_META, ("schema_version", str(version)))
 
 
-def _check_partitions(connection: sqlite3.Connection, address: Address, total: int) -> None:
+def _check_partitions(connection: sqlite3.Connection, address: Address, total: int | None) -> None:
     recorded = int(get_meta(connection, "total_partitions") or 0)
+    if total is None:
+        total = recorded or DEFAULT_PARTITIONS
     if recorded == total:
         return
     if total < recorded and connection.execute(statements.HOLDS_MESSAGES).fetchone():
