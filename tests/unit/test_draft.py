@@ -154,5 +154,5 @@ def test_a_partition_does_not_depend_on_the_process() -> None:
 
 def test_an_unknown_route_is_told_which_there_are_and_how_many_more() -> None:
     names = tuple(f"r{number:02}" for number in range(12))
-    assert UnknownRoute("x", names[:2]).message.endswith("this server knows: r00, r01")
+    assert UnknownRoute("x", names[:2]).message.endswith("known here: r00, r01")
     assert UnknownRoute("x", names).message.endswith("r08, r09 and 2 more")

@@ -61,7 +61,7 @@ class UnknownRoute(InvalidMessage):
         listed = ", ".join(sorted(known)[:10])
         if len(known) > 10:
             listed += f" and {len(known) - 10} more"
-        hint = f"; this server knows: {listed}" if listed else ""
+        hint = f"; known here: {listed}" if listed else ""
         super().__init__("route", f"no route named {route[:100]!r}{hint}")
 
 

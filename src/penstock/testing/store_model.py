@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.model.message import Message, NewMessage, OnConflict
 from penstock.model.outcome import Action, Amendment, Answer, Claim, Receipt, Settlement
-from penstock.model.state import PURGEABLE, State, after_lease
+from penstock.model.state import PURGEABLE, State, after_lease, may_become
 
 
 @dataclass
@@ -30,6 +30,11 @@ class Held:
     settled: int | None = None
     last_error: str | None = None
     cancel_pending: bool = False
+
+    def become(self, state: State) -> None:
+        """Only as the one table of states allows."""
+        assert may_become(self.state, state), f"{self.state} may not become {state}"
+        self.state = state
 
     def agrees_with(self, message: Message) -> bool:
         return (
@@ -101,7 +106,8 @@ class StoreModel:
         """Take over what a store claimed, once it has been found right."""
         for message in claim.messages:
             held = self.messages[message.id]
-            held.state, held.token = State.LEASED, claim.token
+            held.become(State.LEASED)
+            held.token = claim.token
             held.attempt += 1
         if claim.messages:
             self.leases[claim.token] = until
@@ -134,7 +140,8 @@ class StoreModel:
 
     @staticmethod
     def _end(held: Held, state: State, now: int) -> None:
-        held.state, held.token, held.cancel_pending = state, None, False
+        held.become(state)
+        held.token, held.cancel_pending = None, False
         held.settled = None if state is State.SCHEDULED else now
 
     def extend(self, tokens: Sequence[int], until: int) -> None:
@@ -163,7 +170,8 @@ class StoreModel:
     @staticmethod
     def _change(held: Held, amendment: Amendment, now: int) -> None:
         if amendment.action is Action.CANCEL:
-            held.state, held.settled = State.CANCELLED, now
+            held.become(State.CANCELLED)
+            held.settled = now
         elif amendment.action is Action.RELEASE:
             held.due = min(held.due, now)
         elif amendment.action is Action.RESCHEDULE:
@@ -171,7 +179,8 @@ class StoreModel:
             held.payload = held.payload if amendment.payload is None else amendment.payload
             held.priority = held.priority if amendment.priority is None else amendment.priority
         else:
-            held.state, held.settled, held.attempt_floor = State.SCHEDULED, None, held.attempt
+            held.become(State.SCHEDULED)
+            held.settled, held.attempt_floor = None, held.attempt
             held.due = now if amendment.due is None else amendment.due
 
     def purge(self, now: int) -> None:

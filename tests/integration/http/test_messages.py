@@ -302,7 +302,7 @@ async def test_many_are_cancelled_by_filter_and_counted_first(client: httpx.Asyn
         ({"filter": {"state": "dead"}}, "filter.state"),
         ({"filter": {"state": "odd"}}, "filter.state"),
         ({"filter": {"due_to": "x"}}, "filter.due_to"),
-        ({"filter": {"colour": "red"}}, "filter"),
+        ({"filter": {"colour": "red"}}, "filter.colour"),
         ({"filter": {}, "dry_run": "yes"}, "dry_run"),
     ],
 )
