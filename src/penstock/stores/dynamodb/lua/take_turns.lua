@@ -8,22 +8,18 @@
 local time = redis.call('TIME')
 local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local now = math.min(tonumber(ARGV[2]), server)
-local left = tonumber(ARGV[3])
-local asked = { now = now, limit = left, in_flight = tonumber(ARGV[5]), ordered = ARGV[6] == '1' }
+local asked = { now = now, limit = tonumber(ARGV[3]), in_flight = tonumber(ARGV[5]), ordered = ARGV[6] == '1' }
 
-local states, due = {}, {}
+local states = {}
 for g, group in ipairs(cmsgpack.unpack(ARGV[1])) do
   local k = group[1]
   states[g] = { line = KEYS[k + 1], turns = KEYS[k + 2], busy = KEYS[k + 3], ends = KEYS[k + 4],
-    taken = {} }
-  if left > 0 then turns_of(states[g], asked, left, due) end
+    taken = {}, open = true }
 end
-table.sort(due, by_due)
-for _, turn in ipairs(due) do
-  if left <= 0 then break end
-  local s, key = turn.s, turn.key
-  for _, entry in ipairs(turn.heads) do
-    if left <= 0 or due_of(entry, key) > now then break end
+serve(states, asked, false, function(s, key, heads, most)
+  local number = 0
+  for _, entry in ipairs(heads) do
+    if number >= most or due_of(entry, key) > now then break end
     local held = key .. '\0' .. string.sub(entry, #key + 9)
     redis.call('ZREM', s.line, entry)
     -- One that is busy was brought by somebody who had read of it before: it comes back by itself.
@@ -32,11 +28,11 @@ for _, turn in ipairs(due) do
       redis.call('ZADD', s.ends, ARGV[4], held)
       s.taken[#s.taken + 1] = key
       s.taken[#s.taken + 1] = entry
-      left = left - 1
+      number = number + 1
     end
   end
-  reckon(s, key, asked)
-end
+  return number
+end)
 local answers = {}
 for g, s in ipairs(states) do
   local head = redis.call('ZRANGE', s.turns, 0, 0, 'WITHSCORES')[2]

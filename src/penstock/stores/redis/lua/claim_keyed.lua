@@ -39,8 +39,8 @@ local states = {}
 local left = limit
 for i = 1, #groups do
   local k, lost_of_line, lost_of_busy = unpack(groups[i])
-  local s = { k = k, ids = {}, out = {}, moved = {}, open = false, lease = lease, missing = false,
-    line = KEYS[k + 8], turns = KEYS[k + 9], busy = KEYS[k + 10] }
+  local s = { k = k, ids = {}, out = {}, dues = {}, moved = {}, open = false, lease = lease,
+    missing = false, line = KEYS[k + 8], turns = KEYS[k + 9], busy = KEYS[k + 10] }
   s.generation = redis.call('GET', KEYS[k + 1])
   states[i] = s
   local again = granted_before(s, token, round)
@@ -60,10 +60,10 @@ local function take(s, key, entry)
   local id = sub(entry, #key + 9)
   redis.call('ZREM', s.line, entry)
   local record = redis.call('HGET', KEYS[s.k + 2], id)
-  if not record or redis.call('HEXISTS', KEYS[s.k + 3], id) == 1 then return end
+  if not record or redis.call('HEXISTS', KEYS[s.k + 3], id) == 1 then return false end
   local h = read_head(record)
   if h.state ~= SCHEDULED or h.due ~= due_of(entry, key) or route_of(record, h.at) ~= route
-    or key_of(record, id) ~= key then return end
+    or key_of(record, id) ~= key then return false end
   local lane = 10 - h.priority
   redis.call('ZREM', KEYS[s.k + 10 + lane], id)
   redis.call('ZADD', s.busy, 0, key .. '\0' .. id)
@@ -71,28 +71,25 @@ local function take(s, key, entry)
   s.ids[#s.ids + 1] = id
   s.out[#s.out + 1] = id
   s.out[#s.out + 1] = record
-  left = left - 1
+  return true
 end
 
-local due = {}
-for i = 1, #states do
-  if states[i].open and left > 0 then turns_of(states[i], asked, left, due) end
-end
-table.sort(due, by_due)
-for i = 1, #due do
-  local turn = due[i]
-  if left <= 0 then break end
-  for j = 1, #turn.heads do
-    if left <= 0 or due_of(turn.heads[j], turn.key) > now then break end
+local function take_due(s, key, heads, most)
+  local number = 0
+  for i = 1, #heads do
+    if number >= most or due_of(heads[i], key) > now then break end
     if looks then
-      turn.s.dues = turn.s.dues or {}
-      table.insert(turn.s.dues, string.format('%.0f', turn.due))
-    else
-      take(turn.s, turn.key, turn.heads[j])
+      s.dues[#s.dues + 1] = string.format('%.0f', due_of(heads[1], key))
+      number = number + 1
+    elseif take(s, key, heads[i]) then
+      number = number + 1
     end
   end
-  if not looks then reckon(turn.s, turn.key, asked) end
+  return number
 end
+
+asked.limit = left
+serve(states, asked, looks, take_due)
 
 local answer = {}
 for i = 1, #states do
@@ -101,6 +98,6 @@ for i = 1, #states do
   write_counts(KEYS[s.k + 6], s.moved)
   local head = s.open and redis.call('ZRANGE', s.turns, 0, 0, 'WITHSCORES')[2] or false
   local far = redis.call('ZRANGE', KEYS[s.k + 7], 0, 3, 'WITHSCORES')
-  answer[i] = { s.generation, s.lease, s.out, head, far, s.missing, s.dues or {} }
+  answer[i] = { s.generation, s.lease, s.out, head, far, s.missing, s.dues }
 end
 return answer

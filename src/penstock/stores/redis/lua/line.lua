@@ -5,10 +5,11 @@
 --   turns  ZSET key → due of its next message: never later than the truth (then nobody would look),
 --          sometimes earlier (a claim looks and mends it); not there: nothing, or its number is out
 --   busy   ZSET of what is leased, scored 0: key \0 id
--- A state `s` has the names of the three; `asked` has now, limit, in_flight (of one key at most)
+-- A state `s` has the names of the three and whether it is `open`; `asked` has now, limit, in_flight (of one key at most)
 -- and ordered.
 
 local LOOKED = 1000 -- keys looked at in vain at most: their hints are put right, so it goes on
+local QUEUE = 32 -- keys of a partition read at a time
 
 local function due_of(entry, key)
   return (struct.unpack('>I6', entry, #key + 3))
@@ -52,35 +53,60 @@ local function heads_of(s, key, asked)
   return heads
 end
 
--- Put the key's turn where it belongs; what may go next of it.
-local function reckon(s, key, asked)
-  local heads = heads_of(s, key, asked)
+-- Put the key's turn where it belongs.
+local function set_turn(s, key, heads)
   if #heads == 0 then
     redis.call('ZREM', s.turns, key)
   else
     redis.call('ZADD', s.turns, due_of(heads[1], key), key)
   end
-  return heads
 end
 
--- The keys of a partition whose turn it is, the first `left` at least as long as there are so many.
-local function turns_of(s, asked, left, into)
-  local found, looked = 0, 0
-  while found < left and looked < left + LOOKED do
-    local hints = redis.call('ZRANGEBYSCORE', s.turns, '-inf', asked.now, 'WITHSCORES',
-      'LIMIT', found, left - found)
-    if #hints == 0 then return end
+-- The next key of a partition that may have its turn now, a few read at a time.
+local function next_turn(s, asked)
+  if not s.queue or (s.at > #s.queue and not s.drained) then
+    local hints = redis.call('ZRANGEBYSCORE', s.turns, '-inf', asked.now, 'WITHSCORES', 'LIMIT',
+      s.looked_at or 0, QUEUE)
+    s.queue, s.at, s.drained = {}, 1, #hints < 2 * QUEUE
     for i = 1, #hints, 2 do
-      local key, hint = hints[i], tonumber(hints[i + 1])
-      local heads = reckon(s, key, asked)
-      looked = looked + 1
-      local truth = heads[1] and due_of(heads[1], key)
-      if truth == hint then
-        found = found + 1
-        into[#into + 1] = { due = hint, key = key, heads = heads, s = s }
-      elseif truth and truth <= asked.now then
-        break -- its place is somewhere further on: look from here again
+      s.queue[#s.queue + 1] = { key = hints[i], due = tonumber(hints[i + 1]) }
+    end
+  end
+  return s.queue[s.at]
+end
+
+-- A turn that is later than its hint said, but now: into the queue, unless it is yet to be read.
+local function requeue(s, turn)
+  local place = s.at
+  while s.queue[place] and by_due(s.queue[place], turn) do place = place + 1 end
+  if s.queue[place] or s.drained then table.insert(s.queue, place, turn) end
+end
+
+-- Give keys their turns, by the due of their next message, over all partitions: `take` (partition,
+-- key, its entries in the line, how many at most) says how many it took, or would have taken.
+local function serve(states, asked, looks, take)
+  local left, looked = asked.limit, 0
+  while left > 0 and looked < asked.limit + LOOKED do
+    local first, s
+    for _, one in ipairs(states) do
+      local turn = one.open and next_turn(one, asked)
+      if turn and (not first or by_due(turn, first)) then first, s = turn, one end
+    end
+    if not first then return end
+    s.at = s.at + 1
+    looked = looked + 1
+    local heads = heads_of(s, first.key, asked)
+    local truth = heads[1] and due_of(heads[1], first.key)
+    if truth == first.due then
+      left = left - take(s, first.key, heads, left)
+      if looks then
+        s.looked_at = (s.looked_at or 0) + 1
+      else
+        set_turn(s, first.key, heads_of(s, first.key, asked))
       end
+    else
+      set_turn(s, first.key, heads)
+      if truth and truth <= asked.now then requeue(s, { key = first.key, due = truth }) end
     end
   end
 end
