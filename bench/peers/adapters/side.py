@@ -63,6 +63,7 @@ class Orders:
             items = [(body(first + n, ahead), ahead) for n in range(number)]
             start = time.perf_counter()
             await getattr(self, f"_{order['do']}")(items, order)
+            items.clear()  # who works in the same process shall not be charged for them
             print(json.dumps({"seconds": time.perf_counter() - start}), flush=True)
 
     async def _bulk(self, items, _) -> None:
