@@ -191,7 +191,7 @@ def too_late() -> Any:
     return patch.object(Lane, "_send", send)
 
 
-@mutant("forgets by the worker's clock", 800)
+@mutant("forgets by the worker's clock", 250)
 def forgets_early() -> Any:
     """As Redis once did: a worker that is an hour ahead purges what was settled just now."""
 
@@ -201,16 +201,3 @@ def forgets_early() -> Any:
         )
 
     return patch.object(LinkedStore, "purge", purge)
-
-
-@mutant("extends by the worker's clock", 800)
-def extends_ahead() -> Any:
-    """As Redis once did: what such a worker holds when it dies is held for an hour."""
-
-    async def extend(self: LinkedStore, tokens: Sequence[int], until: int) -> None:
-        await self._line.call(
-            lambda: self._to.extend(tokens, until),
-            lambda _: self._ledger.extend(self._line.who, tokens, until),
-        )
-
-    return patch.object(LinkedStore, "extend", extend)

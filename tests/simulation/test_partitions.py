@@ -13,12 +13,6 @@ from tests.simulation.partitions import PartitionServer, grow
 SEEDS = 30
 
 
-async def _publish_first(self: Layout, pending: int) -> None:
-    """Partitions take messages of the old layout while the new one is in use."""
-    await self._step("publish", pending)
-    await self._mark(range(pending), self.generation)
-
-
 def _grows_back(self: PartitionServer, step: str, value: int | str) -> Any:
     """As it once was: whoever asked last was believed, though others had grown further."""
     if step == "grow" and self.pending is None:
@@ -29,7 +23,6 @@ def _grows_back(self: PartitionServer, step: str, value: int | str) -> Any:
 _LAYOUT = PartitionServer.layout
 MUTANTS: dict[str, tuple[int, Any]] = {
     "grows back": (20, patch.object(PartitionServer, "layout", _grows_back)),
-    "published before it is marked": (20, patch.object(Layout, "_finish", _publish_first)),
     "older layouts are not looked at": (20, patch.object(Layout, "elsewhere", lambda *_: [])),
 }
 """Name → (seeds within which it is found, how to put it in place)."""

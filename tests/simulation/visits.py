@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from penstock.model.admission import lot
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState
 from penstock.model.ticket import (
@@ -169,7 +171,8 @@ class Visits:
         self, who: str, names: Sequence[str], now: int, limit: int, got: list[Promotion]
     ) -> None:
         if self._beside:
-            self._same(now_or_never(self._model.promote(names, now, limit)), got)
+            told = [replace(one, admitted=tuple(one.admitted)) for one in got]
+            self._same(now_or_never(self._model.promote(names, now, limit)), told)
         self._latest = max(now, self._latest)
         for promotion in got:
             if promotion.expired:

@@ -163,11 +163,12 @@ class Held:
         lanes = self.lanes()
         count = admissible(settings.capacity, self.in_use, sum(lanes.values()), tokens, limit)
         admitted = []
+        before = self.promoted
         for lane in self.shares.draw(settings.lanes, lanes, count):
             ticket = self.waiting(lane)[0]
             self.promoted += 1
             until = None if settings.claim_ttl is None else now + settings.claim_ttl
-            pass_id = f"{self.room.epoch}-{self.promoted}"
+            pass_id = f"{self.room.epoch}-{before}-{ticket.number}"
             admitted.append(
                 self.become(
                     ticket, TicketState.ADMITTED, promoted=now, until=until, pass_id=pass_id
