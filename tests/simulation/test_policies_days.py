@@ -21,6 +21,7 @@ from penstock.model.outcome import Receipt, Settlement
 from penstock.model.policy import Quiet, policy_from
 from penstock.model.route import Route
 from penstock.model.state import State
+from penstock.ports.policies import CountedSettle
 from penstock.sdk.asked import draft
 from penstock.stores.redis import RedisStore
 from penstock.stores.redis import open_store as open_redis
@@ -82,8 +83,11 @@ class Campaign:
 
     async def settle(self, batch: list[Settlement]) -> None:
         now = self.clock.now()
-        await self.policies.conclude(sent(batch), now)
-        states = await self.store.settle(batch, now)
+        if isinstance(self.store, CountedSettle):
+            states = await self.store.settle_counted(batch, sent(batch), now)
+        else:
+            await self.policies.conclude(sent(batch), now)
+            states = await self.store.settle(batch, now)
         assert None not in states
         await self.policies.conclude(unsent(batch, states, HOLD_MARGIN_MS), now)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import timedelta
 from functools import lru_cache
+from operator import itemgetter
 from zoneinfo import ZoneInfo
 
 from penstock.limits.wall import instant, wall_time
@@ -11,9 +13,10 @@ from penstock.model.policy import DAY_MINUTES, Day, Quiet, parse_wall
 
 _DAYS = {day: number for number, day in enumerate(Day)}
 _ONE_DAY = timedelta(days=1)
-_BACK = 9
-_AHEAD = 17
-"""Days looked at around a moment: two weeks, because a zone may skip a whole day."""
+_WEEKS = range(-9, 17)
+"""Days looked at around a moment: two weeks, because a zone may skip a whole day;"""
+_DAYS_AROUND = range(-3, 9)
+"""fewer where every day has its quiet hours."""
 
 _KEEP_AHEAD = 3_600_000
 """Milliseconds that spans looked up ahead are good for."""
@@ -28,8 +31,12 @@ class QuietHours:
         end = parse_wall(policy.to, "to")
         self._end = end if end > self._start else end + DAY_MINUTES
         self._days = frozenset(_DAYS[day] for day in policy.days)
+        daily = len(self._days) == len(_DAYS)
+        self._around = _DAYS_AROUND if daily else _WEEKS
         self._from = self._until = 0
         self._quiet = False
+        self._known: list[tuple[int, int]] = []
+        """The spans looked up last: right from the first one's start to the last one's."""
         self._ahead: tuple[int, list[tuple[int, int]]] = (0, [])
 
     def ends(self, at: int) -> int:
@@ -48,27 +55,28 @@ class QuietHours:
         """The quiet spans of the next days, the one around `at` too."""
         asked, spans = self._ahead
         if not asked <= at < asked + _KEEP_AHEAD:
-            spans = self._spans(at)
+            spans = self._spans(at, _WEEKS)
             self._ahead = at, spans
         return [span for span in spans if span[1] > at]
 
     def _look(self, at: int) -> None:
         """Find the span, quiet or not, that holds `at`; most questions that follow are in it."""
-        last_end = 0
-        for start, end in self._spans(at):
-            if at < start:
-                self._from, self._until, self._quiet = last_end, start, False
-                return
-            if at < end:
-                self._from, self._until, self._quiet = start, end, True
-                return
-            last_end = end
-        raise AssertionError("a week without quiet hours")
+        known = self._known
+        if not known or not known[0][0] <= at < known[-1][0]:
+            known = self._known = self._spans(at, self._around)
+        following = bisect_right(known, at, key=itemgetter(0))
+        start, end = known[following - 1] if following else (0, 0)
+        if at < end:
+            self._from, self._until, self._quiet = start, end, True
+        elif following < len(known):
+            self._from, self._until, self._quiet = end, known[following][0], False
+        else:
+            raise AssertionError("a week without quiet hours")
 
-    def _spans(self, at: int) -> list[tuple[int, int]]:
+    def _spans(self, at: int, around: range) -> list[tuple[int, int]]:
         today = wall_time(at, self.zone).date()
         spans: list[tuple[int, int]] = []
-        for ahead in range(-_BACK, _AHEAD):
+        for ahead in around:
             day = today + ahead * _ONE_DAY
             if day.weekday() not in self._days:
                 continue
