@@ -3,18 +3,22 @@
 import msgspec
 import pytest
 
+from penstock.flow.policies import Policies
+from penstock.limits.memory import MemoryPolicies
 from penstock.model.errors import InvalidMessage, Malformed
 from penstock.model.policy import (
     Cap,
     Pace,
     Policy,
     Quiet,
+    Suppression,
     check_policy_id,
     decode_policy,
     decode_suppression,
     parse_rate,
     policy_from,
 )
+from penstock.testing.clock import ManualClock
 
 CAP = {"kind": "cap", "scope": ["key"], "limit": 3, "window": "24h"}
 QUIET = {"kind": "quiet", "from": "22:00", "to": "08:00"}
@@ -151,3 +155,14 @@ def test_ids_of_policies_are_plain_names() -> None:
     assert check_policy_id("three-a-day") == "three-a-day"
     with pytest.raises(InvalidMessage):
         check_policy_id("a/b")
+
+
+async def test_keys_of_the_settings_are_added_to_a_list_that_is_there() -> None:
+    store = MemoryPolicies()
+    policies = Policies(store, ManualClock(0))
+    await policies.begin({}, {"optout": Suppression(keys=("ann",), legal=True)})
+    await policies.suppress("optout", add=["bob"])
+    for legal in (True, False):
+        await policies.begin({}, {"optout": Suppression(keys=("cid",), legal=legal)})
+        expected = Suppression(keys=("ann", "bob", "cid"), legal=legal)
+        assert await policies.suppression("optout") == expected

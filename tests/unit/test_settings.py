@@ -287,7 +287,12 @@ def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
 
 def test_policies_are_checked_with_the_settings() -> None:
     quiet = {"kind": "quiet", "from": "22:00", "to": "08:00"}
-    assert given(policies={"nights": quiet}).all_policies()["nights"].shadow is False
+    optout = {"keys": ["bob"], "legal": True}
+    settings = given(policies={"nights": quiet}, suppressions={"optout": optout})
+    assert settings.all_policies()["nights"].shadow is False
+    assert settings.all_suppressions()["optout"].keys == ("bob",)
+    with pytest.raises(ConfigError, match=r"suppressions\.optout\.bypass: nothing bypasses"):
+        given(suppressions={"optout": {**optout, "bypass": ["transactional"]}})
     with pytest.raises(ConfigError, match=r"policies\.nights\.to: is the same as from"):
         given(policies={"nights": {**quiet, "to": "22:00"}})
     with pytest.raises(ConfigError, match=r"policies\.a/b\.id"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from penstock.limits.rules import Rules
 from penstock.model.clock import Clock
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Question, Room
@@ -87,6 +89,20 @@ class Policies:
             await self._store.put_policy(policy_id, policy)
         if policies:
             await self.refresh()
+
+    async def begin(
+        self, policies: Mapping[str, Policy], suppressions: Mapping[str, Suppression]
+    ) -> None:
+        """What a process is started with. Keys are only ever added to a list that is there."""
+        await self.put(policies)
+        for list_id, suppression in suppressions.items():
+            there = (await self.refresh()).suppressions.get(list_id)
+            if there == msgspec.structs.replace(suppression, keys=()):
+                await self.suppress(list_id, add=suppression.keys)
+            else:
+                kept = () if there is None else (await self.suppression(list_id)).keys
+                keys = tuple(dict.fromkeys((*kept, *suppression.keys)))
+                await self.put_suppression(list_id, msgspec.structs.replace(suppression, keys=keys))
 
     async def get(self, policy_id: str) -> Policy:
         policy = (await self.refresh()).policies.get(policy_id)

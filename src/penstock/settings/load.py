@@ -9,7 +9,13 @@ from typing import Any
 from pydantic import ValidationError as PydanticError
 
 from penstock.model.errors import ConfigError
-from penstock.settings.problems import explain, policy_problems, route_problems, source_problems
+from penstock.settings.problems import (
+    explain,
+    policy_problems,
+    route_problems,
+    source_problems,
+    suppression_problems,
+)
 from penstock.settings.tree import Settings
 from penstock.settings_origin import Read, read_layers
 
@@ -72,4 +78,6 @@ def _examined(read: Read) -> tuple[Settings, list[str]]:
         problems += source_problems(name, source, routes, read)
     for name, written in settings.policies.items():
         problems += policy_problems(name, written)
+    for name, written in settings.suppressions.items():
+        problems += suppression_problems(name, written)
     return settings, problems

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
 from pydantic import ValidationError as PydanticError
 
 from penstock.model.errors import PenstockError
-from penstock.model.policy import check_policy_id, policy_from
+from penstock.model.policy import check_policy_id, policy_from, suppression_from
 from penstock.model.route import is_route_name
 from penstock.settings.tree import RouteSettings, SourceSettings, section
 from penstock.settings_origin import Read
 
 
 def policy_problems(name: str, written: Mapping[str, object]) -> list[str]:
+    return _rule_problems("policies", name, policy_from, written)
+
+
+def suppression_problems(name: str, written: Mapping[str, object]) -> list[str]:
+    return _rule_problems("suppressions", name, suppression_from, written)
+
+
+def _rule_problems(
+    part: str, name: str, read: Callable[[object], object], written: Mapping[str, object]
+) -> list[str]:
     try:
         check_policy_id(name)
-        policy_from(written)
+        read(written)
     except PenstockError as exc:
-        return [f"policies.{name}.{exc.message}"]
+        return [f"{part}.{name}.{exc.message}"]
     return []
 
 

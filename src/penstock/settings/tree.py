@@ -18,7 +18,7 @@ from pydantic import (
 
 from penstock.model.errors import PenstockError
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
-from penstock.model.policy import Policy, policy_from
+from penstock.model.policy import Policy, Suppression, policy_from, suppression_from
 from penstock.model.route import Backoff, KeyLimit, Route, parse_backoff
 from penstock.model.times import format_duration, parse_duration
 from penstock.model.zone import DEFAULT_ZONE, is_zone
@@ -305,6 +305,8 @@ class Settings(_Part):
     sources: dict[str, SourceSettings] = Field(default_factory=dict)
     policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Caps, quiet hours and paces put into the store at start; the JSON of /v1/policies/{id}."""
+    suppressions: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Lists of keys that get nothing: made at start, or their keys added to the list there is."""
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     rooms: RoomsSettings = RoomsSettings()
@@ -316,6 +318,10 @@ class Settings(_Part):
     def all_policies(self) -> dict[str, Policy]:
         """The policies, checked."""
         return {name: policy_from(written) for name, written in self.policies.items()}
+
+    def all_suppressions(self) -> dict[str, Suppression]:
+        """The suppression lists, checked."""
+        return {name: suppression_from(written) for name, written in self.suppressions.items()}
 
 
 def section(path: tuple[str, ...]) -> type[BaseModel] | None:

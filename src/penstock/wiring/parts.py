@@ -98,11 +98,11 @@ def process_name() -> ProcessName:
 
 async def put_configured_policies(parts: Parts) -> None:
     """What the settings say of policies binds from the start; others in the store stay."""
-    configured = parts.settings.all_policies()
-    if configured and parts.policies is None:
+    settings = parts.settings
+    if parts.policies is not None:
+        await parts.policies.begin(settings.all_policies(), settings.all_suppressions())
+    elif settings.policies or settings.suppressions:
         raise ConfigError(f"policies: the store {parts.store.name} keeps none")
-    if configured and parts.policies is not None:
-        await parts.policies.put(configured)
 
 
 def policies_of(store: MessageStore, zone: str = DEFAULT_ZONE) -> Policies | None:
