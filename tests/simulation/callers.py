@@ -145,6 +145,7 @@ class Callers:
     async def _amend(self, asked: Asked, chance: random.Random, life: Life) -> None:
         name = self._some(chance) or "nobody"
         version = chance.choice((None, None, None, 1, 2))
+        accepted = name in self.answers.accepted  # an answer may take long: what was so when asked
         try:
             if asked.ask is Ask.GET:
                 await life.control.get(name)
@@ -161,7 +162,7 @@ class Callers:
                 await life.control.reschedule(life.intake.change(name, patch, version))
         except UnknownMessage:
             kept = self._plan.retention > self._plan.length * 3 and not self._clock.set_by
-            if kept and name in self.answers.accepted:
+            if kept and accepted:
                 self._journal.fail("1.5 a definite answer", name, "accepted, but unknown")
         except (AlreadyReleased, VersionConflict, InvalidMessage) as exc:
             self._journal.note(life.name, "told", name, exc.code)

@@ -13,7 +13,6 @@ from penstock.flow.intake import Intake
 from penstock.flow.recover import Recover
 from penstock.flow.release import Lane
 from penstock.flow.worker import Worker
-from penstock.model.clock import SystemClock
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Claim, Receipt, Settlement
 from penstock.model.state import State
@@ -122,15 +121,6 @@ def greedy() -> Any:
 
     original = Lane._take
     return patch.object(Lane, "_take", take)
-
-
-@mutant("sleeps on when the clock is set back", 100)
-def oversleeps() -> Any:
-    async def sleep_until(self: SystemClock, when: int) -> None:
-        while (wait := when - self.now()) > 0:  # noqa: ASYNC110 - as it was
-            await asyncio.sleep(min(wait, 1000) / 1000)
-
-    return patch.object(SystemClock, "sleep_until", sleep_until)
 
 
 @mutant("asks on and on when its clock is ahead", 60)

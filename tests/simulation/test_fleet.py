@@ -16,7 +16,6 @@ from tests.simulation.shrink import report, shrink
 CHUNK = 25
 CHUNKS = 13
 FOUND = {
-    "sleeps on when the clock is set back": 6,
     "asks on and on when its clock is ahead": 0,
     "acts on an answer that came after its lease": 138,
     "forgets by the worker's clock": 92,
