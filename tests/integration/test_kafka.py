@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import time
 import uuid
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +19,7 @@ from penstock.sinks.kafka import open_sink
 from penstock.sources.kafka import open_source
 from penstock.testing.source_suite import collect
 from tests.integration.brokers import message, through_the_engine, until_delivered
-from tests.servers.kafka import Kafka, KafkaServer
+from tests.servers.kafka import Kafka, KafkaBroker, KafkaServer
 
 
 @pytest.fixture
@@ -133,6 +135,29 @@ async def test_kafka_going_under_load_loses_nothing(
 
     url = f"kafka://{kafka_process.address}/{topic}"
     accepted = await through_the_engine(url, disturb)
+    assert set(ids(kcat(kafka_process, topic))) == accepted
+
+
+async def test_a_leader_that_goes_is_replaced_and_nothing_is_lost(
+    kafka_process: KafkaServer, tmp_path: Path
+) -> None:
+    topic = f"t-{uuid.uuid4()}"
+    other = KafkaBroker(tmp_path, kafka_process)
+    other.start()
+    try:
+        other.lead(topic)
+        assert f"leader {other.NODE}" in kcat_list(kafka_process, topic)
+
+        def disturb() -> None:
+            time.sleep(1)
+            other.kill()
+            time.sleep(1)
+
+        url = f"kafka://{kafka_process.address}/{topic}"
+        accepted = await through_the_engine(url, disturb)
+    finally:
+        other.kill()
+    assert "leader 1" in kcat_list(kafka_process, topic)
     assert set(ids(kcat(kafka_process, topic))) == accepted
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from abc import abstractmethod
 from pathlib import Path
 from typing import Protocol
 
@@ -38,11 +39,51 @@ class Kafka(Protocol):
     def create_topic(self, name: str, partitions: int = 1, **config: str) -> None: ...
 
 
-class KafkaServer(ServerProcess):
-    def __init__(self, folder: Path, jars: Path, **config: str) -> None:
+class _KafkaProcess(ServerProcess):
+    """Any process of Kafka's, with its settings in a file of its folder."""
+
+    def __init__(self, folder: Path, jars: Path) -> None:
         super().__init__(folder)
-        self._jars = jars
-        self._port, self._controller = free_port(), free_port()
+        self.jars = jars
+        self.address = f"127.0.0.1:{free_port()}"
+
+    @abstractmethod
+    def settings(self) -> dict[str, str]: ...
+
+    def command(self) -> list[str]:
+        return [*self._java(HEAP), "kafka.Kafka", str(self._properties)]
+
+    def before_start(self) -> None:
+        if not self._properties.exists():
+            lines = "".join(f"{key}={value}\n" for key, value in self.settings().items())
+            self._properties.write_text(lines)
+            self.format()
+
+    def format(self, *options: str) -> None:
+        """Make its folder for data."""
+        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._properties.name]
+        subprocess.run(
+            [*self._java("128m"), *tool, *options], cwd=self.folder, check=True, capture_output=True
+        )
+
+    @property
+    def _properties(self) -> Path:
+        return self.folder / "server.properties"
+
+    def _java(self, heap: str) -> list[str]:
+        java = shutil.which("java")
+        assert java, "no java: run scripts/install-servers"
+        quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+        logs = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+        return [java, f"-Xmx{heap}", *quick, logs, "-cp", f"{self.jars}/*"]
+
+
+class KafkaServer(_KafkaProcess):
+    """A whole cluster of one."""
+
+    def __init__(self, folder: Path, jars: Path, **config: str) -> None:
+        super().__init__(folder, jars)
+        self.controller = f"127.0.0.1:{free_port()}"
         self.gated_port, self.gate_port = free_port(), free_port()
         """Clients that come in by gate_port are told to stay there; a Gate leads to gated_port."""
         self.login_address = f"127.0.0.1:{free_port()}"
@@ -50,27 +91,17 @@ class KafkaServer(ServerProcess):
         self.secure_address = f"127.0.0.1:{free_port()}"
         """The same over TLS (SASL_SSL)."""
         self._config = config
-        self.address = f"127.0.0.1:{self._port}"
 
     @property
     def authority(self) -> Path:
         """What to trust at secure_address."""
         return self.folder / "cert.pem"
 
-    def command(self) -> list[str]:
-        return [*self._java(HEAP), "kafka.Kafka", str(self._properties)]
-
-    def before_start(self) -> None:
-        if self._properties.exists():
-            return
+    def format(self, *options: str) -> None:
         made = make_certificate(self.folder)
         self._keystore.write_text(made.key.read_text() + made.cert.read_text())
-        self._properties.write_text("".join(f"{k}={v}\n" for k, v in self._settings().items()))
-        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._properties.name]
-        tool += ["--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
-        subprocess.run(
-            [*self._java("128m"), *tool], cwd=self.folder, check=True, capture_output=True
-        )
+        login = f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"
+        super().format("--add-scram", login, *options)
 
     def answers(self) -> bool:
         return _brokers(self.address) > 0
@@ -83,29 +114,18 @@ class KafkaServer(ServerProcess):
         admin.create_topics([topic])[name].result(30)
 
     @property
-    def _properties(self) -> Path:
-        return self.folder / "server.properties"
-
-    @property
     def _keystore(self) -> Path:
         return self.folder / "keystore.pem"
 
-    def _java(self, heap: str) -> list[str]:
-        java = shutil.which("java")
-        assert java, "no java: run scripts/install-servers"
-        quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-        logs = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        return [java, f"-Xmx{heap}", *quick, logs, "-cp", f"{self._jars}/*"]
-
-    def _settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         logins = f"LOGIN://{self.login_address},SECURE://{self.secure_address}"
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "controller.quorum.voters": f"1@{self.controller}",
             "listeners": (
                 f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gated_port},{logins},"
-                f"CONTROLLER://127.0.0.1:{self._controller}"
+                f"CONTROLLER://{self.controller}"
             ),
             "advertised.listeners": (
                 f"PLAINTEXT://{self.address},GATED://127.0.0.1:{self.gate_port},{logins}"
@@ -133,6 +153,38 @@ class KafkaServer(ServerProcess):
             "broker.session.timeout.ms": "1500",
             "broker.heartbeat.interval.ms": "300",
             **{key.replace("_", "."): value for key, value in self._config.items()},
+        }
+
+
+class KafkaBroker(_KafkaProcess):
+    """One broker more in a server's cluster: it can lead partitions, and go."""
+
+    NODE = 2
+
+    def __init__(self, folder: Path, server: KafkaServer) -> None:
+        super().__init__(folder, server.jars)
+        self._server = server
+
+    def answers(self) -> bool:
+        return _brokers(self._server.address) > 1
+
+    def lead(self, topic: str) -> None:
+        """Make a topic of one partition that is led here and copied at the server."""
+        admin = AdminClient({"bootstrap.servers": self._server.address})
+        made = NewTopic(topic, 1, replica_assignment=[[self.NODE, 1]])
+        admin.create_topics([made])[topic].result(30)
+
+    def settings(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker",
+            "node.id": str(self.NODE),
+            "controller.quorum.voters": f"1@{self._server.controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{self.address}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.folder / "data"),
+            "broker.heartbeat.interval.ms": "300",
+            "broker.session.timeout.ms": "1500",
         }
 
 
