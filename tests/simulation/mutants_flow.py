@@ -125,7 +125,7 @@ def greedy() -> Any:
     return patch.object(Lane, "_take", take)
 
 
-@mutant("sleeps on when the clock is set back", 700)
+@mutant("sleeps on when the clock is set back", 60)
 def oversleeps() -> Any:
     async def sleep_until(self: SystemClock, when: int) -> None:
         while (wait := when - self.now()) > 0:  # noqa: ASYNC110 - as it was
