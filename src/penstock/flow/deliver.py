@@ -144,5 +144,6 @@ def tell_failures(
                 "message_id": example.message.id,
                 "attempt": example.message.attempt,
                 "correlation_id": correlation_of(example.message.headers),
+                "same": f"{route} {event} {outcome.error[:MAX_ERROR]}",  # whichever the example
             },
         )
