@@ -71,11 +71,12 @@ def soak(first: int, seeds: int, minutes: float, processes: int) -> int:
 def mutants(names: Collection[str]) -> int:
     missed = 0
     for name in names:
-        tried, found = hunt(name)
+        seeds, _ = MUTANTS[name]
+        begin = f" from {seeds.start}" if seeds.start else ""
+        seed, found = hunt(name)
         missed += found is None
-        seed = tried - 1
         told = "NOT FOUND" if found is None else f"seed {seed}: {found.failures[0].promise}"
-        print(f"{name} (within {MUTANTS[name][0]} seeds): {told}", flush=True)
+        print(f"{name} (within {len(seeds)} seeds{begin}): {told}", flush=True)
     print(f"{len(names) - missed} of {len(names)} found")
     return int(missed > 0)
 
