@@ -152,5 +152,6 @@ def _refuse(message: Message, token: int, route: Route, now: int) -> Settlement 
             event="dead",
             error=f"lease lost on {route.max_attempts} attempts",
             refund=True,
+            unsure=True,
         )
     return None

@@ -263,6 +263,20 @@ async def test_a_crash_between_allow_and_settle_counts_the_message_once(engine: 
     assert await used(engine, "ann") == 1
 
 
+async def test_a_message_that_died_with_its_workers_counts(engine: Engine) -> None:
+    await engine.put_policies(brief=BRIEF)
+    engine.add_route(Route(name="once", max_attempts=1), engine.sink)
+    await engine.schedule(id="m", key="ann", route="once")
+    claim = await engine.store.claim("once", 10, 1_000, engine.clock.now())
+    assert engine.policies is not None
+    await engine.policies.decide(claim.messages, engine.clock.now(), 600_000)
+    async with engine.working():
+        await engine.clock.advance(5_000)
+    assert await engine.state("m") is State.DEAD
+    assert engine.sink.ids == []
+    assert await used(engine, "ann") == 1  # the worker may have sent it before it died
+
+
 async def test_a_pace_of_a_whole_route_leaves_the_backlog_in_the_store_in_its_order(
     engine: Engine,
 ) -> None:
