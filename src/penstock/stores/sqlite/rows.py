@@ -90,6 +90,28 @@ def put_rows(messages: Iterable[NewMessage], now: int) -> list[Row]:
     ]  # fmt: skip
 
 
+def plain_values(messages: Iterable[NewMessage], now: int, *, keyed: bool) -> list[Any] | None:
+    """The values of `statements.put_plain`, row after row; None: not all are as plain as that.
+
+    The payload goes as a bytearray: sqlite3 looks for an adapter of bytes and of None, each time.
+    """
+    values: list[Any] = []
+    for m in messages:
+        if (
+            m.headers is not None
+            or m.labels is not None
+            or m.topic is not None
+            or m.expires is not None
+            or m.content_type != JSON
+            or (m.key != m.id) is not keyed
+        ):
+            return None
+        values += (m.id, m.route, bytearray(m.payload), m.due, m.priority, now)
+        if keyed:
+            values.append(m.key)
+    return values
+
+
 def replace_row(message: NewMessage, seq: int) -> Row:
     """The values of `statements.REPLACE`."""
     return (*_content(message), seq)
