@@ -63,6 +63,11 @@ class _Undecided(tzinfo):
     def utcoffset(self, _: datetime | None) -> None:
         return None
 
+    dst = utcoffset
+
+    def tzname(self, _: datetime | None) -> str:
+        return "?"
+
 
 @pytest.mark.parametrize("zone", [None, _Undecided()])
 def test_a_moment_without_an_offset_is_refused_with_the_remedy(zone: tzinfo | None) -> None:
