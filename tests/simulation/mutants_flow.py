@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
+from penstock.flow import release
 from penstock.flow.deliver import Deliver
 from penstock.flow.ingest import Ingest
 from penstock.flow.intake import Intake
 from penstock.flow.recover import Recover
 from penstock.flow.release import Lane
 from penstock.flow.worker import Worker
+from penstock.model.clock import SystemClock
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Claim, Receipt, Settlement
 from penstock.model.state import State
@@ -121,6 +123,20 @@ def greedy() -> Any:
 
     original = Lane._take
     return patch.object(Lane, "_take", take)
+
+
+@mutant("sleeps on when the clock is set back", 60)
+def oversleeps() -> Any:
+    async def sleep_until(self: SystemClock, when: int) -> None:
+        while (wait := when - self.now()) > 0:  # noqa: ASYNC110 - as it was
+            await asyncio.sleep(min(wait, 1000) / 1000)
+
+    return patch.object(SystemClock, "sleep_until", sleep_until)
+
+
+@mutant("waits for a moment that a clock set back has put far away", 700)
+def far_away() -> Any:
+    return patch.object(release, "is_ahead", lambda moment, now, _most: now < moment)
 
 
 @mutant("asks on and on when its clock is ahead", 60)

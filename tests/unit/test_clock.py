@@ -1,10 +1,24 @@
-"""The machine's clock, set while somebody sleeps by it."""
+"""The machine's clock, set while somebody sleeps by it, or keeps a moment in mind."""
 
 from __future__ import annotations
 
+import asyncio
+import random
+
+from penstock.flow.breaker import TRIP_AFTER, Breaker
+from penstock.flow.observe import Observer
+from penstock.flow.reuse import Reuse
 from penstock.model.clock import SystemClock
+from penstock.model.outcome import Retry
+from penstock.model.room import RoomSettings
+from penstock.model.ticket import Joining, TicketState
+from penstock.rooms.promote import Promoter
+from penstock.testing.clock import ManualClock
+from penstock.testing.room_model import ModelRooms
 from tests.simulation.clocks import ProcessClock, ServerClock
 from tests.simulation.loop import VirtualLoop
+
+HOUR = 3_600_000
 
 
 def _slept(jump: int) -> float:
@@ -32,8 +46,59 @@ def test_a_sleep_lasts_as_long_as_it_was_asked_to() -> None:
 
 
 def test_a_clock_set_back_makes_nobody_sleep_longer() -> None:
-    assert _slept(-3_600_000) == 3
+    assert _slept(-HOUR) == 3
 
 
 def test_a_clock_set_forward_ends_a_sleep_within_a_second() -> None:
-    assert _slept(3_600_000) <= 1.5
+    assert _slept(HOUR) <= 1.5
+
+
+def test_a_breaker_does_not_stay_open_for_as_long_as_the_clock_is_set_back() -> None:
+    clock = ManualClock()
+    breaker = Breaker(random.Random(1))
+    for _ in range(TRIP_AFTER):
+        breaker.record([Retry("nobody there", unreachable=True)], clock.now())
+    assert breaker.allowance(100, clock.now()) == 0
+    clock.jump(-HOUR)
+    assert breaker.allowance(100, clock.now()) == 1
+
+
+async def test_figures_are_found_anew_when_the_clock_is_set_back() -> None:
+    clock = ManualClock()
+    found = iter(range(10))
+
+    async def find() -> int:
+        return next(found)
+
+    figures = Reuse(clock, find, at_least=1_000)
+    assert [await figures.get(), await figures.get()] == [0, 0]
+    clock.jump(-HOUR)
+    assert await figures.get() == 1
+
+
+def test_a_slot_is_given_on_in_time_though_the_clock_was_set_back() -> None:
+    loop = VirtualLoop()
+    clock = ProcessClock(ServerClock(loop), offset=HOUR)
+    rooms = ModelRooms(clock)
+
+    async def wait() -> TicketState:
+        promoter = Promoter(rooms, Observer(), workers=1, queue=5)
+        promoting = asyncio.create_task(promoter.run())
+        await asyncio.sleep(1)
+        clock.offset = 0
+        await asyncio.sleep(1)
+        now = clock.now()
+        await rooms.put_room("r", RoomSettings(capacity=1, claim_ttl=5_000), None, now)
+        await rooms.join("r", [Joining("a"), Joining("b")], now)
+        await asyncio.sleep(60)
+        promoting.cancel()
+        await asyncio.gather(promoting, return_exceptions=True)
+        looked = await rooms.look("r", ["b"], clock.now())
+        assert looked is not None
+        assert looked.tickets[0] is not None
+        return looked.tickets[0].state
+
+    try:
+        assert loop.run_until_complete(wait()) is not TicketState.WAITING
+    finally:
+        loop.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from penstock.model.clock import is_ahead
 from penstock.model.outcome import Retry, SendOutcome
 from penstock.model.route import Backoff
 
@@ -31,7 +32,8 @@ class Breaker:
         """How many of `wanted` may be claimed now."""
         if self.retry_at is None:
             return wanted
-        return min(wanted, 1) if now >= self.retry_at and not self._probing else 0
+        waits = self._probing or is_ahead(self.retry_at, now, PROBE.high)
+        return 0 if waits else min(wanted, 1)
 
     def look_again(self) -> int | None:
         """When to ask for an allowance again; None: when the probe under way has ended."""

@@ -72,7 +72,7 @@ class Deliver:
 
     async def _send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         tracer = self._observer.tracer
-        if tracer is None:
+        if tracer is None or not tracer.is_on:
             return await self._sink.send(batch)
         with tracer.deliver(self._route.name, self._sink.name, batch):
             return await self._sink.send(batch)

@@ -86,6 +86,14 @@ class Intake:
         self._seen = 0
         """How large the group was a turn of the loop ago."""
         self._turns = 0
+        self._lonely = True
+        """The last put had nobody beside it."""
+        self._alone = False
+        """A message is being put without a group, or was in this turn of the loop …"""
+        self._same_turn = False
+        """… which is still the turn it began in."""
+        self._groups = 0
+        """Whose outcome is not known yet."""
         self._flushing: set[asyncio.Task[None]] = set()
 
     async def schedule(self, drafts: Sequence[Draft]) -> list[Outcome]:
@@ -94,7 +102,7 @@ class Intake:
         Raises StoreUnavailable when nothing could be stored.
         """
         tracer = self._observer.tracer
-        if tracer is None:
+        if tracer is None or not tracer.is_on:
             return await self._schedule(drafts)
         with tracer.intake(drafts):
             return await self._schedule(drafts)
@@ -118,7 +126,46 @@ class Intake:
 
     async def schedule_one(self, draft: Draft) -> Receipt:
         """Put one message; those of many callers at once share a transaction."""
+        if self._lonely and not (self._alone or self._group or self._groups):
+            return await self._put_alone(draft)
         return await schedule_through(self, draft)
+
+    async def _put_alone(self, draft: Draft) -> Receipt:
+        """Nobody has put anything beside others of late: no group, no task, no hand-over.
+
+        Whoever comes before it is done, or in the same turn of the loop, begins a group.
+        """
+        self._alone = self._same_turn = True
+        asyncio.get_running_loop().call_soon(self._turned)
+        try:
+            receipt = await self._put_one(draft)
+            if self._same_turn:  # a store that is inline; others must have their turn
+                await asyncio.sleep(0)
+        finally:
+            self._alone = False
+        return receipt
+
+    def _turned(self) -> None:
+        self._same_turn = False
+
+    async def _put_one(self, draft: Draft) -> Receipt:
+        """As `schedule` of one, without what many need."""
+        observer = self._observer
+        if observer.tracer is not None and observer.tracer.is_on:
+            (outcome,) = await self.schedule([draft])
+            if isinstance(outcome, PenstockError):
+                raise outcome
+            return outcome
+        now = self._store.clock.now()
+        try:
+            message = self._check(draft, now)
+        except PenstockError:
+            observer.count("rejected", "")
+            raise
+        with observer.asking("put"):
+            (receipt,) = await (self._put or self._store.put)([message], now)
+        observer.count("accepted", message.route)
+        return receipt
 
     def submit(self, draft: Draft, done: Done) -> None:
         """Put one message and call back once it is durable or refused: no task, no future."""
@@ -148,6 +195,8 @@ class Intake:
         self._flush_due = False
         group, self._group = self._group[:GROUP], self._group[GROUP:]
         if group:
+            self._lonely = len(group) == 1
+            self._groups += 1
             task = asyncio.get_running_loop().create_task(self._put_group(group))
             self._flushing.add(task)
             task.add_done_callback(self._flushed)
@@ -169,6 +218,8 @@ class Intake:
             for _, done in group:
                 done(failed)
             raise
+        finally:
+            self._groups -= 1
         for (_, done), outcome in zip(group, outcomes, strict=True):
             done(outcome)
 

@@ -15,7 +15,7 @@ from penstock.flow.deliver import Deliver, tell_failures
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.flow.settle import SettledStates, Settler
-from penstock.model.clock import Alarm
+from penstock.model.clock import Alarm, is_ahead
 from penstock.model.decision import Room
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message
@@ -135,7 +135,7 @@ class Lane:
         if self._backlog:
             if self.in_flight > self.capacity * 3 // 4:
                 await self._clock.sleep_until(self._clock.now() + GATHER_MS)
-        elif self._clock.now() < self._not_before:
+        elif is_ahead(self._not_before, self._clock.now(), SPACING_MS):
             await self._clock.sleep_until(self._not_before)
 
     async def _claim(self, wanted: int) -> Claim | Room | None:

@@ -28,14 +28,16 @@ class Reuse(Generic[T]):
         """Milliseconds an answer serves, however quickly it was found."""
         self._finding = asyncio.Lock()
         self._found: T | None = None
+        self._found_at = 0
         self._good_until = 0
 
     async def get(self) -> T:
         async with self._finding:
             began = self._clock.now()
-            if self._found is None or began >= self._good_until:
+            if self._found is None or not self._found_at <= began < self._good_until:
                 self._found = await self._find()
                 took = self._clock.now() - began
+                self._found_at = began
                 self._good_until = began + max(
                     self._at_least, took * SHARE if took > SLOW_MS else 0
                 )

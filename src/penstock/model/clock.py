@@ -34,6 +34,15 @@ class Clock(Protocol):
         ...
 
 
+def is_ahead(moment: int, now: int, most: int) -> bool:
+    """Whether a moment that was set at most `most` ahead is still to come.
+
+    One that is further away was set before the clock was set back: waiting for it would stop the
+    work for as long as the clock had been wrong.
+    """
+    return 0 < moment - now <= most
+
+
 class SystemClock:
     """The machine's wall clock, plus an offset measured to the store's own."""
 

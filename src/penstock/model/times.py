@@ -57,6 +57,13 @@ def _parse_moment(text: str, field: str) -> int:
     return check_range(-(-micros // 1000), field)
 
 
+def moment_millis(moment: datetime, field: str = "at") -> int:
+    """An aware datetime → epoch ms, rounded up."""
+    since = moment - _EPOCH
+    millis = since.days * 86_400_000 + since.seconds * 1000 + -(-since.microseconds // 1000)
+    return millis if 0 <= millis <= MAX_TIME else check_range(millis, field)
+
+
 def parse_duration(value: str | float, field: str = "delay") -> int:
     """Seconds, or "1500ms" "90s" "15m" "2h" "3d" → ms, rounded up."""
     if isinstance(value, str):

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from penstock.flow.observe import Observer
-from penstock.model.clock import Alarm, Timer
+from penstock.model.clock import Alarm, Timer, is_ahead
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.ticket import Promotion
 from penstock.ports.rooms import RoomStore
@@ -113,7 +113,7 @@ class Promoter:
         while not self._stopping:
             await self._enqueue_wanted()
             now = self._clock.now()
-            if now >= look:
+            if not is_ahead(look, now, LOOK_MS):
                 more = await self._enqueue_due(now)
                 look = now if more else now + LOOK_MS
             if not self._wanted and look > now:

@@ -26,6 +26,10 @@ class Wakeups:
         self.subscribed = asyncio.Event()
         """Set while news from other processes would be heard."""
 
+    @property
+    def has_listeners(self) -> bool:
+        return bool(self._listeners)
+
     def add(self, listener: WakeListener) -> None:
         self._listeners.append(listener)
 
