@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from penstock.flow.observe import Observer
@@ -109,20 +109,21 @@ class Intake:
 
     async def _schedule(self, drafts: Sequence[Draft]) -> list[Outcome]:
         now = self._store.clock.now()
-        outcomes: list[Outcome | None] = []
         good: list[NewMessage] = []
+        bad: list[tuple[int, PenstockError]] = []
         for draft in drafts:
             try:
                 good.append(self._check(draft, now))
-                outcomes.append(None)
             except PenstockError as exc:
-                outcomes.append(exc)
-        receipts: Iterator[Receipt] = iter(())
+                bad.append((len(good) + len(bad), exc))
+        outcomes: list[Outcome] = []
         if good:
             with self._observer.asking("put"):
-                receipts = iter(await (self._put or self._store.put)(good, now))
-        self._count(good, len(drafts) - len(good))
-        return [next(receipts) if outcome is None else outcome for outcome in outcomes]
+                outcomes += await (self._put or self._store.put)(good, now)
+        self._count(good, len(bad))
+        for place, refusal in bad:
+            outcomes.insert(place, refusal)
+        return outcomes
 
     async def schedule_one(self, draft: Draft) -> Receipt:
         """Put one message; those of many callers at once share a transaction."""
@@ -170,14 +171,15 @@ class Intake:
     def submit(self, draft: Draft, done: Done) -> None:
         """Put one message and call back once it is durable or refused: no task, no future."""
         self._group.append((draft, done))
-        self._flush_soon()
+        if not self._flush_due:
+            self._flush_soon()
 
     def withdraw(self, done: Done) -> None:
         """Nobody waits for it any more (a deadline, a client that left): not put if not begun."""
         self._group = [entry for entry in self._group if entry[1] is not done]
 
     def _flush_soon(self) -> None:
-        if not self._flush_due and len(self._flushing) < GROUPS_IN_FLIGHT:
+        if len(self._flushing) < GROUPS_IN_FLIGHT:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -203,7 +205,7 @@ class Intake:
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
         self._flushing.discard(task)
-        if self._group:
+        if self._group and not self._flush_due:
             self._flush_soon()
 
     async def _put_group(self, group: list[tuple[Draft, Done]]) -> None:
@@ -269,6 +271,8 @@ class Intake:
             )
 
     def _count(self, good: list[NewMessage], rejected: int) -> None:
-        for route, number in Counter([message.route for message in good]).items():
+        routes = [message.route for message in good]
+        alike = len(set(routes)) == 1  # as mostly
+        for route, number in [(routes[0], len(routes))] if alike else Counter(routes).items():
             self._observer.count("accepted", route, number)
         self._observer.count("rejected", "", rejected)

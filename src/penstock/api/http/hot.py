@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from penstock.api.http.answer import Answer
-from penstock.api.http.connection import BoundedProtocol, Pulse, render
+from penstock.api.http.answer import JSON, Answer
+from penstock.api.http.connection import BoundedProtocol, Pulse, Turn, render
 from penstock.api.http.context import Api
 from penstock.api.http.errors import error_answer
 from penstock.api.http.hot_rooms import ROOMS, RoomRoutes
@@ -128,7 +128,9 @@ class HotProtocol(BoundedProtocol):
         self._pieces: list[bytes] = []
 
     def data_received(self, data: bytes) -> None:
-        if self._arriving or not self.answered or self.flow.write_paused:
+        last: Turn | None = self.cycle
+        unanswered = last is not None and not last.response_complete
+        if unanswered or self._arriving or self.flow.write_paused:
             self._first = None
             super().data_received(data)
             return
@@ -203,8 +205,10 @@ class HotProtocol(BoundedProtocol):
             self._known[head] = KnownHead(route, length)
 
     def _take(self, route: AnyRoute, body: bytes, traceparent: bytes | None = None) -> None:
+        api = self._api
         try:
-            self._api.check_load()
+            if api.in_flight >= api.max_in_flight:
+                api.check_load()
             asked = route.decode(body)
             if traceparent is not None:
                 give_trace(asked, traceparent.decode("latin-1"))
@@ -212,7 +216,7 @@ class HotProtocol(BoundedProtocol):
             self._answer(error_answer(exc))
             return
         self._answer_with = route.answer
-        self._api.in_flight += 1
+        api.in_flight += 1
         route.submit(asked, self._done)
 
     def _plain(self, route: AnyRoute, headers: dict[bytes, bytes]) -> bool:
@@ -274,7 +278,15 @@ class HotProtocol(BoundedProtocol):
         transport = self.transport
         if transport.is_closing():
             return  # the client has gone
-        transport.write(render(answer, self._pulse.headers, keep_alive=turn.keep_alive))
-        if not turn.keep_alive:
-            transport.close()
-        self.on_response_complete()
+        pulse = self._pulse
+        if turn.keep_alive and not answer.headers and answer.media is JSON:
+            transport.write(pulse.plain(answer))
+        else:
+            transport.write(render(answer, pulse.headers, keep_alive=turn.keep_alive))
+            if not turn.keep_alive:
+                transport.close()
+        if self.pipeline or self.flow.read_paused or not turn.keep_alive:
+            self.on_response_complete()
+        else:  # the same, for a connection that waits for its next request
+            self.server_state.total_requests += 1
+            self._since = pulse.now

@@ -26,7 +26,7 @@ _SCHEDULED = NUMBERS[State.SCHEDULED]
 def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
     """One receipt each."""
     receipts = _keep(session, messages, now)
-    if any(message.blocked is not None for message in messages):
+    if [message for message in messages if message.blocked is not None]:
         _block(session, messages, receipts, now)
     return receipts
 
@@ -83,9 +83,9 @@ def _block(
 
 
 def _wake(session: Session, messages: Sequence[NewMessage]) -> None:
-    first = messages[0].route
-    if all(m.route == first for m in messages):
-        session.wake(first, min(m.due for m in messages))
+    routes = {message.route for message in messages}
+    if len(routes) == 1:
+        session.wake(routes.pop(), min([message.due for message in messages]))
         return
     for message in messages:
         session.wake(message.route, message.due)
