@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from penstock.model.message import JSON, Labels, Message, NewMessage
+from penstock.model.message import JSON, Event, Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.verdict import Decided
 
@@ -73,6 +73,12 @@ def to_message(row: Row) -> Message:
         None if decided is None else _decided.decode(decided),
         seq,
     )
+
+
+def event_of(row: Row) -> Event:
+    """A row of `statements.EVENTS` → the line of the timeline."""
+    at, event, detail, attempt = row
+    return Event(at=at, event=event, detail=detail, attempt=attempt)
 
 
 def put_row(message: NewMessage, now: int) -> Row:

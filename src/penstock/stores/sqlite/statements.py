@@ -95,7 +95,8 @@ WHERE {_SEQS} AND lease = :token
 
 SETTLE_DELIVERED: Final = f"""
 UPDATE messages
-SET state = 2, settled = :now, lease = NULL, payload = NULL, headers = NULL, cancel_pending = 0
+SET state = 2, settled = :now, lease = NULL, payload = NULL, headers = NULL, cancel_pending = 0,
+    decided = coalesce(:decided, decided)
 WHERE {_SEQS} AND lease = :token
 RETURNING seq
 """  # noqa: S608
@@ -141,7 +142,9 @@ VALUES (:seq, (SELECT coalesce(max(n), 0) + 1 FROM events WHERE seq = :seq), :at
         :attempt)
 RETURNING n
 """
-LAST_EVENT: Final = "SELECT event FROM events WHERE seq = ? ORDER BY n DESC LIMIT 1"
+LAST_EVENT: Final = """
+SELECT at, event, detail, attempt FROM events WHERE seq = ? ORDER BY n DESC LIMIT 1
+"""
 TRIM_EVENTS: Final = "DELETE FROM events WHERE seq = ? AND n <= ?"
 EVENTS: Final = "SELECT at, event, detail, attempt FROM events WHERE seq = ? ORDER BY n"
 
