@@ -84,6 +84,8 @@ class Lane:
         """When the next claim is worth its cost."""
         self._lease_ends = 0
         """When the last claim's lease is over, unless it is extended."""
+        self._resting = False
+        """Nothing was left that is due: there is nothing to claim until something is."""
         self._stopping = False
 
     def wake(self, due: int) -> None:
@@ -121,7 +123,9 @@ class Lane:
             if claim.messages:
                 await self._begin(claim)
             if not self._backlog:
+                self._resting = True
                 await self._alarm.wait(self._next_look(claim))
+                self._resting = False
 
     async def finish(self, deadline: int) -> None:
         """Wait for sends under way, then interrupt those that are not done by the deadline."""
@@ -252,7 +256,13 @@ class Lane:
         if self.tokens[token] <= 0:
             del self.tokens[token]
         self.in_flight -= len(settlements)
-        self._alarm.ring()
+        if not self._resting or self.route.per_key is not None or _puts_back(settlements):
+            self._alarm.ring()
+
+
+def _puts_back(settlements: Sequence[Settlement]) -> bool:
+    """Whether there may be something to claim sooner than was known."""
+    return any(settlement.state is State.SCHEDULED for settlement in settlements)
 
 
 def _returned(messages: Sequence[Message], token: int) -> list[Settlement]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
+from penstock.model.room import Room
 from penstock.settings import RoomsSettings
 from tests.integration.http.conftest import Running, Serve
 
@@ -205,6 +207,43 @@ async def test_a_visitor_of_a_public_room_has_nothing_but_the_ticket(serve: Serv
         lane = {"user": "u3", "lane": "default", "instance": "i"}
         assert (await client.post("/v1/rooms/sale/join", json=lane)).status_code == 401
         assert (await client.delete(path, headers=own)).json()["state"] == "LEFT"
+
+
+async def test_a_public_room_is_joined_the_short_way_once_it_is_known_to_be_one(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(api={"tokens": TOKENS}) as running, running.client() as client:
+        await client.put("/v1/rooms/sale", json={"public": True}, headers=ADMIN)
+        await client.put("/v1/rooms/inner", json={}, headers=ADMIN)
+        now = 1_000.0
+        visitors = running.server.api.visitors
+        monkeypatch.setattr(visitors, "_monotonic", lambda: now)
+        rooms = running.server.api.rooms
+        assert rooms is not None
+        asked: list[str] = []
+        find = rooms.store.rooms
+
+        async def counted(names: Sequence[str]) -> list[Room | None]:
+            asked.extend(names)
+            return await find(names)
+
+        monkeypatch.setattr(rooms.store, "rooms", counted)
+        join, path = partial(client.post, "/v1/rooms/sale/join"), "/v1/rooms/sale/tickets/u1"
+        first = (await join(json={"user": "u1"})).json()
+        second = (await join(json={"user": "u2"})).json()
+        assert asked == ["sale"], "the second one needs no question"
+        assert (first["position"], second["position"]) == (1, 2)
+        own = {"x-ticket": first["ticket"]}
+        assert (await client.get(path, headers=own)).status_code == 200
+        stranger = (await join(json={"user": "u1"})).json()
+        assert (stranger["position"], stranger["token"], "ticket" in stranger) == (1, None, False)
+        assert (await join(json={"user": "u1"}, headers=own)).json()["ticket"] == first["ticket"]
+        assert (await join(json={"user": "u3", "lane": "vip"})).status_code == 401
+        assert (await join(json={"user": ""})).status_code == 422
+        assert (await client.post("/v1/rooms/inner/join", json={"user": "u"})).status_code == 401
+        await client.put("/v1/rooms/sale", json={}, headers=ADMIN)
+        now += 1.1
+        assert (await join(json={"user": "u3"})).status_code == 401, "it is public no more"
 
 
 async def test_one_address_cannot_fill_a_public_room_in_no_time(serve: Serve) -> None:

@@ -58,7 +58,11 @@ class HotRoutes:
             b"/v1/messages": HotRoute(decode_draft, submit, receipt_answer),
             b"/ticks": HotRoute(lambda body: decode_tick(body, route), submit, tick_answer),
         }
-        self._rooms = None if api.rooms is None else RoomRoutes(api.rooms)
+        self._rooms = (
+            None
+            if api.rooms is None
+            else RoomRoutes(api.rooms, api.visitors, api.parts.settings.rooms.joins_per_client)
+        )
 
     def find(self, method: bytes, url: bytes) -> AnyRoute | None:
         """None: the ordinary way."""
@@ -70,6 +74,12 @@ class HotRoutes:
         if method == b"POST":
             return self._rooms.join(url)
         return self._rooms.ticket(url) if method == b"GET" else None
+
+    def for_visitor(self, method: bytes, url: bytes, address: str) -> AnyRoute | None:
+        """What somebody without a token may ask for where others need one."""
+        if self._rooms is None or method != b"POST":
+            return None
+        return self._rooms.public_join(url, address)
 
 
 class _NobodyWaits:
@@ -158,8 +168,12 @@ class HotProtocol(BoundedProtocol):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        route = self._routes.find(self.parser.get_method(), self.url)
-        if route is None or not self._plain(route, dict(self.headers)):
+        headers = dict(self.headers)
+        method = self.parser.get_method()
+        route = self._routes.find(method, self.url)
+        if route is not None and not route.message and self._is_visitor(headers):
+            route = self._for_visitor(method, headers)
+        if route is None or not self._plain(route, headers):
             self._go_the_ordinary_way()
             return
         self.end_head()
@@ -190,7 +204,8 @@ class HotProtocol(BoundedProtocol):
             self._answer(error_answer(self._refusal))
             return
         trace = self._traceparent
-        again = trace is None and route.method == b"POST"  # every visitor's GET is another
+        # Every visitor's GET is another.
+        again = trace is None and route.repeats and route.method == b"POST"
         if self._first is not None and self._turn.keep_alive and again:
             self._remember(self._first, route, len(body))
         self._take(route, body, trace)
@@ -247,6 +262,15 @@ class HotProtocol(BoundedProtocol):
         except PenstockError as exc:
             self._refusal = exc
         return route.message or self._refusal is None
+
+    def _is_visitor(self, headers: dict[bytes, bytes]) -> bool:
+        return self._api.guard.needs_token and b"authorization" not in headers
+
+    def _for_visitor(self, method: bytes, headers: dict[bytes, bytes]) -> AnyRoute | None:
+        if b"x-ticket" in headers:
+            return None  # a ticket is checked on the ordinary way
+        address = "" if self.client is None else self.client[0]
+        return self._routes.for_visitor(method, self.url, address)
 
     def _hears_1_1(self) -> bool:
         self._speaks_1_1 = self.parser.get_http_version() == "1.1"

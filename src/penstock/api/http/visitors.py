@@ -1,4 +1,4 @@
-"""Visitors who wait on a stream, and how fast one address may join public rooms."""
+"""Visitors who wait on a stream, rooms they may join, and how fast one address may join them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ MAX_STREAMS = 5_000
 MAX_ADDRESSES = 100_000
 """Addresses remembered; when there are more, all start anew."""
 BURST_SECONDS = 3
+PUBLIC_SECONDS = 1.0
+"""How long a room that was found public counts as that without being asked again."""
+MAX_PUBLIC = 10_000
 
 
 class Visitors:
@@ -27,6 +30,8 @@ class Visitors:
         self._monotonic = monotonic
         self._joins: dict[str, tuple[float, float]] = {}
         """Address → (joins left, as of)."""
+        self._public: dict[str, float] = {}
+        """Room → until when it counts as public."""
 
     def check_streams(self) -> None:
         """Overloaded while as many streams are open as may be: such a visitor asks instead."""
@@ -54,6 +59,15 @@ class Visitors:
             for user in users:
                 for rung in self._waiting.get((room, user), ()):
                     rung.set()
+
+    def found_public(self, room: str) -> None:
+        if len(self._public) >= MAX_PUBLIC:
+            self._public.clear()
+        self._public[room] = self._monotonic() + PUBLIC_SECONDS
+
+    def is_public(self, room: str) -> bool:
+        """Whether it was found public just now; False: one has to ask the store."""
+        return self._public.get(room, 0.0) > self._monotonic()
 
     def check_join(self, address: str, a_second: int) -> None:
         """Overloaded when this address joins too fast."""

@@ -313,7 +313,7 @@ def _read(
             decided = _decided.decode(section)
         if flags & EXTRAS:
             section, end = _read_long(record, end)
-            extras = _extras.decode(section)
+            extras = _extras_of(section)
         if flags & HEADERS:
             section, end = _read_long(record, end)
             headers = _headers.decode(section)
@@ -350,6 +350,12 @@ def _read(
         ref=partition + 1,
     )
     return message, events
+
+
+@lru_cache(maxsize=4096)
+def _extras_of(packed: bytes) -> _Extras:
+    """Shared by all messages that have the same, which are mostly many."""
+    return _extras.decode(packed)
 
 
 @lru_cache(maxsize=1024)

@@ -163,10 +163,10 @@ class Runner:
         except Vendor as exc:
             raise self._failed(exc, self._breaker(0)) from exc
 
-    async def server_time(self) -> int:
+    async def server_time(self) -> float:
         """Epoch milliseconds by the slowest primary's clock."""
         times = (await self.each("TIME")).values()
-        return min(int(seconds) * 1000 + int(micros) // 1000 for seconds, micros in times)
+        return min(int(seconds) * 1000 + int(micros) / 1000 for seconds, micros in times)
 
     async def configured(self, setting: str) -> dict[str, str]:
         """A server's setting by node; left out where the server does not tell."""
