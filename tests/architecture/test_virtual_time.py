@@ -12,10 +12,11 @@ SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 FILES = sorted((*SOURCE.glob("flow/**/*.py"), *SOURCE.glob("rooms/**/*.py")))
 FORBIDDEN_MODULES = {"time", "threading", "uuid", "socket", "secrets"}
 FORBIDDEN_CALLS = {
-    "asyncio.timeout", "asyncio.wait_for", "asyncio.to_thread", "os.urandom", "datetime.now",
-    "datetime.utcnow", "datetime.today", "date.today", "call_later", "call_at", "time",
-    "run_in_executor",
+    "timeout", "timeout_at", "wait_for", "to_thread", "urandom", "getrandom", "utcnow", "today",
+    "call_later", "call_at", "time", "run_in_executor",
 }  # fmt: skip
+WAITING = {"random", "asyncio"}
+"""Modules of which nothing is imported by name: it is to be seen where it comes from."""
 
 
 def _dotted(node: ast.expr) -> str:
@@ -28,7 +29,8 @@ def _wrong(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name in FORBIDDEN_MODULES)
-        elif isinstance(node, ast.ImportFrom) and node.module in {*FORBIDDEN_MODULES, "random"}:
+            yield from (f"{a.name} as" for a in node.names if a.name in WAITING and a.asname)
+        elif isinstance(node, ast.ImportFrom) and node.module in FORBIDDEN_MODULES | WAITING:
             yield f"from {node.module}"
         elif isinstance(node, ast.Call):
             yield from _wrong_call(node)
@@ -43,8 +45,10 @@ def _wrong_call(node: ast.Call) -> Iterator[str]:
             yield name
         return
     waits = last in FORBIDDEN_CALLS and "clock" not in name.lower()
+    waits = waits or any(keyword.arg == "timeout" for keyword in node.keywords)  # asyncio.wait
+    reads = name.lower().endswith("datetime.now")
     draws = name.startswith("random.")  # a source of its own (random.Random()) is no better
-    if waits or draws or name in FORBIDDEN_CALLS:
+    if waits or reads or draws:
         yield name
 
 
@@ -63,6 +67,11 @@ def test_nothing_reads_the_time_sleeps_or_draws_by_itself(path: Path) -> None:
         "import secrets",
         "loop.call_later(1, f)",
         "from datetime import datetime\nx = datetime.now()",
+        "import datetime\nx = datetime.datetime.now()",
+        "import asyncio as aio",
+        "from asyncio import sleep",
+        "import asyncio\nasync def f(): await asyncio.wait(tasks, timeout=1)",
+        "import asyncio\nasync def f():\n  async with asyncio.timeout_at(1): pass",
     ],
 )
 def test_the_search_finds_what_it_is_for(code: str) -> None:

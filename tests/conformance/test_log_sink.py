@@ -28,7 +28,7 @@ class LogEnd(SinkEnd, logging.Handler):
         assert len(self.lines) >= number
         return [
             Arrival(
-                id=str(line["id"]),
+                id=str(line["message_id"]),
                 attempt=int(str(line["attempt"])),
                 due=str(line["due"]),
                 body=str(line["payload"]).encode(),

@@ -6,6 +6,7 @@ import argparse
 import multiprocessing
 import sys
 import time
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -67,19 +68,20 @@ def soak(first: int, seeds: int, minutes: float, processes: int) -> int:
     return int(totals.failed > 0)
 
 
-def mutants() -> int:
+def mutants(names: Collection[str]) -> int:
     missed = 0
-    for name, (seeds, _) in MUTANTS.items():
-        tried, found = hunt(name)
+    for name in names:
+        seeds, _ = MUTANTS[name]
+        begin = f" from {seeds.start}" if seeds.start else ""
+        seed, found = hunt(name)
         missed += found is None
-        seed = tried - 1
         told = "NOT FOUND" if found is None else f"seed {seed}: {found.failures[0].promise}"
-        print(f"{name} (within {seeds} seeds): {told}", flush=True)
-    print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} found")
+        print(f"{name} (within {len(seeds)} seeds{begin}): {told}", flush=True)
+    print(f"{len(names) - missed} of {len(names)} found")
     return int(missed > 0)
 
 
-def replay(seed: int, *, whole: bool) -> int:
+def replay(seed: int, *, whole: bool, mutant: str | None = None) -> int:
     """Exactly as it was; then, unless it is wanted whole, with as little as breaks the same."""
     outcome = run_seed(seed)
     if not outcome.failures:
@@ -89,7 +91,7 @@ def replay(seed: int, *, whole: bool) -> int:
         print(f"{outcome.plan}\n  BROKEN {outcome.failures[0]}", flush=True)
         print("the same promise, with as little as possible:", flush=True)
         outcome = shrink(outcome)
-    print(report(outcome))
+    print(report(outcome, mutant))
     return 1
 
 
@@ -102,14 +104,18 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--processes", type=int, default=PROCESSES)
     parser.add_argument("--mutants", action="store_true", help="hunt every deliberate fault")
-    parser.add_argument("--mutant", choices=MUTANTS, help="replay the seed with this fault")
+    parser.add_argument(
+        "--mutant", choices=MUTANTS, help="replay the seed with this fault; without one, hunt it"
+    )
     asked = parser.parse_args()
     if asked.mutants:
-        return mutants()
+        return mutants(MUTANTS)
+    if asked.seed is None and asked.mutant is not None:
+        return mutants([asked.mutant])
     if asked.seed is None:
         return soak(asked.first, asked.seeds, asked.minutes, asked.processes)
     with nullcontext() if asked.mutant is None else MUTANTS[asked.mutant][1]():
-        return replay(asked.seed, whole=asked.whole)
+        return replay(asked.seed, whole=asked.whole, mutant=asked.mutant)
 
 
 if __name__ == "__main__":

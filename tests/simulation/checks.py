@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
-from penstock.model.outcome import Delivered
+from penstock.model.outcome import Delivered, Retry
 from penstock.model.state import State
 from tests.simulation.callers import Answers
 from tests.simulation.checks_lanes import check_lanes
@@ -25,6 +25,8 @@ ONCE = "1.3 at least once, and almost always once"
 ATTEMPTS = "1.3 a repeated send has a higher attempt"
 DEFINITE = "1.5 a definite answer"
 ENDS = "1 every end has its reason"
+LATE = "1 what has expired is not sent"
+ASKED_TO_WAIT = "1 a sink that asks for time gets it"
 TAKEN = "1.1 every record of a source is kept or buried"
 
 
@@ -32,6 +34,7 @@ async def check(fleet: Fleet, answers: Answers) -> None:
     sends = by_message(fleet)
     ledger = fleet.server.books.ledger
     _check_accepted(fleet, answers, sends)
+    _check_waits(fleet, answers, sends)
     for name, known in {**ledger.forgotten, **ledger.known}.items():
         _check_end(fleet, name, known, sends.get(name, []))
     for name, got in sends.items():
@@ -99,11 +102,38 @@ def _check_sends(fleet: Fleet, name: str, sends: Sequence[Send]) -> None:
     for send in ours:
         if send.began_server < send.message.due and not fleet.jumped:
             fleet.journal.fail(EARLY, name, f"sent {send.message.due - send.began_server} ms early")
+        _check_expired(fleet, send)
     for before, after in pairwise(ours):
         if after.message.attempt <= before.message.attempt and not fleet.jumped:
             told = f"{before.message.attempt}, then {after.message.attempt}"
             fleet.journal.fail(ATTEMPTS, name, told)
         _check_repeat(fleet, name, before, after)
+
+
+def _check_expired(fleet: Fleet, send: Send) -> None:
+    """Looked at when it was claimed: what expires while it is on its way may still arrive."""
+    claimed, expires = send.message.claimed, send.message.expires
+    if claimed is None or expires is None or fleet.jumped:
+        return
+    if claimed >= expires + _clock_error(fleet):
+        told = f"claimed {claimed - expires} ms after it expired, and sent"
+        fleet.journal.fail(LATE, send.message.id, told)
+
+
+def _check_waits(fleet: Fleet, answers: Answers, sends: dict[str, list[Send]]) -> None:
+    """Retry-After, unless somebody asked for another moment, or a fault lost what was answered."""
+    ledger = fleet.server.books.ledger
+    for name, got in sends.items():
+        known = ledger.known.get(name)
+        if known is None or known.floor or name in answers.moved or fleet.jumped:
+            continue
+        for before, after in pairwise(send for send in got if not send.by_network):
+            wait = before.outcome.after if isinstance(before.outcome, Retry) else None
+            if wait is None or before.ended is None:
+                continue
+            early = before.ended + wait * 1000 - _clock_error(fleet) - after.began
+            if early > 0 and not fleet.journal.troubled(before.who, before.began, after.began):
+                fleet.journal.fail(ASKED_TO_WAIT, name, f"sent again {early:.0f} ms too soon")
 
 
 def _check_repeat(fleet: Fleet, name: str, before: Send, after: Send) -> None:

@@ -81,5 +81,7 @@ def _check_cap(fleet: Fleet, policy_id: str, sends: Iterable[Send]) -> None:
         for number, at in enumerate(times):
             inside = bisect_right(times, at + window - 1) - number
             if inside > limit:
-                fleet.journal.fail(CAPS, key, f"{inside} of {limit} in {window} ms")
+                told = f"{inside} of {limit} in {window} ms"
+                within = [name for name, when in arrivals.items() if at <= when < at + window]
+                fleet.journal.fail(CAPS, key, told, within)
                 break

@@ -42,6 +42,8 @@ class Failure:
     promise: str
     about: str
     told: str
+    others: tuple[str, ...] = ()
+    """What else it is about: told of in the story too."""
 
     def __str__(self) -> str:
         return f"{self.promise}: {self.told}" + (f" [{self.about}]" if self.about else "")
@@ -62,8 +64,8 @@ class Journal:
         self.troubles.append(Trouble(now, kind, who, now + span))
         self.lines.append(Line(now, who or "world", "FAULT", kind, f"{span} ms" if span else ""))
 
-    def fail(self, promise: str, about: str, told: str) -> None:
-        self.failures.append(Failure(promise, about, told))
+    def fail(self, promise: str, about: str, told: str, others: Iterable[str] = ()) -> None:
+        self.failures.append(Failure(promise, about, told, tuple(others)))
         self.lines.append(
             Line(self.clock.elapsed(), "check", "BROKEN", about, f"{promise}: {told}")
         )
@@ -74,6 +76,9 @@ class Journal:
             trouble.who in ("", who) and trouble.elapsed <= until and trouble.until >= since
             for trouble in self.troubles
         )
+
+    def clocks_were_set(self) -> bool:
+        return any(trouble.kind.startswith("clock") for trouble in self.troubles)
 
     def digest(self) -> str:
         told = hashlib.sha256()

@@ -22,6 +22,7 @@ from penstock.model.outcome import (
     Receipt,
     Settlement,
 )
+from penstock.model.query import Cursor, Filter, Page
 from penstock.model.route import KeyLimit
 from penstock.model.state import State, after_lease, may_become
 from penstock.testing.message_book import MessageBook
@@ -299,6 +300,12 @@ class Ledger:
                 known.settled = None
                 known.floor = known.attempt
             known.due, known.expires = amended.message.due, amended.message.expires
+
+    def search(self, where: Filter, after: Cursor | None, limit: int, got: Page) -> None:
+        if self.beside:
+            mine = self.book.search(where, after, limit)
+            ids = [message.id for message in mine.items], [message.id for message in got.items]
+            self._same(f"search {where}", (ids[0], mine.next), (ids[1], got.next))
 
     def purge(self, now: int, limit: int, got: int) -> None:
         if self.beside:

@@ -102,7 +102,10 @@ class LinkedStore:
         return await self._line.call(lambda: self._to.timeline(message_id), _nothing)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
-        return await self._line.call(lambda: self._to.search(where, after, limit), _nothing)
+        return await self._line.call(
+            lambda: self._to.search(where, after, limit),
+            lambda got: self._ledger.search(where, after, limit, got),
+        )
 
     async def purge(self, now: int, limit: int) -> int:
         now = self._line.now(now)

@@ -10,15 +10,15 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 Mutant: TypeAlias = Callable[[], AbstractContextManager[Any]]
-MUTANTS: dict[str, tuple[int, Mutant]] = {}
+MUTANTS: dict[str, tuple[range, Mutant]] = {}
 """Name → (seeds within which it must be found, how to put it in place)."""
 
 
-def mutant(name: str, seeds: int) -> Callable[[Mutant], Mutant]:
-    """Name a fault and say how soon it is found."""
+def mutant(name: str, seeds: int, first: int = 0) -> Callable[[Mutant], Mutant]:
+    """Name a fault and say how soon it is found; of a rare one, from which seed on."""
 
     def add(make: Mutant) -> Mutant:
-        MUTANTS[name] = seeds, make
+        MUTANTS[name] = range(first, first + seeds), make
         return make
 
     return add

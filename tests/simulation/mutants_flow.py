@@ -118,6 +118,14 @@ def refunded() -> Any:
     return patch.object(Deliver, "_failed", failed)
 
 
+@mutant("a sink that asks for time gets none", 200)
+def impatient() -> Any:
+    def wait(self: Deliver, _outcome: Any, failures: int) -> int:
+        return self._route.backoff.wait(failures, self._chance)
+
+    return patch.object(Deliver, "_wait", wait)
+
+
 @mutant("claims beyond the capacity", 20)
 def greedy() -> Any:
     async def take(self: Lane, _number: int, now: int) -> Any:

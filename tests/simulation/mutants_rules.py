@@ -9,11 +9,12 @@ from unittest.mock import patch
 from penstock.flow.decide import Decide, Ruling
 from penstock.limits import engine
 from penstock.limits.pace import Rate
-from penstock.model.outcome import Claim
+from penstock.model.outcome import Claim, Retry
 from penstock.model.room import Room
 from penstock.model.ticket import Dispatch, Entry
 from penstock.model.verdict import Verdict
 from penstock.rooms.dispatch import Dispatcher
+from penstock.rooms.wait import Place, Wait, unknown_room
 from penstock.stores.sqlite import room_join, room_record
 from penstock.stores.sqlite.session import Session
 from penstock.testing import room_held
@@ -52,6 +53,23 @@ def undecided() -> Any:
         return Ruling([*ready, *(one.message for one in refused)], [], allowed)
 
     return patch.object(Decide, "decide", decide)
+
+
+@mutant("what may have arrived gives its place back", 1, first=5_000_183)
+def not_counted() -> Any:
+    """A dead message's last attempt got no answer: it may have arrived, and counts in no cap."""
+    return patch.object(Retry, "may_have_arrived", property(lambda _self: False))
+
+
+@mutant("looks are no sign of life", 60)
+def unseen() -> Any:
+    async def look(self: Wait, room: str, users: Sequence[str]) -> list[Place | None]:
+        looked = await self._store.look(room, users, self._store.clock.now())
+        if looked is None:
+            raise unknown_room(room)
+        return [self._place(room, ticket, looked.outlook) for ticket in looked.tickets]
+
+    return patch.object(Wait, "_look_together", look)
 
 
 @mutant("slot freed twice", 40)

@@ -94,7 +94,7 @@ class Receiver:
             case "busy":
                 return False, Retry("429", after=self.chance.choice((0.2, 1.0, 3.0)))
             case "gone":
-                return False, Retry("connection refused", unreachable=True)
+                return False, Retry("connection refused", unreachable=True, unsure=False)
             case "twice":
                 self.repeat(send)
         return True, DELIVERED

@@ -98,7 +98,7 @@ def _outcome(world: World) -> Outcome:
     arrivals = sum(
         send.arrived is not None for one in fleet.receivers.values() for send in one.sends
     )
-    about = [failure.about for failure in failures[:3]]
+    about = [name for failure in failures[:3] for name in (failure.about, *failure.others)]
     return Outcome(
         plan=world.plan,
         failures=failures,

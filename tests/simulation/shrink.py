@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -59,12 +60,13 @@ def _parts(items: tuple[T, ...], least: int = 1) -> Iterator[tuple[T, ...]]:
         yield ()
 
 
-def replay_command(seed: int) -> str:
+def replay_command(seed: int, mutant: str | None = None) -> str:
     """What to type in the project's folder."""
-    return f"{os.path.relpath(sys.executable)} -m tests.simulation {seed}"
+    command = f"{os.path.relpath(sys.executable)} -m tests.simulation {seed}"
+    return command if mutant is None else f"{command} --mutant {shlex.quote(mutant)}"
 
 
-def report(outcome: Outcome) -> str:
+def report(outcome: Outcome, mutant: str | None = None) -> str:
     """What failed, what happened to it, and how to see it again."""
     plan, failures = outcome.plan, outcome.failures
     lines = [str(plan), *(f"  {event}" for event in map(_told, plan.events))]
@@ -72,7 +74,7 @@ def report(outcome: Outcome) -> str:
     if len(failures) > TOLD:
         lines.append(f"  … and {len(failures) - TOLD} more")
     lines += _folded(outcome.story)
-    return "\n".join([*lines, f"replay: {replay_command(plan.seed)}"])
+    return "\n".join([*lines, f"replay: {replay_command(plan.seed, mutant)}"])
 
 
 def _told(event: Event) -> str:

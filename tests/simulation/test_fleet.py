@@ -21,6 +21,7 @@ FOUND = {
     "asks on and on when its clock is ahead": 0,
     "acts on an answer that came after its lease": 189,
     "forgets by the worker's clock": 92,
+    "what may have arrived gives its place back": 5_000_183,
 }
 """What the simulation found in the product: as a deliberate fault, and a seed that finds it."""
 

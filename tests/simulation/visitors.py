@@ -15,7 +15,7 @@ from penstock.rooms.wait import Place
 from tests.simulation.entries import EntryStream
 from tests.simulation.journal import Journal
 from tests.simulation.plan import Plan
-from tests.simulation.visits import ONCE
+from tests.simulation.visits import KEEPS, ONCE
 
 T = TypeVar("T")
 Request = Callable[[random.Random, Callable[[RoomParts], Awaitable[object]]], Awaitable[object]]
@@ -23,6 +23,10 @@ Request = Callable[[random.Random, Callable[[RoomParts], Awaitable[object]]], Aw
 
 ROOM = "sale"
 LOOKS = 60
+GRACE = 6.0
+"""Seconds of silence after which a waiting visitor is taken to be gone."""
+MARGIN = 1.0
+"""For clocks that are wrong, and answers on their way."""
 
 
 def room_draft(plan: Plan, capacity: int, opens_at: int | None) -> RoomDraft:
@@ -33,7 +37,7 @@ def room_draft(plan: Plan, capacity: int, opens_at: int | None) -> RoomDraft:
         admit_rate=plan.rate,
         claim_ttl="2s",
         session_ttl="4s",
-        wait_grace="6s",
+        wait_grace=f"{GRACE:g}s",
         lanes={"vip": 3},
     )
 
@@ -50,7 +54,7 @@ async def visit(
     joined = await _insist(request, chance, lambda parts: parts.join.join(ROOM, user, lane=lane))
     if joined is None or will == "vanish":
         return
-    token = await _wait(request, chance, user, leave=will == "leave")
+    token = await _wait(request, chance, user, journal, leave=will == "leave")
     if stream is not None and number % 2:
         token = stream.tokens.get(user, token)  # as the visitor's own server was told
     if token is None or will == "late":
@@ -66,17 +70,28 @@ async def visit(
     await request(chance, lambda parts: parts.leave.leave(ROOM, user))
 
 
-async def _wait(request: Request, chance: random.Random, user: str, *, leave: bool) -> str | None:
+async def _wait(
+    request: Request, chance: random.Random, user: str, journal: Journal, *, leave: bool
+) -> str | None:
+    loop = asyncio.get_running_loop()
+    seen = -GRACE  # when the last look that was answered was asked for
     for looked in range(LOOKS):
         if leave and looked == 2:
             await request(chance, lambda parts: parts.leave.leave(ROOM, user))
             return None
+        asked = loop.time()
         place = await request(chance, lambda parts: parts.wait.look(ROOM, user))
         if isinstance(place, Place):
             if place.token is not None:
                 return place.token
-            if place.ticket.state is not TicketState.WAITING:
+            ticket = place.ticket
+            if ticket.state is not TicketState.WAITING:
+                silent = loop.time() - seen
+                gone = ticket.state is TicketState.EXPIRED and ticket.promoted is None
+                if gone and silent < GRACE - MARGIN and not journal.clocks_were_set():
+                    journal.fail(KEEPS, user, f"given up {silent:.1f} s after a look")
                 return None
+            seen = asked
         await asyncio.sleep(chance.choice((0.4, 0.9)))
     return None
 

@@ -77,6 +77,19 @@ async def test_figures_are_found_anew_when_the_clock_is_set_back() -> None:
     assert await figures.get() == 1
 
 
+async def test_figures_that_were_slow_only_once_do_not_serve_for_long() -> None:
+    clock = ManualClock()
+    found = iter(range(10))
+    takes = iter((2_000, 10, 2_000, 2_000, 0))
+
+    async def find() -> int:
+        clock.jump(next(takes))
+        return next(found)
+
+    figures = Reuse(clock, find)
+    assert [await figures.get() for _ in range(6)] == [0, 1, 2, 3, 3, 3]
+
+
 def test_a_slot_is_given_on_in_time_though_the_clock_was_set_back() -> None:
     loop = VirtualLoop()
     clock = ProcessClock(ServerClock(loop), offset=HOUR)

@@ -16,9 +16,16 @@ async def test_the_line_has_the_facts_and_not_the_payload(caplog: pytest.LogCapt
         await sink.send([message(payload=b'"hush"')])
     (line,) = caplog.messages
     assert line == (
-        "event=message id=m-1 route=suite key=key attempt=1 "
+        "event=message message_id=m-1 route=suite key=key attempt=1 "
         "due=2030-01-01T00:00:00.123Z late_ms=3 size=6"
     )
+
+
+async def test_the_line_says_where_the_message_belongs(caplog: pytest.LogCaptureFixture) -> None:
+    sink = await open_sink("log://", SinkOptions())
+    with caplog.at_level(logging.INFO, logger="penstock.sink.log"):
+        await sink.send([message(headers={"x-correlation-id": "order-42"})])
+    assert caplog.messages[0].endswith("correlation_id=order-42")
 
 
 @pytest.mark.parametrize("url", ["log://?payload=true", "log:///?payload=1", "log:?payload=true"])

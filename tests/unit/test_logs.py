@@ -95,7 +95,7 @@ async def test_the_log_sinks_line_is_fields() -> None:
     await sink.send([message(payload=b"12")])
     (line,) = lines(stream)
     assert line["message"] == "message"
-    assert (line["id"], line["size"], line["late_ms"]) == ("m-1", 2, 3)
+    assert (line["message_id"], line["size"], line["late_ms"]) == ("m-1", 2, 3)
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])

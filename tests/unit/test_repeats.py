@@ -35,6 +35,16 @@ def test_different_texts_and_mere_information_pass() -> None:
     assert written(repeats, *same) == ["i"] * 3
 
 
+def test_a_warning_that_names_another_example_is_a_repeat() -> None:
+    repeats = Repeats(window=10)
+    like = [record(f"500, such as m{n}", n) for n in (0, 1, 12)]
+    for one in like:
+        one.same = "500"
+    told = ["500, such as m0", "500, such as m1 (again, 1 times in 1.0 s)", "500, such as m12"]
+    assert written(repeats, *like) == told
+    assert not any("same" in vars(one) for one in like)
+
+
 def test_a_warning_that_was_not_repeated_leaves_no_count() -> None:
     repeats = Repeats(window=10)
     assert written(repeats, record("a", 0), record("a", 10)) == ["a", "a"]

@@ -94,6 +94,7 @@ async def test_garbage_is_retried_and_somebody_is_there(sink: Sink, receiver: Re
     outcome = await answer_to(sink, receiver, Reply(how=How.GARBAGE))
     assert isinstance(outcome, Retry)
     assert not outcome.unreachable
+    assert outcome.may_have_arrived
     assert "not HTTP" in outcome.error
     assert outcome.error.isprintable()
 
@@ -105,6 +106,7 @@ async def test_a_line_cut_before_the_answer_is_retried(
     outcome = await answer_to(sink, receiver, Reply(how=how))
     assert isinstance(outcome, Retry)
     assert outcome.unreachable
+    assert outcome.may_have_arrived
     assert len(receiver.received) == 1  # a new connection: not repeated behind the flow's back
 
 
@@ -118,6 +120,7 @@ async def test_a_kept_alive_connection_that_ends_is_a_quick_retry_as_the_next_at
     assert outcome.after is not None
     assert outcome.after < 1
     assert not outcome.unreachable
+    assert outcome.may_have_arrived
     first, cut = receiver.received  # and not a third, behind the flow's back
     assert first.connection == cut.connection
 

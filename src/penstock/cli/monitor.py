@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.session import Session, command
+from penstock.cli.session import FAILED, Session, command
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,7 +45,12 @@ def monitor(
     from penstock.cli.monitor_watch import watch
     from penstock.cli.sim.running import run_until_stopped
 
+    found = True
+
     async def run(stopping: asyncio.Event) -> None:
-        await watch(session, update_interval, updates, stopping)
+        nonlocal found
+        found = await watch(session, update_interval, updates, stopping)
 
     run_until_stopped(run)
+    if not found:
+        raise typer.Exit(FAILED)

@@ -38,6 +38,10 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine's process did a second since the look before, by stage."""
     errors: list[str]
 
+    @property
+    def found(self) -> bool:
+        return self.sms is not None or self.engine is not None
+
 
 def as_lines(look: Look) -> list[str]:
     when = look.at[11:19]

@@ -31,8 +31,8 @@ async def watch(
     interval: float | None,
     updates: int | None,
     stopping: asyncio.Event,
-) -> None:
-    """Look, show, wait; until `stopping` or after so many updates."""
+) -> bool:
+    """Look, show, wait; until `stopping` or after so many updates. False: it never saw anything."""
     async with AsyncExitStack() as stack:
         engine, nothing = await _engine(session, stack)
         # With no engine to watch, the SMS system is looked for where it is by default.
@@ -44,12 +44,13 @@ async def watch(
         pause = interval or read_sms_settings(dotenv()).update_interval
         display = stack.enter_context(_display(session))
         display(first)
-        seen = 1
+        seen, found = 1, first.found
         while not stopping.is_set() and (updates is None or seen < updates):
             if not await _waited(pause, stopping):
                 break
-            display(await looker.look())
-            seen += 1
+            display(look := await looker.look())
+            seen, found = seen + 1, found or look.found
+        return found
 
 
 class _Looker:

@@ -10,11 +10,14 @@ from penstock.model.state import State
 
 
 def sent(settlements: Sequence[Settlement]) -> list[Conclusion]:
-    """To be counted before the messages are settled: a crash between repeats it harmlessly."""
+    """To be counted before the messages are settled: a crash between repeats it harmlessly.
+
+    What may have arrived is counted too when nobody will try it again: a cap is never exceeded.
+    """
     return [
         Conclusion(settlement.message, End.COMMIT)
         for settlement in settlements
-        if settlement.state is State.DELIVERED
+        if settlement.state is State.DELIVERED or _ends_unsure(settlement)
     ]
 
 
@@ -29,9 +32,16 @@ def unsent(
     for settlement, state in zip(settlements, states, strict=True):
         if state is None or state is State.DELIVERED or settlement.decided is not None:
             continue
+        if _ends_unsure(settlement):
+            continue  # counted already
         if state is State.SCHEDULED and not settlement.refund:
             until = (settlement.due or 0) + hold
             conclusions.append(Conclusion(settlement.message, End.KEEP, until))
-        else:
-            conclusions.append(Conclusion(settlement.message, End.RELEASE))
+        else:  # unsure: cancelled while it was to be tried again
+            end = End.COMMIT if settlement.unsure else End.RELEASE
+            conclusions.append(Conclusion(settlement.message, end))
     return conclusions
+
+
+def _ends_unsure(settlement: Settlement) -> bool:
+    return settlement.unsure and settlement.state is not State.SCHEDULED

@@ -64,7 +64,7 @@ class Deliver:
             outcomes = await self._send(batch)
             if len(outcomes) != len(batch):
                 told = f"sink answered {len(outcomes)} outcomes for {len(batch)} messages"
-                outcomes = [Retry(told)] * len(batch)
+                outcomes = [Retry(told, unsure=True)] * len(batch)
         except asyncio.CancelledError:
             # The deadline of a shutdown: it may have arrived, so the attempt counts.
             outcomes = [_INTERRUPTED] * len(batch)
@@ -72,7 +72,7 @@ class Deliver:
             raise
         except Exception as exc:
             log.exception("sink %s failed", self._sink.name)
-            outcomes = [Retry(f"{type(exc).__name__}: {exc}")] * len(batch)
+            outcomes = [Retry(f"{type(exc).__name__}: {exc}", unsure=True)] * len(batch)
         self._observer.sent(self._route.name, max(0, self._clock.now() - began), len(batch))
         finish(self._settlements(batch, token, outcomes, allowed), outcomes)
 
@@ -114,23 +114,22 @@ class Deliver:
                 message=message, token=token, state=State.DEAD, event="dead", error=error
             )
         failures = message.attempt - message.attempt_floor
+        state, event, due = State.SCHEDULED, "retry", None
         if failures >= self._route.max_attempts and not outcome.interrupted:
+            state, event = State.DEAD, "dead"
             error = f"{error} (attempt {failures} of {self._route.max_attempts})"
-            return Settlement(
-                message=message, token=token, state=State.DEAD, event="dead", error=error
-            )
-        due = now + self._wait(outcome, failures)
-        if message.expires is not None and due >= message.expires:
-            return Settlement(
-                message=message, token=token, state=State.EXPIRED, event="expired", error=error
-            )
+        else:
+            due = now + self._wait(outcome, failures)
+            if message.expires is not None and due >= message.expires:
+                state, event, due = State.EXPIRED, "expired", None
         return Settlement(
             message=message,
             token=token,
-            state=State.SCHEDULED,
+            state=state,
             due=due,
-            event="retry",
+            event=event,
             error=error,
+            unsure=outcome.may_have_arrived,
         )
 
     def _wait(self, outcome: Retry, failures: int) -> int:
@@ -164,5 +163,6 @@ def tell_failures(
                 "message_id": example.message.id,
                 "attempt": example.message.attempt,
                 "correlation_id": correlation_of(example.message.headers),
+                "same": f"{route} {event} {outcome.error[:MAX_ERROR]}",  # whichever the example
             },
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
@@ -18,6 +19,8 @@ from penstock.model.route import is_route_name
 from penstock.model.times import format_duration
 from penstock.ports.store import MessageStore
 
+log = logging.getLogger("penstock.intake")
+
 Outcome: TypeAlias = Receipt | PenstockError
 Done: TypeAlias = Callable[[Outcome], None]
 Put: TypeAlias = Callable[[Sequence[NewMessage], int], Awaitable[list[Receipt]]]
@@ -28,6 +31,7 @@ GATHER_TURNS = 8
 """Turns of the event loop, some microseconds each, that a growing group waits for more at most."""
 GROUPS_IN_FLIGHT = 4
 """Store calls for single puts under way at once; a store that is inline never has two."""
+UNEXPECTED = "the message could not be stored; see the server's log"
 
 
 class Way(Protocol):
@@ -163,8 +167,14 @@ class Intake:
         except PenstockError:
             observer.count("rejected", "")
             raise
-        with observer.asking("put"):
-            (receipt,) = await (self._put or self._store.put)([message], now)
+        try:
+            with observer.asking("put"):
+                (receipt,) = await (self._put or self._store.put)([message], now)
+        except PenstockError:
+            raise
+        except Exception as exc:
+            log.exception("a message could not be stored")
+            raise StoreUnavailable(UNEXPECTED) from exc
         observer.count("accepted", message.route)
         return receipt
 
@@ -216,7 +226,7 @@ class Intake:
             outcomes = [exc] * len(group)
         except BaseException:
             # Whatever went wrong, nobody may wait for ever; the fault itself still surfaces.
-            failed = StoreUnavailable("the message could not be stored; see the server's log")
+            failed = StoreUnavailable(UNEXPECTED)
             for _, done in group:
                 done(failed)
             raise
@@ -227,9 +237,10 @@ class Intake:
 
     async def drain(self) -> None:
         """Wait until every submitted message has been answered."""
-        while self._group or self._flushing:
+        clock = self._store.clock
+        while self._group or self._flushing or self._alone:
             await asyncio.gather(*self._flushing)
-            await asyncio.sleep(0)
+            await (clock.sleep_until(clock.now() + 1) if self._alone else asyncio.sleep(0))
 
     def change(self, message_id: str, patch: Patch, version: int | None = None) -> Amendment:
         """The amendment a patch asks for, under the same limits as a new message."""

@@ -29,6 +29,7 @@ class Reuse(Generic[T]):
         self._finding = asyncio.Lock()
         self._found: T | None = None
         self._found_at = 0
+        self._took = 0
         self._good_until = 0
 
     async def get(self) -> T:
@@ -36,7 +37,9 @@ class Reuse(Generic[T]):
             began = self._clock.now()
             if self._found is None or not self._found_at <= began < self._good_until:
                 self._found = await self._find()
-                took = self._clock.now() - began
+                # Slow once may be the machine; only who is slow again serves for long.
+                before, self._took = self._took, self._clock.now() - began
+                took = min(before, self._took)
                 self._found_at = began
                 self._good_until = began + max(
                     self._at_least, took * SHARE if took > SLOW_MS else 0

@@ -44,6 +44,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     refund: bool = False
     """No send was begun: the attempt that the claim counted is taken back."""
+    unsure: bool = False
+    """It may have arrived all the same: caps count it when it is not tried again."""
     decided: Decided | None = None
     """The policies' refusal, to be kept with the message; None leaves what is kept."""
     allowed: str | None = None
@@ -132,6 +134,12 @@ class Retry(msgspec.Struct, frozen=True):
     """We broke it off ourselves (shutdown): never the message's last attempt."""
     answer: str = ""
     """What the other side wrote: kept with the message, never logged, since it may repeat it."""
+    unsure: bool | None = None
+    """It may have arrived all the same. Unset: whenever nobody answered, or we broke it off."""
+
+    @property
+    def may_have_arrived(self) -> bool:
+        return self.unreachable or self.interrupted if self.unsure is None else self.unsure
 
     @property
     def told(self) -> str:

@@ -211,7 +211,7 @@ class KafkaSink:
             try:
                 await self.check()
             except SinkUnavailable as exc:
-                return [Retry(exc.message, unreachable=True)] * len(batch)
+                return [Retry(exc.message, unreachable=True, unsure=False)] * len(batch)
         outcomes: list[SendOutcome] = [DELIVERED] * len(batch)
         sendable: list[tuple[int, str, Message]] = []
         for index, message in enumerate(batch):

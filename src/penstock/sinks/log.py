@@ -15,6 +15,7 @@ from penstock.model.envelope import lateness
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, SendOutcome
 from penstock.model.times import format_moment
+from penstock.model.trace import correlation_of
 from penstock.ports.sink import Sink, SinkOptions
 
 log = logging.getLogger("penstock.sink.log")
@@ -51,7 +52,7 @@ class LogSink:
     def _line(self, message: Message) -> Line:
         line = Line(
             event="message",
-            id=message.id,
+            message_id=message.id,
             route=message.route,
             key=message.key,
             attempt=message.attempt,
@@ -59,6 +60,8 @@ class LogSink:
             late_ms=lateness(message),
             size=len(message.payload),
         )
+        if (correlation := correlation_of(message.headers)) is not None:
+            line["correlation_id"] = correlation
         if self._payload:
             line["payload"] = message.payload.decode(errors="backslashreplace")
         return line

@@ -112,11 +112,15 @@ class WebhookSink:
         except TimeoutError:
             return Retry(f"{self.host}: no answer in {self._timeout:g} s", unreachable=True)
         except _Stale:
-            return Retry(f"{self.host}: closed a kept-alive connection unanswered", STALE_WAIT)
+            closed = f"{self.host}: closed a kept-alive connection unanswered"
+            return Retry(closed, STALE_WAIT, unsure=True)
         except aiohttp.ClientResponseError as exc:
-            return Retry(self._scrub(f"{self.host}: the answer is not HTTP ({exc.message})"))
+            strange = self._scrub(f"{self.host}: the answer is not HTTP ({exc.message})")
+            return Retry(strange, unsure=True)
         except (aiohttp.ClientError, OSError) as exc:
-            return Retry(self._scrub(f"{self.host}: {_trouble(exc)}"), unreachable=True)
+            sent = not isinstance(exc, aiohttp.ClientConnectorError)
+            trouble = self._scrub(f"{self.host}: {_trouble(exc)}")
+            return Retry(trouble, unreachable=True, unsure=sent)
         try:
             # An answer that is here already has given its connection back: nothing to wait for.
             whole = response.content.is_eof() and 200 <= response.status < 300

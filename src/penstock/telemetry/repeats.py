@@ -10,6 +10,9 @@ WINDOW = 10.0
 MAX_KNOWN = 1_000
 """Different warnings kept in mind; past it the oldest is let go."""
 
+SAME = "same"
+"""Extra of a record: what it has in common with its like, where its text names an example."""
+
 Text: TypeAlias = tuple[str, int, str]
 
 
@@ -34,7 +37,8 @@ class Repeats:
         due = self._expire(record.created)
         if record.levelno < logging.WARNING:
             return [*due, record]
-        text = (record.name, record.levelno, record.getMessage())
+        said = record.__dict__.pop(SAME, None)  # for here only, not for the line
+        text = (record.name, record.levelno, said or record.getMessage())
         held = self._known.get(text)
         if held is None:
             self._known[text] = _Held(record)

@@ -69,6 +69,6 @@ def test_a_store_that_is_away_is_said_beside_the_sms_system(
     monkeypatch.setenv("REDIS_HOST", "127.0.0.1:1")
     monkeypatch.setenv("PENSTOCK_STORE", "redis://127.0.0.1:2/0")
     ran = cli("monitor", "--updates", "1")
-    assert ran.code == 0
+    assert ran.code == 1  # it saw neither
     assert "127.0.0.1:2" in ran.out
     assert "Redis does not answer" in ran.out

@@ -207,6 +207,27 @@ async def test_a_definite_failure_gives_the_place_back(engine: Engine) -> None:
     assert engine.sink.ids == ["bad", "good"]
 
 
+@pytest.mark.parametrize(
+    ("last", "counted"),
+    [
+        (Retry("no answer in 10 s", unreachable=True), 1),
+        (Retry("cannot connect", unreachable=True, unsure=False), 0),
+        (Retry("answered 500"), 0),
+    ],
+)
+async def test_a_dead_message_that_may_have_arrived_counts(
+    engine: Engine, last: Retry, counted: int
+) -> None:
+    await engine.put_policies(brief=BRIEF)
+    engine.add_route(Route(name="once", max_attempts=1), engine.sink)
+    engine.sink.behave = lambda _: last
+    await engine.schedule(id="m", key="ann", route="once")
+    async with engine.working():
+        await engine.clock.advance(100)
+        assert await engine.state("m") is State.DEAD
+        assert await used(engine, "ann") == counted
+
+
 async def test_a_message_that_is_tried_again_keeps_its_place(engine: Engine) -> None:
     await engine.put_policies(brief=BRIEF)
     outcomes: list[SendOutcome] = [Retry("503", after=30.0), DELIVERED]
@@ -235,6 +256,20 @@ async def test_a_cancelled_retry_gives_its_place_back(engine: Engine) -> None:
         await engine.clock.advance(100)
         assert await engine.state("m") is State.CANCELLED
         assert await used(engine, "ann") == 0
+
+
+async def test_a_cancelled_retry_that_may_have_arrived_counts(engine: Engine) -> None:
+    await engine.put_policies(brief=BRIEF)
+    engine.sink.behave = lambda _: Retry("no answer in 10 s", unreachable=True)
+    engine.sink.gate = asyncio.Event()
+    await engine.schedule(id="m", key="ann")
+    async with engine.working():
+        await engine.clock.advance(100)
+        await engine.store.amend([_cancel("m")], engine.clock.now())
+        engine.sink.gate.set()
+        await engine.clock.advance(100)
+        assert await engine.state("m") is State.CANCELLED
+        assert await used(engine, "ann") == 1
 
 
 async def test_sends_under_way_count_before_they_are_done(engine: Engine) -> None:

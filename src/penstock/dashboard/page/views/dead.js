@@ -44,7 +44,7 @@ function groupTable(done) {
       { label: "Error", class: "error", text: (group) => group.error },
       { label: "Route", text: (group) => group.route },
       { label: "Messages", number: true, text: (group) => count(group.count) },
-      { label: "Newest", make: () => h("time"), update: (node, group) => showTime(node, group.newest) },
+      { label: "Newest", class: "roomy", make: () => h("time"), update: (node, group) => showTime(node, group.newest) },
       { label: "Oldest", wide: true, make: () => h("time"), update: (node, group) => showTime(node, group.oldest) },
       {
         label: "Example", wide: true, class: "mono id short",

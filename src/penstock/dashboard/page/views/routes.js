@@ -143,7 +143,7 @@ function processTable() {
       { label: "Process", text: (process) => `${process.host}:${process.pid}` },
       { label: "Role", text: (process) => process.role },
       { label: "Last seen", make: () => pill(""), update: showSeen },
-      { label: "Up for", number: true, text: (process) => span((Date.parse(figures.stats.now) - Date.parse(process.started)) / 1000) },
+      { label: "Up for", number: true, text: (process) => span((Date.parse(process.alive ? figures.stats.now : process.last_seen) - Date.parse(process.started)) / 1000) },
       { label: "Started", wide: true, text: (process) => moment(process.started) },
       { label: "Version", wide: true, text: (process) => process.version },
       { label: "In flight", number: true, text: (process) => count(Object.values(process.routes).reduce((sum, route) => sum + route.in_flight, 0)) },
