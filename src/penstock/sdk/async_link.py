@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import Any, Self
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
 
-from penstock.model.errors import ConfigError
 from penstock.sdk.calls import Call
+from penstock.sdk.network import KEEP_ALIVE, proxy_for, trust
 from penstock.sdk.transport import NoReply, Reply, Wiring
 
 CONNECTIONS = 100
-KEEP_ALIVE = 5.0
-"""Seconds an idle connection is kept: less than servers do, who else close it under a request."""
 SLOWEST = 16 * 1024
 """Bytes a second that a request is expected to leave with at least."""
 
@@ -42,7 +37,7 @@ class AsyncLink:
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
-        self._proxy = _proxy(wiring.url)
+        self._proxy = proxy_for(wiring.url)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -76,7 +71,7 @@ class AsyncLink:
         secure = self._wiring.url.startswith("https:")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE, ssl=_trust() if secure else True
+                limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE, ssl=trust() if secure else True
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._wiring.headers(),
@@ -100,22 +95,3 @@ def _no_reply(exc: Exception) -> NoReply:
         reached=not unreached,
         late=isinstance(exc, TimeoutError) and not unreached,
     )
-
-
-def _trust() -> ssl.SSLContext:
-    """The authorities the synchronous client trusts."""
-    import httpx  # noqa: PLC0415 - only those who speak TLS pay for it
-
-    return httpx.create_ssl_context()
-
-
-def _proxy(url: str) -> str | None:
-    """The environment's proxy for this address, as the synchronous client has it."""
-    address = urlsplit(url)
-    proxies = getproxies()
-    found = proxies.get(address.scheme) or proxies.get("all")
-    if found is None or proxy_bypass(address.hostname or ""):
-        return None
-    if not found.startswith(("http://", "https://")):
-        raise ConfigError(f"proxy: one for HTTP is needed, not {found.partition(':')[0]}")
-    return found

@@ -1,6 +1,6 @@
 """What the two clients share besides the calls: addresses, patience, and what went wrong in words.
 
-Who carries the calls is another matter: `sync_link` (httpx) and `async_link` (aiohttp).
+Who carries the calls is another matter: `sync_link` (http.client) and `async_link` (aiohttp).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Wiring:
             host, _ = parsed.hostname, parsed.port
         except (ValueError, TypeError, AttributeError) as exc:
             raise ConfigError(f"url: {self.url!r} is not a URL ({exc})", field="url") from exc
-        if parsed.scheme not in {"http", "https"} or not host or not self.url.isprintable():
+        if parsed.scheme not in {"http", "https"} or not host or not _is_plain(self.url):
             raise ConfigError(f"url: {self.url!r} must be like {DEFAULT_URL}", field="url")
         self.url = self.url.rstrip("/")
         check_token(self.token)
@@ -80,6 +80,11 @@ class Wiring:
 
     def tries(self) -> Tries:
         return Tries(self)
+
+
+def _is_plain(url: str) -> bool:
+    """Ready to be sent as it is: what is not ASCII is to be encoded by those who wrote it."""
+    return url.isascii() and url.isprintable() and " " not in url
 
 
 def check_token(token: str | None) -> None:

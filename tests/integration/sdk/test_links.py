@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.sim.receiver import Receiver
-from penstock.sim.replies import Reply
+from penstock.sim.replies import How, Reply
 from tests.servers.certificates import make_certificate
 
 ACCEPTED = '{"id":"x","state":"scheduled","due":"2030-01-01T00:00:00.000Z","duplicate":false}'
@@ -87,6 +87,44 @@ def test_an_async_client_may_be_made_before_there_is_a_loop() -> None:
 
     with pytest.raises(penstock.Unreachable):
         asyncio.run(ask())
+
+
+async def test_a_connection_is_used_again_and_a_closed_one_is_not() -> None:
+    async with Receiver() as receiver:
+        receiver.always(Reply(status=201, body=ACCEPTED))
+        with penstock.Client(receiver.url, retries=0) as client:
+            await asyncio.to_thread(lambda: [client.schedule(n) for n in range(3)])
+            assert {request.connection for request in receiver.received} == {1}
+            await receiver.down()  # ends what is open
+            await receiver.up()
+            await asyncio.to_thread(client.schedule, 4)
+            assert len(receiver.received) == 4
+
+
+async def test_the_synchronous_client_waits_for_a_bulk_change_and_not_for_silence() -> None:
+    async with Receiver() as receiver:
+        with penstock.Client(receiver.url, retries=0, timeout=0.05) as client:
+            receiver.always(Reply(body='{"matched":3,"done":3}', delay=0.2))
+            assert (await asyncio.to_thread(client.cancel_where, route="push")).done == 3
+            receiver.always(Reply(how=How.HANG))
+            with pytest.raises(penstock.Unreachable, match="did not answer in time"):
+                await asyncio.to_thread(client.get, "m1")
+            receiver.always(Reply(how=How.CUT))
+            with pytest.raises(penstock.Unreachable, match="broke"):
+                await asyncio.to_thread(client.get, "m1")
+        await receiver.down()
+        with (
+            penstock.Client(receiver.url, retries=0) as client,
+            pytest.raises(penstock.Unreachable, match="penstock serve"),
+        ):
+            await asyncio.to_thread(client.get, "m1")
+
+
+def test_a_closed_synchronous_client_takes_no_more_calls() -> None:
+    client = penstock.Client("http://127.0.0.1:1")
+    client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.schedule(1)
 
 
 async def test_a_closed_client_takes_no_more_calls() -> None:
