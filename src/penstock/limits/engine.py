@@ -88,11 +88,14 @@ def tell(
     if decision.verdict is Verdict.ALLOW:
         decision = ALLOWED  # what shadows say comes with the others
     said = {result.policy for result in decision.rules}
+    # Of what is refused outright it is not known on which of the other lists it is.
+    lists = plan.suppressions if refused is None else ()
+    clear = (_allows(list_id, "not on the list") for list_id in lists)
     return Decision(
         verdict=decision.verdict,
         until=decision.until,
         reason=decision.reason,
-        rules=(*decision.rules, *_others(plan, now, findings, said, used)),
+        rules=(*decision.rules, *clear, *_others(plan, now, findings, said, used)),
     )
 
 
