@@ -29,7 +29,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener, TurnListener
+from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
 from penstock.stores.redis.connect import Argument, Cursors
 from penstock.stores.redis.rooms_keys import (
     CURSOR,
@@ -308,6 +308,10 @@ class RedisRooms:
 
     def listen_turns(self, listener: TurnListener) -> None:
         self._turn_listeners.append(listener)
+
+    async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
+        del waiting  # the scripts publish them
+        return {}
 
     async def secret(self, proposed: bytes) -> bytes:
         await self.link.call("SET", SECRET, proposed, "NX")
