@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from penstock.model.room import Room
+from penstock.ports.rooms import WaitingVisitors
 from penstock.settings import RoomsSettings
 from tests.integration.http.conftest import Running, Serve
 
@@ -304,3 +305,32 @@ async def test_a_stream_too_many_is_refused_before_it_begins(running: Running) -
         refused = await client.get(events)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
         assert (await client.head(events)).status_code == 405
+
+
+async def test_a_stream_hears_of_a_turn_that_another_process_gave(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.api.http.rooms.STREAM_SECONDS", 60)
+    monkeypatch.setattr("penstock.model.admission.IDLE_POLL_MS", 60_000)
+    monkeypatch.setattr("penstock.model.admission.NEAR_POLL_MS", 60_000)
+    rooms = running.server.api.rooms
+    assert rooms is not None
+    async with running.client() as client, asyncio.timeout(20):
+        await client.put("/v1/rooms/sale", json={"capacity": 5, "state": "paused"})
+        await client.post("/v1/rooms/sale/join", json={"user": "u1"})
+
+        async def told(waiting: WaitingVisitors) -> dict[str, list[str]]:
+            return {room: list(users) for room, users in waiting().items()} if admitted else {}
+
+        admitted = False
+        monkeypatch.setattr(rooms.store, "turns_elsewhere", told)
+        states = []
+        async with client.stream("GET", "/v1/rooms/sale/tickets/u1/events") as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("data: "):
+                    states.append(json.loads(line[6:])["state"])
+                    if len(states) == 1:
+                        await client.post("/v1/rooms/sale/resume")
+                        await rooms.store.promote(["sale"], rooms.store.clock.now(), 10)
+                        admitted = True
+    assert states == ["WAITING", "ADMITTED"]

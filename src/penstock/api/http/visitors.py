@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from penstock.model.errors import Overloaded
+from penstock.model.errors import Overloaded, PenstockError
+from penstock.ports.rooms import RoomStore
+
+log = logging.getLogger("penstock.http")
 
 MAX_STREAMS = 5_000
+TURNS_SECONDS = 0.15
+"""How often a store that does not tell is asked whom another process has let in."""
 MAX_ADDRESSES = 100_000
 """Addresses remembered; when there are more, all start anew."""
 BURST_SECONDS = 3
@@ -27,6 +33,8 @@ class Visitors:
         self._most = most
         self._waiting: dict[tuple[str, str], set[asyncio.Event]] = {}
         self._open = 0
+        self._somebody = asyncio.Event()
+        """Set while streams are open."""
         self._monotonic = monotonic
         self._joins: dict[str, tuple[float, float]] = {}
         """Address → (joins left, as of)."""
@@ -45,13 +53,36 @@ class Visitors:
         key = room, user
         self._waiting.setdefault(key, set()).add(rung)
         self._open += 1
+        self._somebody.set()
         try:
             yield rung
         finally:
             self._open -= 1
+            if not self._open:
+                self._somebody.clear()
             self._waiting[key].discard(rung)
             if not self._waiting[key]:
                 del self._waiting[key]
+
+    def by_room(self) -> dict[str, list[str]]:
+        """Who waits on a stream."""
+        found: dict[str, list[str]] = {}
+        for room, user in self._waiting:
+            found.setdefault(room, []).append(user)
+        return found
+
+    async def watch_turns(self, store: RoomStore) -> None:
+        """For ever, while anybody has a stream open: ring whom another process has let in."""
+        while True:
+            await self._somebody.wait()
+            await asyncio.sleep(TURNS_SECONDS)
+            try:
+                turned = await store.turns_elsewhere(self.by_room)
+            except PenstockError as exc:
+                log.debug("streams look again by themselves: %s", exc)
+                continue
+            for room, users in turned.items():
+                self.let_in(room, users)
 
     def let_in(self, room: str, users: Iterable[str]) -> None:
         """Ring whoever of these waits here; being told twice is harmless."""
