@@ -16,6 +16,8 @@ from penstock.model.errors import InvalidMessage
 MAX_TIME = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z: the last moment the calendar of Python, SQL and RFC 3339 share."""
 
+NAIVE = "needs a time zone: datetime.now(UTC), not datetime.now()"
+
 _USUAL = len("2030-01-31T09:00:00.000Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -59,7 +61,10 @@ def _parse_moment(text: str, field: str) -> int:
 
 def moment_millis(moment: datetime, field: str = "at") -> int:
     """An aware datetime → epoch ms, rounded up."""
-    since = moment - _EPOCH
+    try:
+        since = moment - _EPOCH
+    except TypeError as exc:
+        raise InvalidMessage(field, NAIVE) from exc
     millis = since.days * 86_400_000 + since.seconds * 1000 + -(-since.microseconds // 1000)
     return millis if 0 <= millis <= MAX_TIME else check_range(millis, field)
 
