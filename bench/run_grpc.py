@@ -20,7 +20,7 @@ from bench.grpc_load import BATCH, CALLS, hammer
 from bench.report import Report
 from bench.sqlite_limits import folder
 
-ROUNDS = 3
+ROUNDS = 2
 WHERE = {"bare": "stores nothing", "memory": "memory", "penstock": "SQLite file, FULL"}
 HOW = {
     "unary": ("Schedule", "unary", ">= 0.6 x"),

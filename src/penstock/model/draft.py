@@ -137,7 +137,11 @@ def check_draft(
         check_size(payload, max_payload)
     if expires is None and draft.expires is not None:
         expires = parse_moment(draft.expires, "expires")
-    due = now if at is None and draft.delay is None else due_from(at, draft.delay, now)
+    due = (
+        max(now, at)
+        if isinstance(at, int) and draft.delay is None
+        else due_from(at, draft.delay, now)
+    )
     if expires is not None and expires <= due and type(draft) is not DeferredDraft:
         raise InvalidMessage("expires", "must be after the moment the message is due")
     if (

@@ -18,6 +18,8 @@ MAX_TIME = 253_402_300_799_999
 
 _AGES = 1e11
 """Seconds: some three thousand years, within the calendar whatever they are counted from."""
+NAIVE = "needs a time zone: datetime.now(UTC), not datetime.now()"
+
 _USUAL = len("2030-01-31T09:00:00.000Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -33,9 +35,7 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, No
 def parse_moment(text: str, field: str = "at") -> int:
     """RFC 3339 with an offset → epoch ms, rounded up."""
     if len(text) == _USUAL:
-        ms = _MILLIS.get(
-            text[19:]
-        )  # as nearly everybody writes it, who mean a few seconds by turns
+        ms = _MILLIS.get(text[19:])  # nearly everybody writes it so, of few seconds by turns
         if ms is not None:
             return _parse_second(text[:19], field) + ms
     return _parse_moment(text, field)
@@ -65,7 +65,10 @@ def _parse_moment(text: str, field: str) -> int:
 
 def moment_millis(moment: datetime, field: str = "at") -> int:
     """An aware datetime → epoch ms, rounded up."""
-    since = moment - _EPOCH
+    try:
+        since = moment - _EPOCH
+    except TypeError as exc:
+        raise InvalidMessage(field, NAIVE) from exc
     millis = since.days * 86_400_000 + since.seconds * 1000 + -(-since.microseconds // 1000)
     return millis if 0 <= millis <= MAX_TIME else check_range(millis, field)
 

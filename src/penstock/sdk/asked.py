@@ -27,7 +27,7 @@ from penstock.model.policy_view import DecisionIn
 from penstock.model.query import Filter
 from penstock.model.room import RoomDraft
 from penstock.model.state import State
-from penstock.model.times import parse_moment
+from penstock.model.times import NAIVE, parse_moment
 from penstock.model.wire import read_value
 
 Moment: TypeAlias = datetime | str
@@ -234,7 +234,7 @@ def _millis(value: Moment | None, field: str) -> int | None:
 def moment_text(value: Moment, field: str) -> str:
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise InvalidMessage(field, "needs a time zone: datetime.now(UTC), not datetime.now()")
+            raise InvalidMessage(field, NAIVE)
         return value.isoformat()
     if not isinstance(value, str):
         raise InvalidMessage(field, f"must be a datetime or RFC 3339 text, not {_kind(value)}")

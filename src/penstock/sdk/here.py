@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from penstock.model.draft import OCTETS, BinaryDraft, check_utf8
-from penstock.model.errors import InvalidMessage
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, JSON, OnConflict
 from penstock.model.times import moment_millis
 from penstock.sdk.asked import (
@@ -53,10 +52,14 @@ def local_draft(
         if not body.isascii():  # it may be somebody's own JSON (msgspec.Raw)
             check_utf8(body)
     at_ms = expires_ms = None
-    if at is not None:
-        at, at_ms = _moment(at, "at")
-    if expires is not None:
-        expires, expires_ms = _moment(expires, "expires")
+    if isinstance(at, datetime):
+        at_ms, at = moment_millis(at, "at"), None
+    elif at is not None:  # text is read where every text is
+        at = moment_text(at, "at")
+    if isinstance(expires, datetime):
+        expires_ms, expires = moment_millis(expires, "expires"), None
+    elif expires is not None:
+        expires = moment_text(expires, "expires")
     return BinaryDraft(
         body=body,
         content_type=content_type,
@@ -76,15 +79,3 @@ def local_draft(
             on_conflict if type(on_conflict) is OnConflict else conflict_value(on_conflict)
         ),
     )
-
-
-def _moment(value: Moment, field: str) -> tuple[str | None, int | None]:
-    """(text, None) or (None, epoch ms): text is read where every text is."""
-    if not isinstance(value, datetime):
-        return moment_text(value, field), None
-    try:
-        return None, moment_millis(value, field)
-    except TypeError as exc:
-        raise InvalidMessage(
-            field, "needs a time zone: datetime.now(UTC), not datetime.now()"
-        ) from exc
