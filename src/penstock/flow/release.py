@@ -13,7 +13,7 @@ from penstock.flow.breaker import Breaker
 from penstock.flow.decide import Decide, Ruling
 from penstock.flow.deliver import Deliver, tell_failures
 from penstock.flow.observe import Observer
-from penstock.flow.policies import Policies
+from penstock.flow.policies import REFRESH_MS, Policies
 from penstock.flow.settle import SettledStates, Settler
 from penstock.model.clock import Alarm, is_ahead
 from penstock.model.decision import Room
@@ -167,10 +167,11 @@ class Lane:
         keyed = cast("KeyedClaims", self._store)  # wiring refuses such routes on other stores
         return await keyed.claim_keyed(name, number, self._lease, now, per_key)
 
-    def _when_room(self, room: Room) -> int | None:
+    def _when_room(self, room: Room) -> int:
+        """When the pace has room again; sooner too, since the pace may be changed or dropped."""
         now = self._clock.now()
-        ahead = room.again_at is not None and room.again_at <= now
-        return now + AHEAD_MS if ahead else room.again_at
+        again = now + REFRESH_MS if room.again_at is None else room.again_at
+        return now + AHEAD_MS if again <= now else min(again, now + REFRESH_MS)
 
     def _next_look(self, claim: Claim) -> int:
         now = self._clock.now()

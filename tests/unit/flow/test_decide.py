@@ -357,6 +357,19 @@ async def test_an_unpaced_route_does_not_wait_for_a_paced_one(engine: Engine) ->
         assert len(fast.sent) == 20
 
 
+async def test_a_slow_pace_that_is_dropped_holds_nothing_back_any_more(engine: Engine) -> None:
+    await engine.put_policies(slow={"kind": "pace", "rate": "1/h"})
+    for number in range(3):
+        await engine.schedule(id=f"m{number}")
+    async with engine.working():
+        await engine.clock.advance(10_000)
+        assert engine.sink.ids == ["m0"]
+        assert engine.policies is not None
+        await engine.policies.drop("slow")
+        await engine.clock.advance(2 * REFRESH_MS)
+        assert engine.sink.ids == ["m0", "m1", "m2"]
+
+
 async def test_a_shadow_policy_is_counted_and_does_not_act(engine: Engine) -> None:
     await engine.put_policies(brief={**BRIEF, "shadow": True})
     for number in range(3):
