@@ -25,7 +25,7 @@ from tests.servers.nats import NatsServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.redis import RedisServer
 
-NUMBER = 60_000
+NUMBER = 30_000
 BATCH = 1_000
 WARM = 0.1
 """Share of the backlog that is not measured: workers wake up and fill their pipelines."""

@@ -26,8 +26,8 @@ from tests.servers.ports import free_port
 RATE = 5_000
 BATCHES = 10
 """A second."""
-SECONDS = 4.0
-ROUNDS = 4
+SECONDS = 3.0
+ROUNDS = 3
 PAGES = 50
 BACKLOG = 150_000
 """Several seconds' worth: a second alone says more of the disk than of the pages."""

@@ -20,7 +20,7 @@ from tests.servers.ports import free_port
 
 BODY = b'{"payload":{"user":"user-000042","text":"%s"},"delay":3600}' % (b"x" * 72)
 CONNECTIONS = 64
-ROUNDS = 3
+ROUNDS = 2
 GRANIAN = {"granian-asgi": "ASGI handler", "granian-rsgi": "RSGI handler"}
 
 

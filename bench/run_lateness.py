@@ -12,7 +12,7 @@ from bench.report import Report
 from bench.sqlite_limits import folder
 
 RATE = 1_000
-SECONDS = 20
+SECONDS = 12
 
 
 async def _measure(url: str, *, putting: bool) -> list[int]:

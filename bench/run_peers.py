@@ -1,8 +1,10 @@
 """Penstock against its peers: `python -m bench peers [NAME …] [--quick | --smoke] [--minutes N]`.
 
-A peer that fails is reported and the rest goes on. What was kept of peers that are not run again
-stays, so that one can be repeated alone. `--quick` asks for less of everything but the burst,
-`--smoke` only sees that all works; after `--minutes` no other peer is begun.
+A peer that fails is reported and the rest goes on; of one whose program or server this machine does
+not have a line says so. Each peer's figures are kept when it is done, and those of peers that are
+not run stay, so that one can be repeated alone (`peers rq`, or `peers --only rq`). `--quick` asks
+for less of everything but the burst, `--smoke` only sees that all works; after `--minutes` no other
+peer is begun, and after `--peer-minutes` no other part of one.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from bench.peers.workloads import QUICK, SMOKE, Sizes, measure
 from bench.report import RESULTS, console, facts
 
 KEPT = RESULTS / "peers.json"
+PEER_MINUTES = 5.0
 
 
 def main(*words: str) -> int:
@@ -31,25 +35,32 @@ def main(*words: str) -> int:
     asked.add_argument("names", nargs="*")
     asked.add_argument("--quick", action="store_true")
     asked.add_argument("--smoke", action="store_true")
+    asked.add_argument("--only", action="append", default=[], metavar="NAME")
     asked.add_argument("--minutes", type=float, default=24 * 60.0)
+    asked.add_argument("--peer-minutes", type=float, default=PEER_MINUTES)
     given = asked.parse_args(words)
     sizes = SMOKE if given.smoke else QUICK if given.quick else Sizes()
+    sizes = replace(sizes, limit=given.peer_minutes * 60)
     try:
-        wanted = chosen(given.names)
+        wanted = chosen([*given.names, *given.only])
     except ValueError as exc:
         print(exc, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, _end)
-    found = {one["name"]: one for one in _kept()} if sizes is not SMOKE else {}
+    found = {one["name"]: one for one in _kept()} if not given.smoke else {}
     begun = time.monotonic()
     for number, peer in enumerate(wanted, 1):
         if time.monotonic() - begun > given.minutes * 60:
             console.print(f"[bold]no time for {', '.join(p.name for p in wanted[number - 1 :])}[/]")
             break
         console.print(f"[bold]{number}/{len(wanted)} {peer.title}[/bold] ({peer.settings})")
+        if (missing := servers.absent(peer.server)) is not None:
+            console.print(f"  not at hand: {missing} is not on this machine")
+            continue
         found[peer.name] = _run(peer, sizes)
         console.print(f"  [dim]{(time.monotonic() - begun) / 60:.1f} minutes so far[/dim]")
-        _finish(found, sizes)
+        if not given.smoke:
+            _finish(found, sizes)
     results = _ordered(found)
     report.print_table(console, results)
     print("\n".join(report.lines(results)))
@@ -82,9 +93,7 @@ def _told(peer: Peer, made: dict[str, str]) -> dict[str, str]:
 
 
 def _finish(found: dict[str, dict[str, Any]], sizes: Sizes) -> None:
-    """After every peer: an interrupted run keeps what it has. Of a smoke run nothing is kept."""
-    if sizes is SMOKE:
-        return
+    """After every peer: an interrupted run keeps what it has."""
     about = (
         f"a burst of {sizes.burst:,} due in one instant; {sizes.rate}/s for {sizes.steady:.0f} s"
         f" due {sizes.near:.0f}-{sizes.far:.0f} s ahead; kill -9 among {sizes.kill:,};"

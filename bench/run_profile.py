@@ -17,6 +17,7 @@ from bench.profile_text import summary
 from bench.profiled import PATHS
 from bench.report import RESULTS, console, facts
 from bench.run_http import BODY, CONNECTIONS
+from bench.run_ticks import WITHIN, ticks_system
 from bench.sqlite_limits import folder
 from tests.servers.redis import RedisServer
 
@@ -36,6 +37,7 @@ def main() -> None:
                 server.flush()
                 _profile(f"redis-{name}", name, server.url, at)
         _profile_http(at)
+        _profile_ticks(at)
 
 
 def _profile(label: str, path: str, url: str, at: Path) -> None:
@@ -70,6 +72,23 @@ def _profile_http(at: Path) -> None:
         process.terminate()
         process.wait()
     _keep("http", "http: POST /v1/messages on SQLite, 64 connections", at / "raw")
+
+
+def _profile_ticks(at: Path) -> None:
+    """The API and the worker of the whole ticks system, as `python -m bench ticks` has it."""
+    with ticks_system(WITHIN + ATTACH + 2 * SECONDS) as system:
+        generator = system.generate()
+        time.sleep(WITHIN + ATTACH)  # from here on as many come due as come in
+        watched = {"api": system.api, "worker": system.workers[0]}
+        watching = [
+            _watch(running.usage.pid, at / name, "--duration", str(round(SECONDS)))
+            for name, running in watched.items()
+        ]
+        for one in watching:
+            one.wait()
+        generator.ended()
+    for name in watched:
+        _keep(f"ticks-{name}", f"ticks: the {name} of the whole system, 128 connections", at / name)
 
 
 def _watch(pid: int, out: Path, *more: str) -> subprocess.Popen[bytes]:

@@ -73,10 +73,8 @@ async def _many_rooms(parts: RoomParts, each: int) -> tuple[float, float]:
     """Promotions a second over all rooms, and this process's memory with them."""
     store = parts.store
     names = [f"room-{n}" for n in range(ROOMS)]
-    for name in names:
-        await store.put_room(name, _settings(each), None, store.clock.now())
-        joining = [Joining(f"user-{n}") for n in range(each)]
-        await store.join(name, joining, store.clock.now())
+    for first in range(0, ROOMS, 100):
+        await asyncio.gather(*(_open(store, name, each) for name in names[first : first + 100]))
     begun = time.perf_counter()
     done = 0
     groups = [names[first : first + 50] for first in range(0, ROOMS, 50)]
@@ -85,6 +83,11 @@ async def _many_rooms(parts: RoomParts, each: int) -> tuple[float, float]:
     assert done == ROOMS * each
     rate = done / (time.perf_counter() - begun)
     return rate, psutil.Process(os.getpid()).memory_info().rss / 1e6
+
+
+async def _open(store: RoomStore, name: str, visitors: int) -> None:
+    await store.put_room(name, _settings(visitors), None, store.clock.now())
+    await store.join(name, [Joining(f"user-{n}") for n in range(visitors)], store.clock.now())
 
 
 async def _step(store: RoomStore, room: str, steps: int) -> float:

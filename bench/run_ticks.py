@@ -10,7 +10,8 @@ import json
 import os
 import re
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -43,6 +44,14 @@ partitions = 8
 
 def main() -> None:
     report = Report("ticks", f"the whole ticks system for {SECONDS:.0f} s, Redis with AOF")
+    with ticks_system(SECONDS) as system:
+        _run(report, system)
+    report.finish()
+
+
+@contextmanager
+def ticks_system(seconds: float) -> Iterator[TicksSystem]:
+    """Everything but the generator, which will run for so long."""
     jars = kafka_jars()
     if jars is None:
         raise RuntimeError("Kafka is not there: run scripts/install-servers")
@@ -54,15 +63,14 @@ def main() -> None:
         port = free_port()
         config = CONFIG.format(store=redis.url, kafka=kafka.address, port=port)
         (at / "penstock.toml").write_text(config)
-        system = _System(stack, at, kafka.address, port)
-        _run(report, system)
-    report.finish()
+        yield TicksSystem(stack, at, kafka.address, port, seconds)
 
 
-class _System:
-    """Its processes, and what they cost from start() on."""
+class TicksSystem:
+    """Its processes, and what they cost."""
 
-    def __init__(self, stack: ExitStack, at: Path, kafka: str, port: int) -> None:
+    def __init__(self, stack: ExitStack, at: Path, kafka: str, port: int, seconds: float) -> None:
+        self._seconds = seconds
         self._stack = stack
         self._at = at
         self._kafka = kafka
@@ -74,13 +82,13 @@ class _System:
             worker.wait_for("Penstock holds")
         self.consumer = self._start(
             *("consume", "sim", "consume", "--brokers", kafka, "--json"),
-            *("--duration", str(SECONDS + WITHIN + 60)),
+            *("--duration", str(seconds + WITHIN + 60)),
         )
 
     def generate(self) -> Running:
         return self._start(
             *("generate", "sim", "generate", "--url", self._url, "--json"),
-            *("--within", f"{WITHIN}s", "--duration", str(SECONDS)),
+            *("--within", f"{WITHIN}s", "--duration", str(self._seconds)),
             *("--connections", str(CONNECTIONS)),
         )
 
@@ -97,7 +105,7 @@ class _System:
         return self._stack.enter_context(penstock(self._at, name, *words))
 
 
-def _run(report: Report, system: _System) -> None:
+def _run(report: Report, system: TicksSystem) -> None:
     generator = system.generate()
     time.sleep(WITHIN + 2)  # from here on it is steady
     processes = system.processes(generator)
@@ -132,7 +140,7 @@ def _run(report: Report, system: _System) -> None:
         report.add(f"due to consumed, {name}", ms, "ms")
 
 
-def _wait_until_drained(system: _System) -> None:
+def _wait_until_drained(system: TicksSystem) -> None:
     """Until nothing was consumed for three seconds."""
     seen, since = -1, time.monotonic()
     while time.monotonic() - since < 3:

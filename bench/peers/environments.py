@@ -31,6 +31,10 @@ VERSIONS: dict[str, tuple[str, ...]] = {
     "granian": ("granian==2.8.7", "uvloop==0.23.0"),
     "bullmq": ("bullmq@6.7.0", "ioredis@6.0.0"),
     "asynq": ("github.com/hibiken/asynq@v0.26.0",),
+    "river": (
+        "github.com/riverqueue/river@v0.50.0",
+        "github.com/riverqueue/river/riverdriver/riverpgxv5@v0.50.0",
+    ),
 }
 """What each is made of. Where no version is named, the peer's own requirement decides."""
 

@@ -53,6 +53,19 @@ def wait_for(path: Path, number: int, seconds: float, step: float = 0.05) -> boo
     return True
 
 
+def wait_while_any(path: Path, number: int, pause: float, most: float) -> None:
+    """Until so many calls were written down, none for so long, or that long altogether."""
+    begun = seen = time.monotonic()
+    before = -1
+    while (now := count(path)) < number:
+        moment = time.monotonic()
+        if now != before:
+            before, seen = now, moment
+        if moment - seen > pause or moment - begun > most:
+            return
+        time.sleep(0.2)
+
+
 def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[int(share * (len(ordered) - 1))]
 

@@ -64,7 +64,7 @@ def _bytes(one: Result) -> str:
     if (one.get("bytes") or 0) <= 0:  # it grew by less than its process breathes
         return NONE
     extra = one.get("worker_bytes") or 0
-    on_disk = " on disk" if one["server"] == "sqlite" else ""
+    on_disk = " on disk" if one["server"] in ("sqlite", "postgres") else ""
     return f"{_number(one['bytes'])}{on_disk}" + (f" + {_number(extra)}" if extra >= 50 else "")
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from bench.peers import postgres
+from bench.peers.postgres import Postgres
 from tests.servers.ports import free_port
 from tests.servers.process import ServerProcess
 from tests.servers.rabbitmq import RabbitServer
@@ -34,9 +36,19 @@ def started(kind: str, folder: Path) -> Iterator[Server]:
         yield server
 
 
+def absent(kind: str) -> str | None:
+    """What is missing of a server of that kind on this machine; None: it is at hand."""
+    if kind == "postgres":
+        return None if postgres.programs() else "PostgreSQL (initdb, postgres)"
+    program = {"rabbitmq": "rabbitmq-server", "beanstalkd": "beanstalkd"}.get(kind)
+    return program if program is not None and shutil.which(program) is None else None
+
+
 def versions() -> dict[str, str]:
     """What is installed of them."""
     asked = {"redis": ["redis-server", "--version"], "beanstalkd": ["beanstalkd", "-v"]}
+    if (folder := postgres.programs()) is not None:
+        asked["postgres"] = [str(folder / "postgres"), "--version"]
     found = {name: _said(command) for name, command in asked.items()}
     libraries = Path("/usr/lib/rabbitmq/lib")
     rabbit = [path.name.removeprefix("rabbitmq_server-") for path in libraries.glob("rabbitmq_s*")]
@@ -113,6 +125,16 @@ def _rabbitmq(folder: Path) -> Iterator[Server]:
         server.kill()
 
 
+@contextmanager
+def _postgres(_folder: Path) -> Iterator[Server]:
+    server = Postgres()
+    server.start()
+    try:
+        yield Server(server.url, server.used)
+    finally:
+        server.stop()
+
+
 def _resident(name: str) -> int:
     """Bytes in memory of the processes of that name that were started here."""
     here = psutil.Process(os.getpid()).children(recursive=True)
@@ -125,4 +147,5 @@ _KINDS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {
     "sqlite": _sqlite,
     "beanstalkd": _beanstalkd,
     "rabbitmq": _rabbitmq,
+    "postgres": _postgres,
 }

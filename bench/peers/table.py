@@ -204,6 +204,15 @@ PEERS: tuple[Peer, ...] = (
         (_words("asynq worker"),),
         lacks={"bulk": NO_BULK},
     ),
+    Peer(
+        "river",
+        "River (Go)",
+        "postgres",
+        "one Go process, 100 jobs at once, jobs looked for every 100 ms, bulk by COPY;"
+        " PostgreSQL as it comes",
+        _words("river enqueue"),
+        (_words("river worker"),),
+    ),
     _rabbit(
         "one",
         "RabbitMQ, one TTL + DLX queue",

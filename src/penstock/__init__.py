@@ -79,7 +79,7 @@ _HOMES = {
     "penstock.settings": ("RouteSettings",),
 }
 """Where each public name lives: imported when it is first asked for, since a command line or a
-client must not pay for pydantic and a worker, nor a worker for httpx."""
+client must not pay for pydantic and a worker, nor a worker for the clients' libraries."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 

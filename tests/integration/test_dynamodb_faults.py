@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
-import random
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -31,8 +29,6 @@ pytestmark = pytest.mark.slow
 MINUTE, DAY = 60_000, 86_400_000
 LEASE = 60_000
 TABLE = "faults"
-RACES = int(os.environ.get("PENSTOCK_RACES", "2000"))
-"""More of them take longer and find no more; ten thousand were run when this was written."""
 
 _names = (f"t{number}" for number in itertools.count())
 
@@ -264,49 +260,6 @@ async def test_messages_put_unadmitted_wait_for_their_admission(
     assert await store.admit([*(m.id for m in put), "nobody"], clock.now()) == 3
     assert await store.admit([m.id for m in put], clock.now()) == 3
     assert await claimed(store) == sorted(m.id for m in put)
-
-
-async def test_of_a_cancel_and_a_claim_exactly_one_wins(
-    server: DynamoServer, redis_way: Proxy, clock: ManualClock
-) -> None:
-    """In batches, on two stores at once, on one truth."""
-    store = await opened_store(server, server.port, redis_way.port, clock)
-    other = await opened_store(server, server.port, redis_way.port, clock)
-    chance = random.Random(5)
-    races = 0
-    won: list[int] = []
-    while races < RACES:
-        put = messages(500, clock.now())
-        await store.put(put, clock.now())
-        ids = [m.id for m in put]
-        chance.shuffle(ids)
-
-        async def cancel(some: list[str]) -> set[str]:
-            asked = [Amendment(action=Action.CANCEL, id=one) for one in some]
-            answers = await other.amend(asked, clock.now())
-            done = zip(some, answers, strict=True)
-            return {one for one, answer in done if answer.answer is Answer.DONE}
-
-        async def claim() -> set[str]:
-            found: set[str] = set()
-            for _ in range(20):
-                part = await store.claim("r", 100, LEASE, clock.now())
-                found |= {m.id for m in part.messages}
-                if not part.messages:
-                    break
-            return found
-
-        parts = [ids[i : i + 100] for i in range(0, 500, 100)]
-        fired, *cancels = await asyncio.gather(claim(), *map(cancel, parts))
-        cancelled = set().union(*cancels)
-        assert not fired & cancelled
-        assert fired | cancelled == set(ids)
-        won += [len(fired), len(cancelled)]
-        races += len(ids)
-    assert sum(won[::2])
-    assert sum(won[1::2])
-    await store.close()
-    await other.close()
 
 
 async def test_a_table_is_made_on_request_and_never_by_looking(

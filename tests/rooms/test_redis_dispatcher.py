@@ -140,9 +140,11 @@ async def test_an_entry_left_by_a_dead_consumer_is_taken_over(server: RedisServe
         await dead.promoter.promote(["c"])
         (entry,) = await dead.entries.take(10, 0)
         assert entry.user == "alice"
+        assert dead.link.errors == 0
     assert server.cli("XLEN", "DISPATCH") == "0"
-    async with rooms_on(server.url, consumer="alive", abandoned=100):
+    async with rooms_on(server.url, consumer="alive", abandoned=100) as alive:
         await eventually(lambda: server.cli("XLEN", "DISPATCH") == "1")
+        assert alive.link.errors == 0, "that the group was there already is no error"
     assert server.cli("XPENDING", "ENTRY", "ENTRY_QUEUE").splitlines()[0] == "0"
 
 

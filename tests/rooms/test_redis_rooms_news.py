@@ -16,6 +16,7 @@ from penstock.stores.redis import rooms
 from penstock.stores.redis.address import parse_address
 from penstock.stores.redis.connect import connect
 from penstock.stores.redis.rooms_open import open_rooms
+from penstock.stores.redis.rooms_watch import RoomWatch
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
@@ -57,6 +58,54 @@ async def test_who_is_let_in_by_one_process_is_heard_by_another(server: RedisSer
     assert told == ("sale", ["user 0 ü", "user 1 ü"])
 
 
+async def test_a_room_another_program_makes_is_heard_of_at_once(server: RedisServer) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    with server.client as client:
+        client.flushall()
+        client.set("PENSTOCK_ROOMS_SCANNED", "1")  # nobody searches
+        async with process(server, "one") as one:
+            one.listen_rooms(told.put_nowait)
+            assert await one.discover(one.clock.now()) == 0
+            async with asyncio.timeout(20):
+                while not client.pubsub_numsub("__redis__:invalidate")[0][1]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                client.set("WAITING:text", "no line")
+                client.zadd("WAITING:concert", {"alice": 1})
+                assert await told.get() == "concert"
+                (promotion,) = await one.promote(["concert"], one.clock.now(), 10)
+                client.flushall()
+                client.zadd("WAITING:concert", {"bob": 1})
+                assert await told.get() == "concert", "it has to be heard of again"
+            assert [ticket.user for ticket in promotion.admitted] == ["alice"]
+            assert await one.list_rooms("", 10) == ["concert"]
+
+
+async def test_who_hears_of_new_rooms_searches_only_now_and_then(server: RedisServer) -> None:
+    with server.client as client:
+        client.flushall()
+        async with process(server, "one") as one:
+            searched = []
+            for millis in (0, 1, 2, 3, rooms.SCAN_TO_BE_SURE_MS + 2, rooms.SCAN_TO_BE_SURE_MS + 3):
+                client.delete("PENSTOCK_ROOMS_SCANNED")
+                await one.discover(millis)
+                searched.append(client.exists("PENSTOCK_ROOMS_SCANNED"))
+                async with asyncio.timeout(20):
+                    while not client.pubsub_numsub("__redis__:invalidate")[0][1]:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+            assert searched == [1, 1, 1, 0, 1, 0]
+
+
+@pytest.fixture
+def by_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a server that does not tell."""
+
+    async def silent(self: RoomWatch) -> None:
+        """Hears nothing."""
+
+    monkeypatch.setattr(RoomWatch, "run", silent)
+
+
+@pytest.mark.usefixtures("by_search")
 async def test_a_look_for_new_rooms_goes_through_a_bounded_part_of_a_large_server(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +126,7 @@ async def test_a_look_for_new_rooms_goes_through_a_bounded_part_of_a_large_serve
             assert await one.list_rooms("", 10) == ["concert"]
 
 
+@pytest.mark.usefixtures("by_search")
 async def test_a_room_found_before_is_found_again_after_the_server_was_emptied(
     server: RedisServer,
 ) -> None:

@@ -85,3 +85,28 @@ async def test_a_call_for_many_rooms_stops_at_its_measure_and_says_that_there_is
         ("nowhere", 0, False),
     ]
     assert [(p.room, len(p.admitted)) for p in again] == [(names[3], 400)]
+
+
+async def test_turns_that_another_process_gave_are_told_once(tmp_path: Path) -> None:
+    here, there = [await open_at(f"sqlite:///{tmp_path}/r.db") for _ in range(2)]
+    ours, theirs = [(await opened.open_rooms(1000, "test")).store for opened in (here, there)]
+    await ours.put_room(ROOM, RoomSettings(capacity=2), None, LONG_AGO)
+    await ours.join(ROOM, [Joining(user) for user in USERS], LONG_AGO)
+    asked = []
+
+    def waiting() -> dict[str, list[str]]:
+        asked.append(1)
+        return {ROOM: USERS[1:4], "nowhere": ["u"]}
+
+    before = await ours.turns_elsewhere(waiting)
+    await ours.look(ROOM, USERS, LONG_AGO, alive=True)
+    quiet = await ours.turns_elsewhere(waiting), len(asked)
+    await theirs.promote([ROOM], LONG_AGO, 10)
+    turned = await ours.turns_elsewhere(waiting)
+    again = await ours.turns_elsewhere(waiting)
+    for opened in (here, there):
+        await opened.close()
+    assert before == {ROOM: [], "nowhere": ["u"]}
+    assert quiet == ({}, 1), "what this process did is no news, and nobody is asked"
+    assert turned[ROOM] == USERS[1:2]
+    assert again == {}

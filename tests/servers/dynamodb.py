@@ -57,6 +57,9 @@ class DynamoServer(ServerProcess):
             if "LastEvaluatedKey" not in items:
                 return
 
+    def drop(self, table: str) -> None:
+        self._ask("DeleteTable", {"TableName": table})
+
     def _ask(
         self, operation: str, body: dict[str, object]
     ) -> dict[str, list[dict[str, dict[str, str]]]]:

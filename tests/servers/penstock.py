@@ -65,6 +65,13 @@ class PenstockProcess:
                 await asyncio.sleep(0.05)
         raise AssertionError(f"penstock did not start:\n{self.log.read_text()[-2000:]}")
 
+    def pause(self) -> None:
+        """As if its machine hung: it does nothing, and its connections stay."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
     async def kill(self) -> None:
         """As if the power of this process were cut."""
         await self._end(signal.SIGKILL)

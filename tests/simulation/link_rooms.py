@@ -18,7 +18,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener, RoomStore, TurnListener
+from penstock.ports.rooms import RoomListener, RoomStore, TurnListener, WaitingVisitors
 from tests.simulation.entries import EntryStream
 from tests.simulation.link import Line
 
@@ -138,6 +138,9 @@ class LinkedRooms:
 
     def listen_turns(self, listener: TurnListener) -> None:
         self._to.listen_turns(listener)
+
+    async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
+        return await self._line.call(lambda: self._to.turns_elsewhere(waiting), _nothing)
 
     async def secret(self, proposed: bytes) -> bytes:
         return await self._line.call(lambda: self._to.secret(proposed), _nothing)

@@ -39,10 +39,12 @@ def no_fencing() -> Any:
 def settle_before_send() -> Any:
     original = Deliver.send
 
-    async def send(self: Deliver, batch: Sequence[Message], token: int, finish: Any) -> None:
+    async def send(
+        self: Deliver, batch: Sequence[Message], token: int, finish: Any, allowed: Any
+    ) -> None:
         outcomes = [DELIVERED] * len(batch)
-        finish(self._settlements(batch, token, outcomes), outcomes)
-        await original(self, batch, token, lambda _settlements, _outcomes: None)
+        finish(self._settlements(batch, token, outcomes, allowed), outcomes)
+        await original(self, batch, token, lambda _settlements, _outcomes: None, allowed)
 
     return patch.object(Deliver, "send", send)
 
@@ -199,8 +201,10 @@ def overtaken() -> Any:
 
 @mutant("acts on an answer that came after its lease", 250)
 def too_late() -> Any:
-    async def send(self: Lane, batch: Sequence[Message], token: int, _lease_ends: int) -> None:
-        await self._deliver.send(batch, token, self._sent)
+    async def send(
+        self: Lane, batch: Sequence[Message], token: int, _lease_ends: int, allowed: dict[str, str]
+    ) -> None:
+        await self._deliver.send(batch, token, self._sent, allowed)
 
     return patch.object(Lane, "_send", send)
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
-from penstock.flow.decide import Decide
+from penstock.flow.decide import Decide, Ruling
 from penstock.limits import engine
 from penstock.limits.pace import Rate
-from penstock.model.message import Message
 from penstock.model.outcome import Claim, Retry
 from penstock.model.room import Room
 from penstock.model.ticket import Dispatch, Entry
@@ -49,9 +48,9 @@ def unpaced() -> Any:
 def undecided() -> Any:
     original = Decide.decide
 
-    async def decide(self: Decide, claim: Claim) -> tuple[Sequence[Message], list[Any]]:
-        ready, refused = await original(self, claim)
-        return ([*ready, *(one.message for one in refused)], []) if refused else (ready, refused)
+    async def decide(self: Decide, claim: Claim) -> Ruling:
+        ready, refused, allowed = await original(self, claim)
+        return Ruling([*ready, *(one.message for one in refused)], [], allowed)
 
     return patch.object(Decide, "decide", decide)
 

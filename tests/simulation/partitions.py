@@ -78,6 +78,13 @@ class PartitionServer:
             held[one] = record, generation
         return [b"kept"]
 
+    def put_one(self, partition: int, generation: int, member: bytes, record: bytes) -> int:
+        known = self.records.get(partition, {}).get(member)
+        if known is not None:
+            return int(known[0] == record and self.marks.get(partition, 0) == generation)
+        one = Group(partition, (), (generation, 1), (member, record))
+        return int(self.put(partition, one) == [b"kept"])
+
     def find(self, partition: int, group: Group) -> list[Any]:
         held = self.records.get(partition, {})
         ids = group.arguments or ()
@@ -117,6 +124,15 @@ class SimRunner:
 
     async def single(self, name: str, group: Group, common: Sequence[Any] = (), **_: object) -> Any:
         return await self._fare(self._step(name, group, common))
+
+    async def direct(
+        self, name: str, partition: int, keys: Sequence[bytes], *arguments: Any
+    ) -> Any:
+        assert name == "put_one"
+        assert keys
+        generation, member, record, *_ = arguments
+        server = self._server
+        return await self._fare(lambda: server.put_one(partition, generation, member, record))
 
     async def call(self, partition: int, *command: Any) -> Any:
         server = self._server
@@ -168,6 +184,7 @@ class _Quiet:
     """Wake-ups that nobody listens to."""
 
     channel = "none"
+    has_listeners = False
 
     def tell(self, route: str, due: int) -> None:
         """Nobody waits here."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 from penstock.flow.breaker import TRIP_AFTER, Breaker
 from penstock.flow.observe import Observer
 from penstock.flow.reuse import Reuse
-from penstock.model.clock import SystemClock
+from penstock.model.clock import Alarm, SystemClock, Timer
 from penstock.model.outcome import Retry
 from penstock.model.room import RoomSettings
 from penstock.model.ticket import Joining, TicketState
@@ -115,3 +116,20 @@ def test_a_slot_is_given_on_in_time_though_the_clock_was_set_back() -> None:
         assert loop.run_until_complete(wait()) is not TicketState.WAITING
     finally:
         loop.close()
+
+
+async def test_an_alarm_whose_timer_was_a_little_early_rings_when_it_is_time() -> None:
+    """As uvloop's may be, by a millisecond."""
+
+    class Early(ManualClock):
+        def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
+            return super().call_at(when - 1 if when - self.now() > 1 else when, callback)
+
+    clock = Early()
+    alarm = Alarm(clock)
+    start = clock.now()
+    waiting = asyncio.ensure_future(alarm.wait(start + 5))
+    await clock.advance(4)
+    assert not waiting.done()
+    await clock.advance(1)
+    await waiting

@@ -10,8 +10,7 @@ import (
 )
 
 func main() {
-	redis, err := asynq.ParseRedisURI(url)
-	must(err)
+	redis := got(asynq.ParseRedisURI(url))
 	if os.Args[1] == "worker" {
 		openOut()
 		server := asynq.NewServer(redis, asynq.Config{
@@ -26,7 +25,6 @@ func main() {
 	}
 	client := asynq.NewClient(redis)
 	enqueuer(func(it item) {
-		_, err := client.Enqueue(asynq.NewTask("handle", []byte(it.body)), asynq.ProcessAt(it.due))
-		must(err)
+		got(client.Enqueue(asynq.NewTask("handle", []byte(it.body)), asynq.ProcessAt(it.due)))
 	}, nil)
 }

@@ -38,10 +38,13 @@ func must(err error) {
 	}
 }
 
-func openOut() {
-	var err error
-	out, err = os.OpenFile(os.Getenv("PEERS_OUT"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+func got[T any](value T, err error) T {
 	must(err)
+	return value
+}
+
+func openOut() {
+	out = got(os.OpenFile(os.Getenv("PEERS_OUT"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644))
 }
 
 func record(body string) {

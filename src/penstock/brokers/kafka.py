@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import lru_cache
 from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException
@@ -32,6 +33,7 @@ class KafkaOptions(LoginOptions, frozen=True, kw_only=True):
     """Of a topic made here; -1: the cluster's default."""
 
 
+@lru_cache(maxsize=4096)  # asked of every message, and mostly of one name
 def is_topic(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 

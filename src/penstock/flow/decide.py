@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.limits.engine import expired
 from penstock.model.clock import Clock
-from penstock.model.decision import Decision, Room
+from penstock.model.decision import Decision, Room, allowed_text
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Settlement
 from penstock.model.route import Route
@@ -22,6 +23,17 @@ HOLD_MARGIN_MS = 600_000
 Sends under way may extend their lease: the margin is how long they may take before a cap could
 give their place away.
 """
+
+
+class Ruling(NamedTuple):
+    """What becomes of a claim, each part in the order of the claim."""
+
+    ready: Sequence[Message]
+    """To be sent."""
+    refused: list[Settlement]
+    """Settled without a send."""
+    allowed: dict[str, str]
+    """Id → what the policies said of one to be sent; of those that some policy looked at."""
 
 
 class Decide:
@@ -52,8 +64,7 @@ class Decide:
             return Room(wanted)
         return await policies.room(self._route.name, wanted, self._clock.now())
 
-    async def decide(self, claim: Claim) -> tuple[Sequence[Message], list[Settlement]]:
-        """(to send, settled without a send). In the order they were claimed."""
+    async def decide(self, claim: Claim) -> Ruling:
         now = self._clock.now()
         refused = [
             settlement
@@ -66,38 +77,44 @@ class Decide:
             ready = [message for message in claim.messages if message.id not in ids]
         if ready and self._policies is not None and self._policies.active:
             decisions = await self._policies.decide(ready, now, self._hold)
-            ready, held_back = self._sort(ready, decisions, claim.token)
-            refused += held_back
-        return ready, refused
+            ruling = self._sort(ready, decisions, claim.token)
+            return ruling._replace(refused=refused + ruling.refused)
+        return Ruling(ready, refused, {})
 
     def _sort(
         self, messages: Sequence[Message], decisions: Sequence[Decision], token: int
-    ) -> tuple[list[Message], list[Settlement]]:
-        allowed: list[Message] = []
+    ) -> Ruling:
+        ready: list[Message] = []
         refused: list[Settlement] = []
+        allowed: dict[str, str] = {}
         shadowed = 0
         bound: Counter[tuple[str, str]] = Counter()
+        latest, text = None, None
         for message, decision in zip(messages, decisions, strict=True):
             if decision.verdict is Verdict.ALLOW:
-                allowed.append(message)
+                ready.append(message)
+                if decision is not latest:  # most of a batch share theirs
+                    latest, text = decision, allowed_text(decision)
+                if text is not None:
+                    allowed[message.id] = text
                 shadowed += bool(decision.rules)
             else:
                 refused.append(_settlement(message, decision, token))
                 if decision.reason is not None:
                     bound[decision.reason.policy, refused[-1].event] += 1
-            bound.update((rule.policy, "shadowed") for rule in decision.rules if rule.shadow)
+            if decision.rules:
+                bound.update((rule.policy, "shadowed") for rule in decision.rules if rule.shadow)
         self._observer.count("shadowed", self._route.name, shadowed)
-        self._tell(bound, allowed)
-        return allowed, refused
+        self._tell(bound, decisions)
+        return Ruling(ready, refused, allowed)
 
-    def _tell(self, bound: Counter[tuple[str, str]], allowed: Sequence[Message]) -> None:
+    def _tell(self, bound: Counter[tuple[str, str]], decisions: Sequence[Decision]) -> None:
         """Once a batch: which policies bound, and which applied to what went all the same."""
         for (policy, verdict), number in bound.items():
             self._observer.bound(policy, verdict, number)
-        if self._policies is not None:
-            for labels, number in Counter(message.labels for message in allowed).items():
-                for policy in self._policies.applying(self._route.name, labels):
-                    self._observer.bound(policy, "allowed", number)
+        for asked, number in Counter(decision.asked for decision in decisions).items():
+            for policy in asked:
+                self._observer.bound(policy, "allowed", number)
 
 
 def _settlement(message: Message, decision: Decision, token: int) -> Settlement:

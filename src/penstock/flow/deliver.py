@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from penstock.flow.observe import Observer
 from penstock.model.clock import Clock
@@ -50,8 +52,12 @@ class Deliver:
         batch: Sequence[Message],
         token: int,
         finish: Callable[[list[Settlement], Sequence[SendOutcome]], None],
+        allowed: Mapping[str, str],
     ) -> None:
-        """Send, then `finish` exactly once, even when cancelled in the middle."""
+        """Send, then `finish` exactly once, even when cancelled in the middle.
+
+        `allowed`: id → what the policies said of it.
+        """
         outcomes: Sequence[SendOutcome]
         began = self._clock.now()
         try:
@@ -62,25 +68,38 @@ class Deliver:
         except asyncio.CancelledError:
             # The deadline of a shutdown: it may have arrived, so the attempt counts.
             outcomes = [_INTERRUPTED] * len(batch)
-            finish(self._settlements(batch, token, outcomes), outcomes)
+            finish(self._settlements(batch, token, outcomes, allowed), outcomes)
             raise
         except Exception as exc:
             log.exception("sink %s failed", self._sink.name)
             outcomes = [Retry(f"{type(exc).__name__}: {exc}", unsure=True)] * len(batch)
         self._observer.sent(self._route.name, max(0, self._clock.now() - began), len(batch))
-        finish(self._settlements(batch, token, outcomes), outcomes)
+        finish(self._settlements(batch, token, outcomes, allowed), outcomes)
 
     async def _send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         tracer = self._observer.tracer
-        if tracer is None:
+        if tracer is None or not tracer.is_on:
             return await self._sink.send(batch)
         with tracer.deliver(self._route.name, self._sink.name, batch):
             return await self._sink.send(batch)
 
     def _settlements(
-        self, batch: Sequence[Message], token: int, outcomes: Sequence[SendOutcome]
+        self,
+        batch: Sequence[Message],
+        token: int,
+        outcomes: Sequence[SendOutcome],
+        allowed: Mapping[str, str],
     ) -> list[Settlement]:
         now = self._clock.now()
+        if allowed:
+            return [
+                Settlement(message, token, _DELIVERED, "delivered", allowed=allowed.get(message.id))
+                if type(outcome) is Delivered
+                else replace(
+                    self._failed(message, token, outcome, now), allowed=allowed.get(message.id)
+                )
+                for message, outcome in zip(batch, outcomes, strict=True)
+            ]
         return [
             Settlement(message, token, _DELIVERED, "delivered")
             if type(outcome) is Delivered

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from penstock.flow.observe import Observer
@@ -18,6 +19,8 @@ from penstock.model.route import is_route_name
 from penstock.model.times import format_duration
 from penstock.ports.store import MessageStore
 
+log = logging.getLogger("penstock.intake")
+
 Outcome: TypeAlias = Receipt | PenstockError
 Done: TypeAlias = Callable[[Outcome], None]
 Put: TypeAlias = Callable[[Sequence[NewMessage], int], Awaitable[list[Receipt]]]
@@ -28,6 +31,7 @@ GATHER_TURNS = 8
 """Turns of the event loop, some microseconds each, that a growing group waits for more at most."""
 GROUPS_IN_FLIGHT = 4
 """Store calls for single puts under way at once; a store that is inline never has two."""
+UNEXPECTED = "the message could not be stored; see the server's log"
 
 
 class Way(Protocol):
@@ -86,6 +90,14 @@ class Intake:
         self._seen = 0
         """How large the group was a turn of the loop ago."""
         self._turns = 0
+        self._lonely = True
+        """The last put had nobody beside it."""
+        self._alone = False
+        """A message is being put without a group, or was in this turn of the loop …"""
+        self._same_turn = False
+        """… which is still the turn it began in."""
+        self._groups = 0
+        """Whose outcome is not known yet."""
         self._flushing: set[asyncio.Task[None]] = set()
 
     async def schedule(self, drafts: Sequence[Draft]) -> list[Outcome]:
@@ -94,43 +106,90 @@ class Intake:
         Raises StoreUnavailable when nothing could be stored.
         """
         tracer = self._observer.tracer
-        if tracer is None:
+        if tracer is None or not tracer.is_on:
             return await self._schedule(drafts)
         with tracer.intake(drafts):
             return await self._schedule(drafts)
 
     async def _schedule(self, drafts: Sequence[Draft]) -> list[Outcome]:
         now = self._store.clock.now()
-        outcomes: list[Outcome | None] = []
         good: list[NewMessage] = []
+        bad: list[tuple[int, PenstockError]] = []
         for draft in drafts:
             try:
                 good.append(self._check(draft, now))
-                outcomes.append(None)
             except PenstockError as exc:
-                outcomes.append(exc)
-        receipts: Iterator[Receipt] = iter(())
+                bad.append((len(good) + len(bad), exc))
+        outcomes: list[Outcome] = []
         if good:
             with self._observer.asking("put"):
-                receipts = iter(await (self._put or self._store.put)(good, now))
-        self._count(good, len(drafts) - len(good))
-        return [next(receipts) if outcome is None else outcome for outcome in outcomes]
+                outcomes += await (self._put or self._store.put)(good, now)
+        self._count(good, len(bad))
+        for place, refusal in bad:
+            outcomes.insert(place, refusal)
+        return outcomes
 
     async def schedule_one(self, draft: Draft) -> Receipt:
         """Put one message; those of many callers at once share a transaction."""
+        if self._lonely and not (self._alone or self._group or self._groups):
+            return await self._put_alone(draft)
         return await schedule_through(self, draft)
+
+    async def _put_alone(self, draft: Draft) -> Receipt:
+        """Nobody has put anything beside others of late: no group, no task, no hand-over.
+
+        Whoever comes before it is done, or in the same turn of the loop, begins a group.
+        """
+        self._alone = self._same_turn = True
+        asyncio.get_running_loop().call_soon(self._turned)
+        try:
+            receipt = await self._put_one(draft)
+            if self._same_turn:  # a store that is inline; others must have their turn
+                await asyncio.sleep(0)
+        finally:
+            self._alone = False
+        return receipt
+
+    def _turned(self) -> None:
+        self._same_turn = False
+
+    async def _put_one(self, draft: Draft) -> Receipt:
+        """As `schedule` of one, without what many need."""
+        observer = self._observer
+        if observer.tracer is not None and observer.tracer.is_on:
+            (outcome,) = await self.schedule([draft])
+            if isinstance(outcome, PenstockError):
+                raise outcome
+            return outcome
+        now = self._store.clock.now()
+        try:
+            message = self._check(draft, now)
+        except PenstockError:
+            observer.count("rejected", "")
+            raise
+        try:
+            with observer.asking("put"):
+                (receipt,) = await (self._put or self._store.put)([message], now)
+        except PenstockError:
+            raise
+        except Exception as exc:
+            log.exception("a message could not be stored")
+            raise StoreUnavailable(UNEXPECTED) from exc
+        observer.count("accepted", message.route)
+        return receipt
 
     def submit(self, draft: Draft, done: Done) -> None:
         """Put one message and call back once it is durable or refused: no task, no future."""
         self._group.append((draft, done))
-        self._flush_soon()
+        if not self._flush_due:
+            self._flush_soon()
 
     def withdraw(self, done: Done) -> None:
         """Nobody waits for it any more (a deadline, a client that left): not put if not begun."""
         self._group = [entry for entry in self._group if entry[1] is not done]
 
     def _flush_soon(self) -> None:
-        if not self._flush_due and len(self._flushing) < GROUPS_IN_FLIGHT:
+        if len(self._flushing) < GROUPS_IN_FLIGHT:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -148,13 +207,15 @@ class Intake:
         self._flush_due = False
         group, self._group = self._group[:GROUP], self._group[GROUP:]
         if group:
+            self._lonely = len(group) == 1
+            self._groups += 1
             task = asyncio.get_running_loop().create_task(self._put_group(group))
             self._flushing.add(task)
             task.add_done_callback(self._flushed)
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
         self._flushing.discard(task)
-        if self._group:
+        if self._group and not self._flush_due:
             self._flush_soon()
 
     async def _put_group(self, group: list[tuple[Draft, Done]]) -> None:
@@ -165,18 +226,21 @@ class Intake:
             outcomes = [exc] * len(group)
         except BaseException:
             # Whatever went wrong, nobody may wait for ever; the fault itself still surfaces.
-            failed = StoreUnavailable("the message could not be stored; see the server's log")
+            failed = StoreUnavailable(UNEXPECTED)
             for _, done in group:
                 done(failed)
             raise
+        finally:
+            self._groups -= 1
         for (_, done), outcome in zip(group, outcomes, strict=True):
             done(outcome)
 
     async def drain(self) -> None:
         """Wait until every submitted message has been answered."""
-        while self._group or self._flushing:
+        clock = self._store.clock
+        while self._group or self._flushing or self._alone:
             await asyncio.gather(*self._flushing)
-            await asyncio.sleep(0)
+            await (clock.sleep_until(clock.now() + 1) if self._alone else asyncio.sleep(0))
 
     def change(self, message_id: str, patch: Patch, version: int | None = None) -> Amendment:
         """The amendment a patch asks for, under the same limits as a new message."""
@@ -218,6 +282,8 @@ class Intake:
             )
 
     def _count(self, good: list[NewMessage], rejected: int) -> None:
-        for route, number in Counter([message.route for message in good]).items():
+        routes = [message.route for message in good]
+        alike = len(set(routes)) == 1  # as mostly
+        for route, number in [(routes[0], len(routes))] if alike else Counter(routes).items():
             self._observer.count("accepted", route, number)
         self._observer.count("rejected", "", rejected)

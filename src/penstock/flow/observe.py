@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from penstock.model.errors import StoreUnavailable
@@ -36,12 +35,31 @@ class StoreCalls:
         self.seconds += seconds
 
 
+class _Asking:
+    """One call of the store. A class, since a generator would cost as much as a small call."""
+
+    __slots__ = ("_began", "_kind", "_observer")
+
+    def __init__(self, observer: Observer, kind: str) -> None:
+        self._observer = observer
+        self._kind = kind
+
+    def __enter__(self) -> None:
+        self._began = self._observer.timer()
+
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        if exc is None:
+            self._observer.answered(self._kind, self._began)
+        elif isinstance(exc, StoreUnavailable):
+            self._observer.unanswered(self._kind, self._began, exc)
+
+
 class Observer:
     """What this process did since it started, by stage and route."""
 
     def __init__(self, timer: Callable[[], float] = float) -> None:
         """`timer` tells seconds to measure the store by; without one nothing takes any time."""
-        self._timer = timer
+        self.timer = timer
         self.counts: Counter[tuple[str, str]] = Counter()
         self.lateness: dict[str, Lateness] = {}
         self.sends: dict[str, Lateness] = {}
@@ -69,24 +87,25 @@ class Observer:
         """A send of so many messages took so long, whatever came of it."""
         self.sends.setdefault(route, Lateness()).put(millis, number)
 
-    @contextmanager
-    def asking(self, kind: str) -> Iterator[None]:
+    def asking(self, kind: str) -> _Asking:
         """Around one call of the store: put, claim, settle, amend, reap …"""
-        calls = self.store.setdefault(kind, StoreCalls())
-        began = self._timer()
-        try:
-            yield
-        except StoreUnavailable as exc:
-            calls.errors += 1
-            if kind in _TOLD and kind not in self._away:
-                self._away[kind] = began
-                log.warning("store away, nothing is %s: %s", _TOLD[kind], exc)
-            raise
-        ended = self._timer()
+        return _Asking(self, kind)
+
+    def answered(self, kind: str, began: float) -> None:
+        """The store has answered a call of that kind."""
+        ended = self.timer()
+        calls = self.store.get(kind) or self.store.setdefault(kind, StoreCalls())
         calls.took(ended - began)
         if kind in self._away:
             gone = ended - self._away.pop(kind)
             log.info("the store is back, messages are %s again after %.1f s", _TOLD[kind], gone)
+
+    def unanswered(self, kind: str, began: float, why: StoreUnavailable) -> None:
+        """It has not."""
+        self.store.setdefault(kind, StoreCalls()).errors += 1
+        if kind in _TOLD and kind not in self._away:
+            self._away[kind] = began
+            log.warning("store away, nothing is %s: %s", _TOLD[kind], why)
 
     def bound(self, policy: str, verdict: str, number: int = 1) -> None:
         """A policy decided of so many messages."""

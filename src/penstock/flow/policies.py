@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from penstock.limits.rules import Rules
 from penstock.model.clock import Clock
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Question, Room
 from penstock.model.errors import StoreUnavailable, UnknownThing
-from penstock.model.message import Labels, Message
+from penstock.model.message import Message
 from penstock.model.policy import (
     Pace,
     Policy,
@@ -42,7 +41,6 @@ class Policies:
         self._store = store
         self._clock = clock
         self.book = RuleBook()
-        self._rules = Rules(self.book, {})
         self._known = False
         self._paced = False
 
@@ -58,8 +56,6 @@ class Policies:
 
     async def refresh(self) -> RuleBook:
         self.book = await self._store.book()
-        if self.book.version != self._rules.version:
-            self._rules = Rules(self.book, dict.fromkeys(self.book.policies, 0))
         self._known = True
         self._paced = any(isinstance(policy, Pace) for policy in self.book.policies.values())
         return self.book
@@ -72,11 +68,6 @@ class Policies:
             except StoreUnavailable as exc:
                 log.warning("store away while reading policies: %s", exc)
             await self._clock.sleep_until(self._clock.now() + REFRESH_MS)
-
-    def applying(self, route: str, labels: Labels | None) -> frozenset[str]:
-        """The policies that look at such messages and are not bypassed by them."""
-        plan = self._rules.plan(route, labels)
-        return frozenset(rule.id for rule in (*plan.quiets, *plan.caps, *plan.paces))
 
     # --- the rules
 

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from penstock.flow.breaker import Breaker
-from penstock.flow.decide import Decide
+from penstock.flow.decide import Decide, Ruling
 from penstock.flow.deliver import Deliver, tell_failures
 from penstock.flow.observe import Observer
 from penstock.flow.policies import REFRESH_MS, Policies
@@ -84,6 +84,8 @@ class Lane:
         """When the next claim is worth its cost."""
         self._lease_ends = 0
         """When the last claim's lease is over, unless it is extended."""
+        self._resting = False
+        """Nothing was left that is due: there is nothing to claim until something is."""
         self._stopping = False
 
     def wake(self, due: int) -> None:
@@ -121,7 +123,9 @@ class Lane:
             if claim.messages:
                 await self._begin(claim)
             if not self._backlog:
+                self._resting = True
                 await self._alarm.wait(self._next_look(claim))
+                self._resting = False
 
     async def finish(self, deadline: int) -> None:
         """Wait for sends under way, then interrupt those that are not done by the deadline."""
@@ -180,7 +184,7 @@ class Lane:
         self.in_flight += len(claim.messages)
         self._oldest = min(message.due for message in claim.messages)
         self.tokens[claim.token] = len(claim.messages)
-        ready, refused = await self._decided(claim)
+        ready, refused, allowed = await self._decided(claim)
         now = self._clock.now()
         self._settler.add(refused, self._settled)
         self._observer.count("released", name, len(ready))
@@ -189,26 +193,28 @@ class Lane:
             self.breaker.began()
         for batch in self._deliver.batches(ready):
             task = asyncio.get_running_loop().create_task(
-                self._send(batch, claim.token, self._lease_ends)
+                self._send(batch, claim.token, self._lease_ends, allowed)
             )
             self._sends[task] = None
             task.add_done_callback(self._send_ended)
 
-    async def _send(self, batch: Sequence[Message], token: int, lease_ends: int) -> None:
+    async def _send(
+        self, batch: Sequence[Message], token: int, lease_ends: int, allowed: Mapping[str, str]
+    ) -> None:
         if self._clock.now() < lease_ends:
-            await self._deliver.send(batch, token, self._sent)
+            await self._deliver.send(batch, token, self._sent, allowed)
             return
         # The store answered so late, or we were stopped for so long, that another may have sent
         # these: ours would be a second send, and with the lower attempt. Not begun, so given back.
         self.breaker.not_sent()
         self._settler.add(_returned(batch, token), self._settled)
 
-    async def _decided(self, claim: Claim) -> tuple[Sequence[Message], list[Settlement]]:
+    async def _decided(self, claim: Claim) -> Ruling:
         try:
             return await self._decide.decide(claim)
         except StoreUnavailable as exc:
             log.warning("store away, %s is not decided: %s", self.route.name, exc)
-            return [], _returned(claim.messages, claim.token)
+            return Ruling([], _returned(claim.messages, claim.token), {})
 
     def _send_ended(self, task: asyncio.Task[None]) -> None:
         self._sends.pop(task, None)
@@ -251,7 +257,13 @@ class Lane:
         if self.tokens[token] <= 0:
             del self.tokens[token]
         self.in_flight -= len(settlements)
-        self._alarm.ring()
+        if not self._resting or self.route.per_key is not None or _puts_back(settlements):
+            self._alarm.ring()
+
+
+def _puts_back(settlements: Sequence[Settlement]) -> bool:
+    """Whether there may be something to claim sooner than was known."""
+    return any(settlement.state is State.SCHEDULED for settlement in settlements)
 
 
 def _returned(messages: Sequence[Message], token: int) -> list[Settlement]:

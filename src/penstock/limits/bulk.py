@@ -13,7 +13,7 @@ from penstock.limits import engine
 from penstock.limits.books import Account, Books
 from penstock.limits.counter import TIDY, Counter
 from penstock.limits.rules import CapRule, Plan, Rules
-from penstock.model.decision import ALLOWED, Conclusion, Decision, End, Subject
+from penstock.model.decision import Conclusion, Decision, End, Subject
 
 
 class Batch:
@@ -60,7 +60,7 @@ class Batch:
                 and _reserved(plan, subject, now, until, books)
             ):
                 passed[place].append(subject.id)
-                decisions.append(ALLOWED)
+                decisions.append(plan.allowed)
             else:
                 decisions.append(engine.decide(self.rules, subject, now, until, books))
         for place, plan in self.distinct.items():

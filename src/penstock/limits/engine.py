@@ -7,6 +7,8 @@ from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from penstock.limits.books import Books
 from penstock.limits.counter import Counter, keep, release
 from penstock.limits.rules import AnyRule, CapRule, PaceRule, Plan, QuietRule, Rules
@@ -55,9 +57,9 @@ def decide(rules: Rules, subject: Subject, now: int, hold: int, books: Books) ->
 def judge(plan: Plan, subject: Subject, findings: Findings) -> Decision:
     """What follows from what the rules found, however they found it."""
     if not findings:
-        return ALLOWED
+        return plan.allowed
     if all(finding.rule.shadow for finding in findings):
-        return Decision(verdict=Verdict.ALLOW, rules=_results(findings))
+        return replace(plan.allowed, rules=_results(findings))
     return _refusal(plan, subject, findings)
 
 
@@ -86,11 +88,14 @@ def tell(
     if decision.verdict is Verdict.ALLOW:
         decision = ALLOWED  # what shadows say comes with the others
     said = {result.policy for result in decision.rules}
+    # Of what is refused outright it is not known on which of the other lists it is.
+    lists = plan.suppressions if refused is None else ()
+    clear = (_allows(list_id, "not on the list") for list_id in lists)
     return Decision(
         verdict=decision.verdict,
         until=decision.until,
         reason=decision.reason,
-        rules=(*decision.rules, *_others(plan, now, findings, said, used)),
+        rules=(*decision.rules, *clear, *_others(plan, now, findings, said, used)),
     )
 
 

@@ -11,7 +11,7 @@ from penstock.limits.counter import REMEMBER_MS, Counter, Limit
 from penstock.limits.pace import Rate
 from penstock.limits.quiet import QuietHours, quiet_hours
 from penstock.limits.window import Rolling, Window, period
-from penstock.model.decision import Subject
+from penstock.model.decision import ALLOWED, Decision, Subject
 from penstock.model.message import Labels
 from penstock.model.policy import (
     AppliesTo,
@@ -27,6 +27,7 @@ from penstock.model.policy import (
     parse_rate,
 )
 from penstock.model.times import parse_duration
+from penstock.model.verdict import Verdict
 from penstock.model.zone import DEFAULT_ZONE, is_zone
 
 SEPARATOR = "\x1f"
@@ -104,6 +105,7 @@ class Plan:
     """Every rule for messages of one route and one set of labels."""
 
     __slots__ = (
+        "allowed",
         "bypassed",
         "caps",
         "counted",
@@ -138,14 +140,19 @@ class Plan:
         """and of those the ones that may refuse."""
         self.shared: list[CapRule] = []
         self.shared_asked: list[CapRule] = []
+        self.allowed = ALLOWED
+        """The decision when nothing refuses: one for all messages, with the rules by name."""
 
     def complete(self) -> Plan:
-        """With its caps sorted by where they are kept."""
+        """With its caps sorted by where they are kept, and its rules by name."""
         self.own = [cap for cap in self.all_caps() if cap.account is None]
         self.own_asked = [cap for cap in self.caps if cap.account is None]
         self.shared = [cap for cap in self.all_caps() if cap.account is not None]
         self.shared_asked = [cap for cap in self.caps if cap.account is not None]
         self.keyed = bool(self.own)
+        rules = (*self.quiets, *self.caps, *self.paces)
+        asked = tuple(dict.fromkeys((*self.suppressions, *(rule.id for rule in rules))))
+        self.allowed = Decision(verdict=Verdict.ALLOW, asked=asked, bypassed=tuple(self.bypassed))
         return self
 
     def all_caps(self) -> list[CapRule]:

@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+EARLY_MS = 2
+"""What a timer may be early by: then it is set again. uvloop's may, by one."""
+
 
 class Timer(Protocol):
     def cancel(self) -> None: ...
@@ -53,9 +56,13 @@ class SystemClock:
     def now(self) -> int:
         return time.time_ns() // 1_000_000 + self.offset
 
+    def exact(self) -> float:
+        """now() with what is below the millisecond."""
+        return time.time_ns() / 1_000_000 + self.offset
+
     def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
-        # Aim at the middle of the millisecond: timers of whole milliseconds round down.
-        wait = max(0.0, when - self.now() + 0.5) / 1000
+        # Half of one more: timers of whole milliseconds round to the nearest.
+        wait = max(0.0, when - self.exact() + 0.5) / 1000
         return asyncio.get_running_loop().call_later(wait, callback)
 
     async def sleep_until(self, when: int) -> None:
@@ -76,6 +83,7 @@ class Alarm:
         self._clock = clock
         self._rung = False
         self._waiter: asyncio.Future[None] | None = None
+        self._timer: Timer | None = None
         self.set_for: int | None = None
         """While waiting: the moment it will ring by itself."""
 
@@ -91,12 +99,21 @@ class Alarm:
             return
         self._waiter = asyncio.get_running_loop().create_future()
         self.set_for = until
-        timer = None if until is None else self._clock.call_at(until, self.ring)
+        if until is not None:
+            self._timer = self._clock.call_at(until, self._due)
         try:
             await self._waiter
         finally:
             self._waiter = None
             self.set_for = None
             self._rung = False
-            if timer is not None:
-                timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _due(self) -> None:
+        until = self.set_for
+        if until is not None and is_ahead(until, self._clock.now(), EARLY_MS):
+            self._timer = self._clock.call_at(until, self._due)
+        else:
+            self.ring()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -9,7 +10,13 @@ import msgspec
 
 from penstock.model.message import DEFAULT_ROUTE, Labels, Message
 from penstock.model.state import State
+from penstock.model.times import format_moment
 from penstock.model.verdict import Decided, Verdict
+
+MAX_NAMED = 12
+"""Policies that a timeline names of those that let a message go."""
+MAX_TEXT = 500
+"""Characters that a timeline says about it."""
 
 
 class Subject(Protocol):
@@ -69,6 +76,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     until: int | None = None
     reason: Reason | None = None
     rules: tuple[RuleResult, ...] = ()
+    asked: tuple[str, ...] = ()
+    """ALLOW, acted on: the policies and suppression lists that were asked."""
+    bypassed: tuple[str, ...] = ()
+    """ALLOW, acted on: the policies that would have been, but for the message's class."""
 
 
 ALLOWED = Decision(verdict=Verdict.ALLOW)
@@ -128,6 +139,37 @@ def verdict_of(message: Message) -> Verdict | None:
 def reason_of(message: Message) -> Reason | None:
     """Why it did not go out, while that is what was decided last."""
     decided = message.decided
-    if decided is None or verdict_of(message) is not decided.verdict:
+    if decided is None or decided.verdict is Verdict.ALLOW:
+        return None
+    if verdict_of(message) is not decided.verdict:
         return None
     return Reason(decided.policy, decided.detail)
+
+
+def allowed_text(decision: Decision) -> str | None:
+    """What the timeline says of an ALLOW; None: no rule looked at the message."""
+    parts = []
+    acting = [policy for policy in decision.asked if policy not in _shadows(decision)]
+    if acting:
+        parts.append(f"ALLOW by {_listed(acting)}")
+    elif decision.asked or decision.bypassed:
+        parts.append("ALLOW")
+    if decision.bypassed:
+        parts.append(f"bypassed {_listed(decision.bypassed)}")
+    parts += [_shadow_text(rule) for rule in decision.rules if rule.shadow]
+    return "; ".join(parts)[:MAX_TEXT] or None
+
+
+def _shadows(decision: Decision) -> set[str]:
+    return {rule.policy for rule in decision.rules if rule.shadow}
+
+
+def _shadow_text(rule: RuleResult) -> str:
+    would = "blocked it" if rule.until is None else f"deferred it until {format_moment(rule.until)}"
+    return f"shadow {rule.policy} would have {would}: {rule.detail}"
+
+
+def _listed(policies: Sequence[str]) -> str:
+    named = ", ".join(policies[:MAX_NAMED])
+    more = len(policies) - MAX_NAMED
+    return f"{named} and {more} more" if more > 0 else named

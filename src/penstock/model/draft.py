@@ -71,10 +71,10 @@ class DeferredDraft(Draft, kw_only=True, gc=False):
 
 
 class BinaryDraft(Draft, kw_only=True, gc=False):
-    """A message from a wire that has bytes and moments of its own: nothing is left to decode.
+    """A message from where bytes and moments are known as such: nothing is left to decode.
 
-    `body`, `at_ms` and `expires_ms` stand for `payload`, `at` and `expires`, which stay unset. Not
-    part of the JSON wire format either.
+    `body` stands for `payload`, which stays unset; `at_ms` and `expires_ms` win over `at` and
+    `expires`. Not part of the JSON wire format either.
     """
 
     body: bytes
@@ -122,26 +122,35 @@ def check_draft(
         key = message_id
     elif not is_key(key):
         raise InvalidMessage("key", "must be 1-512 printable characters")
-    payload, content_type = _body(draft)
+    at: str | int | None = draft.at
+    expires = None
+    if type(draft) is BinaryDraft:
+        payload, expires = draft.body, draft.expires_ms
+        content_type = OCTETS if draft.content_type is None else draft.content_type
+        if content_type is not JSON:  # as it is for those who have written it themselves
+            _check_content_type(content_type)
+        if draft.at_ms is not None:
+            at = draft.at_ms
+    else:
+        payload, content_type = _body(draft)
     if len(payload) > max_payload:
         check_size(payload, max_payload)
-    if type(draft) is BinaryDraft:
-        at: str | int | None = draft.at_ms
-        expires = draft.expires_ms
-    else:
-        at = draft.at
-        expires = None if draft.expires is None else parse_moment(draft.expires, "expires")
-    due = due_from(at, draft.delay, now)
+    if expires is None and draft.expires is not None:
+        expires = parse_moment(draft.expires, "expires")
+    due = (
+        max(now, at)
+        if isinstance(at, int) and draft.delay is None
+        else due_from(at, draft.delay, now)
+    )
     if expires is not None and expires <= due and type(draft) is not DeferredDraft:
         raise InvalidMessage("expires", "must be after the moment the message is due")
-    if not 0 <= draft.priority <= 9:
-        check_priority(draft.priority)
-    if draft.headers:
-        check_headers(draft.headers)
-    if draft.labels is not None:
-        check_labels(draft.labels)
-    if draft.topic is not None and not is_key(draft.topic):
-        raise InvalidMessage("topic", "must be 1-512 printable characters")
+    if (
+        draft.headers
+        or draft.labels is not None
+        or draft.topic is not None
+        or not 0 <= draft.priority <= 9
+    ):
+        _check_rare(draft)
     return NewMessage(  # in the order of its fields: this runs once for every message accepted
         message_id,
         draft.route,
@@ -157,6 +166,17 @@ def check_draft(
         draft.on_conflict,
         draft.blocked if type(draft) is BlockedDraft else None,
     )
+
+
+def _check_rare(draft: Draft) -> None:
+    """What few messages have."""
+    check_priority(draft.priority)
+    if draft.headers:
+        check_headers(draft.headers)
+    if draft.labels is not None:
+        check_labels(draft.labels)
+    if draft.topic is not None and not is_key(draft.topic):
+        raise InvalidMessage("topic", "must be 1-512 printable characters")
 
 
 def due_from(at: str | int | None, delay: float | str | None, now: int) -> int:
@@ -190,7 +210,7 @@ def payload_bytes(
         return None
     raw = bytes(payload)
     if not raw.isascii():
-        _check_utf8(raw)
+        check_utf8(raw)
     return raw, content_type or JSON
 
 
@@ -201,7 +221,7 @@ def _check_content_type(content_type: str | None) -> None:
         raise InvalidMessage("content_type", "must be 1-200 printable ASCII characters")
 
 
-def _check_utf8(raw: bytes) -> None:
+def check_utf8(raw: bytes) -> None:
     """Raw JSON was passed over, not read: what is inside its strings is seen here first."""
     try:
         raw.decode()
@@ -214,9 +234,6 @@ def _body(draft: Draft) -> tuple[bytes, str]:
         raw = bytes(draft.payload)  # nearly all of them: JSON, and nothing said of its type
         if raw.isascii():
             return raw, JSON
-    if type(draft) is BinaryDraft:
-        _check_content_type(draft.content_type)
-        return draft.body, draft.content_type or OCTETS
     body = payload_bytes(draft.payload, draft.payload_base64, draft.content_type)
     return (_NULL, draft.content_type or JSON) if body is None else body
 

@@ -28,6 +28,10 @@ def partition_of(text: str, total: int) -> int:
     return crc32(text.encode()) % total
 
 
+_VARIANT = 0x8000_0000_0000_0000
+_COUNTERS = tuple(f"-7{number:03x}-" for number in range(0x1000))
+
+
 class IdMaker:
     """Makes UUIDv7 texts that only ever grow within one process.
 
@@ -49,13 +53,9 @@ class IdMaker:
             self._counter += 1
         else:
             self._move_on(self._millis + 1, 0)
-        bits = self._chance.getrandbits(62)
-        return "%s-7%03x-%04x-%012x" % (  # noqa: UP031 - faster than an f-string here
-            self._begins,
-            self._counter,
-            0x8000 | bits >> 48,
-            bits & 0xFFFF_FFFF_FFFF,
-        )
+        # Written in one go and taken apart: faster than a number for each of its parts.
+        ends = "%x" % (_VARIANT | self._chance.getrandbits(62))
+        return f"{self._begins}{_COUNTERS[self._counter]}{ends[:4]}-{ends[4:]}"
 
     def _move_on(self, millis: int, counter: int) -> None:
         self._millis = millis

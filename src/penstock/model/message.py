@@ -87,7 +87,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     last_error: str | None = None
     cancel_pending: bool = False
     decided: Decided | None = None
-    """The last time policies did not let it go; it may have gone since."""
+    """The last time policies did not let it go; it may have gone since. Of a delivered message
+    that policies applied to: what they said when they let it go."""
     ref: int = 0
     """The store's own handle on the row; means nothing outside it."""
 

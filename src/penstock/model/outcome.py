@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.model.message import Labels, Message
 from penstock.model.state import State
-from penstock.model.verdict import Decided
+from penstock.model.verdict import Decided, Verdict
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +48,18 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     """It may have arrived all the same: caps count it when it is not tried again."""
     decided: Decided | None = None
     """The policies' refusal, to be kept with the message; None leaves what is kept."""
+    allowed: str | None = None
+    """What the policies said when they let it go: told beside `released` in the timeline."""
+
+    @property
+    def kept(self) -> Decided | None:
+        """What the message keeps of the decision.
+
+        An ALLOW only with the end of all: as long as it may be decided again, refusals count.
+        """
+        if self.allowed is not None and self.state is State.DELIVERED:
+            return Decided(Verdict.ALLOW, "", self.allowed)
+        return self.decided
 
     @property
     def detail(self) -> str | None:

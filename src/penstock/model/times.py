@@ -16,22 +16,28 @@ from penstock.model.errors import InvalidMessage
 MAX_TIME = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z: the last moment the calendar of Python, SQL and RFC 3339 share."""
 
+_AGES = 1e11
+"""Seconds: some three thousand years, within the calendar whatever they are counted from."""
+NAIVE = "needs a time zone: datetime.now(UTC), not datetime.now()"
+
 _USUAL = len("2030-01-31T09:00:00.000Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _RFC3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.(\d+))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
+_ENDINGS = tuple(f".{ms:03d}Z" for ms in range(1000))
+_MILLIS = {ending: ms for ms, ending in enumerate(_ENDINGS)}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1000}
 
 
 def parse_moment(text: str, field: str = "at") -> int:
     """RFC 3339 with an offset → epoch ms, rounded up."""
-    if len(text) == _USUAL and text[19] == "." and text[23] == "Z" and text.isascii():
-        digits = text[20:23]  # as nearly everybody writes it, who mean a few seconds by turns
-        if digits.isdigit():
-            return _parse_second(text[:19], field) + int(digits)
+    if len(text) == _USUAL:
+        ms = _MILLIS.get(text[19:])  # nearly everybody writes it so, of few seconds by turns
+        if ms is not None:
+            return _parse_second(text[:19], field) + ms
     return _parse_moment(text, field)
 
 
@@ -57,8 +63,20 @@ def _parse_moment(text: str, field: str) -> int:
     return check_range(-(-micros // 1000), field)
 
 
+def moment_millis(moment: datetime, field: str = "at") -> int:
+    """An aware datetime → epoch ms, rounded up."""
+    try:
+        since = moment - _EPOCH
+    except TypeError as exc:
+        raise InvalidMessage(field, NAIVE) from exc
+    millis = since.days * 86_400_000 + since.seconds * 1000 + -(-since.microseconds // 1000)
+    return millis if 0 <= millis <= MAX_TIME else check_range(millis, field)
+
+
 def parse_duration(value: str | float, field: str = "delay") -> int:
     """Seconds, or "1500ms" "90s" "15m" "2h" "3d" → ms, rounded up."""
+    if type(value) is float and 0.0 <= value < _AGES and value.is_integer():
+        return int(value) * 1000  # as most are
     if isinstance(value, str):
         millis = _text_millis(value) if len(value) <= 40 else None
         if millis is None:
@@ -93,7 +111,7 @@ def check_range(millis: int, field: str) -> int:
 def format_moment(millis: int) -> str:
     """Epoch ms → RFC 3339 in UTC with milliseconds."""
     seconds, ms = divmod(millis, 1000)
-    return f"{_format_second(seconds)}.{ms:03d}Z"
+    return _format_second(seconds) + _ENDINGS[ms]
 
 
 @lru_cache(maxsize=2048)  # the answers of a batch mostly share their seconds

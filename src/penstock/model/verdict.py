@@ -1,4 +1,4 @@
-"""ALLOW, DEFER, BLOCK, and what is kept of a refusal."""
+"""ALLOW, DEFER, BLOCK, and what is kept of a decision."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Verdict(StrEnum):
 
 
 class Decided(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The last refusal of a message, kept with it."""
+    """The last refusal of a message, kept with it; of a delivered one, what let it go."""
 
     verdict: Verdict
     policy: str
-    """The binding one."""
+    """The binding one; none of an ALLOW."""
     detail: str
     until: int | None = None
     since: int | None = None

@@ -8,7 +8,7 @@ all the same, when another program writes its keys: it has the default settings.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -33,6 +33,10 @@ RoomListener: TypeAlias = Callable[[str], None]
 
 TurnListener: TypeAlias = Callable[[str, Sequence[str]], None]
 """Called with a room and users who were let in there, perhaps by another process."""
+
+
+WaitingVisitors: TypeAlias = Callable[[], Mapping[str, Sequence[str]]]
+"""Room → users who wait for news of their turn in this process."""
 
 
 class RoomStore(Protocol):
@@ -123,6 +127,14 @@ class RoomStore(Protocol):
 
     def listen_turns(self, listener: TurnListener) -> None:
         """Hear who is let in by other processes, where the store can tell; else one has to look."""
+        ...
+
+    async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
+        """Of those who wait for news, by room, who is in line no more by what another process did
+
+        since this was asked before. Nobody where `listen_turns` hears of that, and then `waiting`
+        is not asked.
+        """
         ...
 
     async def secret(self, proposed: bytes) -> bytes:

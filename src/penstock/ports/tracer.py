@@ -11,6 +11,11 @@ from penstock.model.message import Message
 
 
 class Tracer(Protocol):
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is recorded: while nothing is, nobody need be told of anything."""
+        ...
+
     def intake(self, drafts: Sequence[Draft]) -> AbstractContextManager[None]:
         """Around storing a batch; drafts without a trace of their own get this span's."""
         ...

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-import httpx
-
 from penstock.flow.control import BulkResult
 from penstock.flow.health import Readiness
 from penstock.flow.status import RouteStatus, Stats
@@ -32,10 +30,17 @@ from penstock.sdk.asked import (
     question,
     suppression_value,
 )
+from penstock.sdk.async_link import AsyncLink
 from penstock.sdk.async_rooms import AsyncRooms
 from penstock.sdk.calls import Call, Outcome
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
-from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, DEFAULT_URL, Wiring
+from penstock.sdk.transport import (
+    DEFAULT_RETRIES,
+    DEFAULT_TIMEOUT,
+    DEFAULT_URL,
+    NoReply,
+    Wiring,
+)
 
 T = TypeVar("T")
 
@@ -59,7 +64,7 @@ class AsyncClient:
         retries: int = DEFAULT_RETRIES,
     ) -> None:
         self._wiring = Wiring(url, token, timeout, retries)
-        self._http = httpx.AsyncClient(**self._wiring.options())
+        self._link = AsyncLink(self._wiring)
         self.rooms = AsyncRooms(self._send)
         """Waiting rooms."""
 
@@ -76,7 +81,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections; the client cannot be used after."""
-        await self._http.aclose()
+        await self._link.close()
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
@@ -227,10 +232,10 @@ class AsyncClient:
         tries = self._wiring.tries()
         while True:
             try:
-                answer = await self._http.request(**self._wiring.request(call))
-            except httpx.HTTPError as exc:
+                reply = await self._link.carry(call)
+            except NoReply as exc:
                 tries.failed(call, exc)
             else:
-                if not tries.busy(call, answer):
-                    return call.answer(answer.content)
+                if not tries.busy(call, reply):
+                    return call.answer(reply.body)
             await asyncio.sleep(tries.pause())

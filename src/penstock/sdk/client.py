@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-import httpx
-
 from penstock.flow.control import BulkResult
 from penstock.flow.health import Readiness
 from penstock.flow.status import RouteStatus, Stats
@@ -34,8 +32,15 @@ from penstock.sdk.asked import (
 )
 from penstock.sdk.calls import Call, Outcome
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
+from penstock.sdk.sync_link import SyncLink
 from penstock.sdk.sync_rooms import SyncRooms
-from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, DEFAULT_URL, Wiring
+from penstock.sdk.transport import (
+    DEFAULT_RETRIES,
+    DEFAULT_TIMEOUT,
+    DEFAULT_URL,
+    NoReply,
+    Wiring,
+)
 
 T = TypeVar("T")
 
@@ -59,7 +64,7 @@ class Client:
         retries: int = DEFAULT_RETRIES,
     ) -> None:
         self._wiring = Wiring(url, token, timeout, retries)
-        self._http = httpx.Client(**self._wiring.options())
+        self._link = SyncLink(self._wiring)
         self.rooms = SyncRooms(self._send)
         """Waiting rooms."""
 
@@ -76,7 +81,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections; the client cannot be used after."""
-        self._http.close()
+        self._link.close()
 
     def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
@@ -220,10 +225,10 @@ class Client:
         tries = self._wiring.tries()
         while True:
             try:
-                answer = self._http.request(**self._wiring.request(call))
-            except httpx.HTTPError as exc:
+                reply = self._link.carry(call)
+            except NoReply as exc:
                 tries.failed(call, exc)
             else:
-                if not tries.busy(call, answer):
-                    return call.answer(answer.content)
+                if not tries.busy(call, reply):
+                    return call.answer(reply.body)
             time.sleep(tries.pause())

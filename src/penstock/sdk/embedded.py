@@ -41,6 +41,7 @@ from penstock.sdk.asked import (
 )
 from penstock.sdk.embedded_rooms import EmbeddedRooms
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
+from penstock.sdk.here import local_draft
 from penstock.sdk.stream import schedule_batches
 from penstock.settings import RouteSettings, given
 from penstock.telemetry.tracing import tracer
@@ -175,7 +176,8 @@ class Engine:
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        return await self._parts.intake.schedule_one(draft_for("schedule", payload, fields))
+        wanted = draft_for("schedule", payload, fields, local_draft)
+        return await self._parts.intake.schedule_one(wanted)
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""

@@ -1,13 +1,15 @@
-"""What the two clients share besides the calls: addresses, patience, and httpx's words as ours."""
+"""What the two clients share besides the calls: addresses, patience, and what went wrong in words.
+
+Who carries the calls is another matter: `sync_link` (http.client) and `async_link` (aiohttp).
+"""
 
 from __future__ import annotations
 
 import random
 import time
 from dataclasses import dataclass, field
-from typing import Any
-
-import httpx
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
 
 from penstock.model.answers import retry_after
 from penstock.model.errors import ConfigError, Unreachable
@@ -19,6 +21,27 @@ from penstock.sdk.patience import MAX_RETRY_AFTER, Patience
 DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_TIMEOUT = 30.0
 DEFAULT_RETRIES = 4
+
+
+class Reply(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+
+class NoReply(Exception):
+    """None came. `reached`: the request may have been sent; `late`: it only took too long."""
+
+    def __init__(
+        self, words: str, *, reached: bool = True, late: bool = False, hopeless: bool = False
+    ) -> None:
+        super().__init__(words)
+        self.reached = reached
+        self.late = late
+        self.hopeless = hopeless
+        """Something came that cannot be read, and would again."""
 
 
 @dataclass(slots=True)
@@ -34,36 +57,34 @@ class Wiring:
 
     def __post_init__(self) -> None:
         try:
-            parsed = httpx.URL(self.url)
-        except (httpx.InvalidURL, TypeError) as exc:
+            parsed = urlsplit(self.url)
+            host, _ = parsed.hostname, parsed.port
+        except (ValueError, TypeError, AttributeError) as exc:
             raise ConfigError(f"url: {self.url!r} is not a URL ({exc})", field="url") from exc
-        if parsed.scheme not in {"http", "https"} or not parsed.host:
+        if parsed.scheme not in {"http", "https"} or not host or not _is_plain(self.url):
             raise ConfigError(f"url: {self.url!r} must be like {DEFAULT_URL}", field="url")
         self.url = self.url.rstrip("/")
         check_token(self.token)
 
-    def options(self) -> dict[str, Any]:
-        """For httpx.Client and httpx.AsyncClient alike."""
-        headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
-        return {"headers": headers, "timeout": self.timeout, "follow_redirects": False}
+    def headers(self) -> dict[str, str]:
+        """Of every request."""
+        return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
 
-    def request(self, call: Call[Any]) -> dict[str, Any]:
-        asked: dict[str, Any] = {
-            "method": call.method,
-            "url": f"{self.url}{call.path}",
-            "params": call.query or None,
-            "content": call.body,
-            "headers": call.headers(),
-        }
-        if call.bulk:
-            asked["timeout"] = httpx.Timeout(self.timeout, read=None)
-        return asked
+    def target(self, call: Call[Any]) -> str:
+        """The whole address of a call, encoded."""
+        query = f"?{urlencode(call.query)}" if call.query else ""
+        return f"{self.url}{call.path}{query}"
 
     def make_id(self) -> str:
         return self._ids.make(time.time_ns() // 1_000_000)
 
     def tries(self) -> Tries:
         return Tries(self)
+
+
+def _is_plain(url: str) -> bool:
+    """Ready to be sent as it is: what is not ASCII is to be encoded by those who wrote it."""
+    return url.isascii() and url.isprintable() and " " not in url
 
 
 def check_token(token: str | None) -> None:
@@ -79,25 +100,24 @@ class Tries:
         self._patience = Patience(wiring.retries, wiring.chance)
         self._wait = 0.0
 
-    def busy(self, call: Call[Any], answer: httpx.Response) -> bool:
+    def busy(self, call: Call[Any], reply: Reply) -> bool:
         """Whether to wait `pause` and ask again; raises when the server said no for good."""
-        if answer.status_code in call.good:
+        if reply.status in call.good:
             return False
-        asked = retry_after(answer.headers.get("retry-after"), time.time())
-        fault = fault_of(answer.status_code, answer.content, call.about_id, asked)
-        if answer.status_code not in {429, 503} or (asked or 0.0) > MAX_RETRY_AFTER:
+        asked = retry_after(reply.retry_after, time.time())
+        fault = fault_of(reply.status, reply.body, call.about_id, asked)
+        if reply.status not in {429, 503} or (asked or 0.0) > MAX_RETRY_AFTER:
             raise fault
-        if call.counts and answer.status_code == 503:  # the store went away part of the way
+        if call.counts and reply.status == 503:  # the store went away part of the way
             raise fault
         self._wait = self._patience.again(fault, asked)
         return True
 
-    def failed(self, call: Call[Any], exc: httpx.HTTPError) -> None:
+    def failed(self, call: Call[Any], exc: NoReply) -> None:
         """Nobody answered: try again after `pause`, or raise what to tell the caller."""
-        never_sent = isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
         unreachable = Unreachable(_sentence(self._wiring.url, exc))
         unreachable.__cause__ = exc
-        if not isinstance(exc, httpx.TransportError) or not (never_sent or call.repeatable):
+        if exc.hopeless or (exc.reached and not call.repeatable):
             raise unreachable
         self._wait = self._patience.again(unreachable)
 
@@ -106,12 +126,12 @@ class Tries:
         return self._wait
 
 
-def _sentence(url: str, exc: httpx.HTTPError) -> str:
-    if isinstance(exc, httpx.TimeoutException) and not isinstance(exc, httpx.ConnectTimeout):
+def _sentence(url: str, exc: NoReply) -> str:
+    if exc.late:
         return f"the server at {url} did not answer in time"
-    if isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout):
+    if not exc.reached:
         return (
-            f"no Penstock server answers at {url} ({str(exc) or type(exc).__name__}):"
+            f"no Penstock server answers at {url} ({exc}):"
             " start one with `penstock serve`, or check the address"
         )
-    return f"the connection to {url} broke ({str(exc) or type(exc).__name__})"
+    return f"the connection to {url} broke ({exc})"

@@ -157,10 +157,13 @@ class CrowdSimulation:
         joined = self._steady()
         place = await self._ask(self._rooms.join(self._crowd.room, user))
         self.totals.waiting += 1
+        # Not `finally`: whoever waits when the simulation is stopped is told of as waiting.
         try:
             admitted = await self._wait(user, place, self._gives_up_at(joined))
-        finally:
+        except PenstockError:
             self.totals.waiting -= 1
+            raise
+        self.totals.waiting -= 1
         if admitted is not None:
             self._waits.append(self._steady() - joined)
             await self._inside(user, admitted)
@@ -203,8 +206,10 @@ class CrowdSimulation:
                 await self._ask(self._rooms.heartbeat(self._crowd.room, user))
             await self._sleep(left)
             await self._ask(self._rooms.leave(self._crowd.room, user))
-        finally:
+        except PenstockError:
             self.totals.inside -= 1
+            raise
+        self.totals.inside -= 1
         self.totals.left += 1
 
     async def _ask(self, call: Awaitable[T]) -> T:

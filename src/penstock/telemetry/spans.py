@@ -25,6 +25,15 @@ class Spans:
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         """`provider`: the one set up for the whole program when None."""
         self._tracer = trace.get_tracer("penstock", __version__, provider)
+        self._is_on = provider is not None
+
+    @property
+    def is_on(self) -> bool:
+        """OpenTelemetry is set up. Libraries import it that record nothing, as redis-py does."""
+        if not self._is_on:  # it may be at any time, and then stays
+            provider = trace.get_tracer_provider()
+            self._is_on = not isinstance(provider, trace.ProxyTracerProvider)
+        return self._is_on
 
     @contextmanager
     def intake(self, drafts: Sequence[Draft]) -> Iterator[None]:

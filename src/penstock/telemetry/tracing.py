@@ -16,7 +16,7 @@ _GROUP = "opentelemetry_traces_exporter"
 
 
 def tracer() -> Tracer | None:
-    """None unless this program has imported OpenTelemetry: whoever records spans has."""
+    """None unless this program has imported OpenTelemetry, or a library of it has."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     made: Tracer = import_module("penstock.telemetry.spans").Spans()

@@ -29,7 +29,6 @@ from penstock.model.times import format_moment
 from penstock.testing.message_rows import (
     Row,
     count_in,
-    detail_of,
     inherited,
     matches,
     message_of,
@@ -181,11 +180,14 @@ class MessageBook:
         state = after_lease(settlement.state, cancel_asked=asked)
         if settlement.refund:
             self._refund(row, noted=asked)
+        elif settlement.allowed is not None and (not asked or state is State.DELIVERED):
+            release = row.last_release
+            row.events[release] = replace(row.events[release], detail=settlement.allowed)
         if settlement.event != settlement.state:
             attempt = None if settlement.refund else row.message.attempt
-            row.note(now, settlement.event, detail_of(settlement), attempt)
-        if settlement.decided is not None:
-            row.message = replace(row.message, decided=settlement.decided)
+            row.note(now, settlement.event, settlement.detail, attempt)
+        if settlement.kept is not None:
+            row.message = replace(row.message, decided=settlement.kept)
         self._end(row, state, now, due=settlement.due, error=settlement.error)
         return state
 
@@ -193,8 +195,7 @@ class MessageBook:
         """No send was begun; once a cancel was asked, the timeline keeps that it was released."""
         row.message = replace(row.message, attempt=row.message.attempt - 1, claimed=None)
         if not noted:
-            last = max(i for i, event in enumerate(row.events) if event.event == "released")
-            del row.events[last]
+            del row.events[row.last_release]
 
     def extend(self, tokens: Sequence[int], until: int) -> None:
         for token in tokens:

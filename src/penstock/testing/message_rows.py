@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from penstock.model.message import Event, Message, NewMessage
-from penstock.model.outcome import Amendment, Settlement
+from penstock.model.outcome import Amendment
 from penstock.model.query import Filter, RouteFigures
 from penstock.model.state import State
 
@@ -30,6 +30,11 @@ class Row:
         self, at: int, event: str, detail: str | None = None, attempt: int | None = None
     ) -> None:
         self.events.append(Event(at=at, event=event, detail=detail, attempt=attempt))
+
+    @property
+    def last_release(self) -> int:
+        """Its place among the events."""
+        return max(i for i, event in enumerate(self.events) if event.event == "released")
 
 
 def message_of(new: NewMessage, now: int) -> Message:
@@ -68,11 +73,6 @@ def rescheduled(held: Message, amendment: Amendment) -> Message:
     }
     changed = replace(held, **given, expires=amendment.expires_then(held))
     return changed if changed.headers else replace(changed, headers=None)
-
-
-def detail_of(settlement: Settlement) -> str | None:
-    decided = settlement.decided
-    return settlement.error if decided is None else f"{decided.policy}: {decided.detail}"
 
 
 def matches(message: Message, where: Filter) -> bool:

@@ -19,7 +19,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener, TurnListener
+from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
 from penstock.testing.room_held import Held
 
 LOOK_EVERY_MS = 1_000
@@ -177,7 +177,11 @@ class ModelRooms:
         self._listeners.append(listener)
 
     def listen_turns(self, listener: TurnListener) -> None:
-        """Nobody tells: who waits for a turn looks again and again."""
+        """There is no other process."""
+
+    async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
+        del waiting
+        return {}
 
     async def secret(self, proposed: bytes) -> bytes:
         if self._secret is None:

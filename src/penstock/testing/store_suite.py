@@ -18,7 +18,7 @@ from penstock.testing.store_cases.intake import IntakeCases
 from penstock.testing.store_cases.keeping import PurgeCases, WakeCases
 from penstock.testing.store_cases.leases import ClaimCases, LeaseCases, SettleCases
 from penstock.testing.store_cases.lists import FigureCases, SearchCases
-from penstock.testing.store_cases.refusals import RefusalCases
+from penstock.testing.store_cases.refusals import AllowCases, RefusalCases
 from penstock.testing.store_cases.restart import RestartCases
 
 
@@ -27,6 +27,7 @@ class StoreSuite(
     ClaimCases,
     SettleCases,
     LeaseCases,
+    AllowCases,
     RefusalCases,
     AmendCases,
     TimelineCases,

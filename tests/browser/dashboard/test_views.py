@@ -89,6 +89,16 @@ async def test_processes_and_policies_and_rooms_are_listed(
     assert await room.locator("canvas").evaluate(DRAWN_IN_THE_LEFT_HALF) > 1000
 
 
+async def test_a_timeline_tells_what_let_the_message_go(
+    world: World, dashboard: OpenDashboard
+) -> None:
+    labels = {"class": "promotional"}
+    message_id = await world.schedule(route="steady", key="alone", labels=labels, delay=0)
+    await world.becomes(message_id, "delivered")
+    page = await dashboard(f"message/{message_id}")
+    await expect(page.locator(".timeline")).to_contain_text("ALLOW by one-a-day")
+
+
 async def test_whatever_somebody_sends_is_shown_as_text(
     world: World, dashboard: OpenDashboard
 ) -> None:

@@ -199,7 +199,8 @@ async def test_a_message_is_moved_and_changed(running: Running) -> None:
 @pytest.mark.parametrize(
     ("field", "change"),
     [
-        ("body", {}),
+        ("at", {}),
+        ("at", {"version": 1}),
         ("headers", {"clear_headers": True, "headers": {"a": "1"}}),
         ("expires", {"clear_expires": True, "expires": Timestamp(seconds=1)}),
         ("expires", {"expires": Timestamp(seconds=1)}),

@@ -39,6 +39,19 @@ async def test_everybody_of_a_crowd_is_accounted_for(running: Running) -> None:
     assert (room.joined, room.left) == (40, totals.left + totals.gave_up)
 
 
+async def test_whoever_waits_when_the_crowd_is_stopped_is_told_of(running: Running) -> None:
+    async with AsyncClient(running.server.url) as client:
+        await client.rooms.put("sale", capacity=0)
+        simulation = CrowdSimulation(Crowd(room="sale", users=3, within=0, abandon=0), client)
+        going = asyncio.create_task(simulation.run())
+        async with asyncio.timeout(20):
+            while simulation.totals.waiting < 3:  # noqa: ASYNC110 - they come over HTTP
+                await asyncio.sleep(0.01)
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+    assert (simulation.totals.arrived, simulation.finished().waiting) == (3, 3)
+
+
 async def test_what_is_refused_is_counted_and_ends_only_that_visit(running: Running) -> None:
     async with AsyncClient(running.server.url) as client:
         await client.rooms.put("sale", capacity=1)

@@ -175,6 +175,8 @@ async def test_the_client_keeps_suppression_lists(running: Running) -> None:
         assert await client.suppression("optout") == kept
         assert await client.suppressions() == {"optout": Suppression(legal=True)}
         assert (await client.explain(key="bob")).verdict is Verdict.BLOCK
+        (clear,) = (await client.explain(key="ann")).rules
+        assert (clear.policy, clear.detail) == ("optout", "not on the list")
         await client.drop_suppression("optout")
         assert (await client.explain(key="bob")).verdict is Verdict.ALLOW
         with pytest.raises(UnknownThing):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
+from penstock.model.room import Room
+from penstock.ports.rooms import WaitingVisitors
 from penstock.settings import RoomsSettings
 from tests.integration.http.conftest import Running, Serve
 
@@ -207,6 +210,43 @@ async def test_a_visitor_of_a_public_room_has_nothing_but_the_ticket(serve: Serv
         assert (await client.delete(path, headers=own)).json()["state"] == "LEFT"
 
 
+async def test_a_public_room_is_joined_the_short_way_once_it_is_known_to_be_one(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(api={"tokens": TOKENS}) as running, running.client() as client:
+        await client.put("/v1/rooms/sale", json={"public": True}, headers=ADMIN)
+        await client.put("/v1/rooms/inner", json={}, headers=ADMIN)
+        now = 1_000.0
+        visitors = running.server.api.visitors
+        monkeypatch.setattr(visitors, "_monotonic", lambda: now)
+        rooms = running.server.api.rooms
+        assert rooms is not None
+        asked: list[str] = []
+        find = rooms.store.rooms
+
+        async def counted(names: Sequence[str]) -> list[Room | None]:
+            asked.extend(names)
+            return await find(names)
+
+        monkeypatch.setattr(rooms.store, "rooms", counted)
+        join, path = partial(client.post, "/v1/rooms/sale/join"), "/v1/rooms/sale/tickets/u1"
+        first = (await join(json={"user": "u1"})).json()
+        second = (await join(json={"user": "u2"})).json()
+        assert asked == ["sale"], "the second one needs no question"
+        assert (first["position"], second["position"]) == (1, 2)
+        own = {"x-ticket": first["ticket"]}
+        assert (await client.get(path, headers=own)).status_code == 200
+        stranger = (await join(json={"user": "u1"})).json()
+        assert (stranger["position"], stranger["token"], "ticket" in stranger) == (1, None, False)
+        assert (await join(json={"user": "u1"}, headers=own)).json()["ticket"] == first["ticket"]
+        assert (await join(json={"user": "u3", "lane": "vip"})).status_code == 401
+        assert (await join(json={"user": ""})).status_code == 422
+        assert (await client.post("/v1/rooms/inner/join", json={"user": "u"})).status_code == 401
+        await client.put("/v1/rooms/sale", json={}, headers=ADMIN)
+        now += 1.1
+        assert (await join(json={"user": "u3"})).status_code == 401, "it is public no more"
+
+
 async def test_one_address_cannot_fill_a_public_room_in_no_time(serve: Serve) -> None:
     rooms = RoomsSettings(joins_per_client=2)
     async with serve(api={"tokens": TOKENS}, rooms=rooms) as running, running.client() as client:
@@ -265,3 +305,32 @@ async def test_a_stream_too_many_is_refused_before_it_begins(running: Running) -
         refused = await client.get(events)
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
         assert (await client.head(events)).status_code == 405
+
+
+async def test_a_stream_hears_of_a_turn_that_another_process_gave(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.api.http.rooms.STREAM_SECONDS", 60)
+    monkeypatch.setattr("penstock.model.admission.IDLE_POLL_MS", 60_000)
+    monkeypatch.setattr("penstock.model.admission.NEAR_POLL_MS", 60_000)
+    rooms = running.server.api.rooms
+    assert rooms is not None
+    async with running.client() as client, asyncio.timeout(20):
+        await client.put("/v1/rooms/sale", json={"capacity": 5, "state": "paused"})
+        await client.post("/v1/rooms/sale/join", json={"user": "u1"})
+
+        async def told(waiting: WaitingVisitors) -> dict[str, list[str]]:
+            return {room: list(users) for room, users in waiting().items()} if admitted else {}
+
+        admitted = False
+        monkeypatch.setattr(rooms.store, "turns_elsewhere", told)
+        states = []
+        async with client.stream("GET", "/v1/rooms/sale/tickets/u1/events") as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("data: "):
+                    states.append(json.loads(line[6:])["state"])
+                    if len(states) == 1:
+                        await client.post("/v1/rooms/sale/resume")
+                        await rooms.store.promote(["sale"], rooms.store.clock.now(), 10)
+                        admitted = True
+    assert states == ["WAITING", "ADMITTED"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 
-import httpx
 import pytest
 
 import penstock
@@ -14,7 +13,8 @@ from penstock.sdk import calls
 from penstock.sdk.asked import filter_of
 from penstock.sdk.async_client import AsyncClient
 from penstock.sdk.client import Client
-from penstock.sdk.transport import Wiring
+from penstock.sdk.transport import NoReply, Wiring
+from penstock.sdk.transport import Reply as Replied
 from penstock.sim.receiver import Receiver
 from penstock.sim.replies import How, Reply
 
@@ -22,10 +22,8 @@ ACCEPTED = '{"id":"x","state":"scheduled","due":"2030-01-01T00:00:00.000Z","dupl
 BUSY = '{"error":{"code":"store_unavailable","message":"the disk is full","field":null}}'
 
 
-def busy(status: int = 503, **headers: str) -> httpx.Response:
-    return httpx.Response(
-        status, text=BUSY, headers={k.replace("_", "-"): v for k, v in headers.items()}
-    )
+def busy(status: int = 503, retry_after: str | None = None) -> Replied:
+    return Replied(status, BUSY.encode(), retry_after)
 
 
 async def test_every_try_of_a_schedule_is_the_same_message() -> None:
@@ -97,7 +95,7 @@ def test_a_bulk_change_that_failed_part_of_the_way_is_not_repeated() -> None:
 def test_a_bulk_change_that_never_left_is_tried_again() -> None:
     patience = Wiring("http://h", None, 1.0, 3).tries()
     call = calls.redrive(filter_of(), rate=None, dry_run=False)
-    patience.failed(call, httpx.ConnectError("refused"))
+    patience.failed(call, NoReply("refused", reached=False))
     assert patience.pause() > 0
 
 
@@ -214,6 +212,6 @@ def test_a_code_of_the_server_is_the_same_class_here(code: str, kind: type[Penst
     body = json.dumps({"error": {"code": code, "message": "route: said so", "field": "route"}})
     patience = Wiring("http://h", None, 1.0, 0).tries()
     with pytest.raises(kind) as caught:
-        patience.busy(calls.stats(), httpx.Response(400, text=body))
+        patience.busy(calls.stats(), Replied(400, body.encode()))
     assert type(caught.value) is kind
     assert caught.value.message == "route: said so"

@@ -70,9 +70,45 @@ async def test_the_timeline_tells_each_decision_with_its_reason(engine: Engine) 
         await engine.clock.advance(MINUTE + 1_000)
     events = await engine.store.timeline("second")
     assert [event.event for event in events] == ["accepted", "deferred", "released", "delivered"]
-    assert events[1].detail == "brief: 1 of 1 in 1m"
+    assert [event.detail for event in events] == [
+        None,
+        "brief: 1 of 1 in 1m",
+        "ALLOW by brief",
+        None,
+    ]
     assert engine.observer.counts["deferred", "default"] == 1
     assert engine.sink.sent[1][1] == 1  # a deferral is not an attempt
+
+
+async def test_the_timeline_tells_what_a_shadow_would_have_done(engine: Engine) -> None:
+    never = {**DAILY, "limit": 1, "on_exceed": "BLOCK"}
+    await engine.put_policies(
+        daily=DAILY,
+        later={**BRIEF, "shadow": True},
+        never={**never, "shadow": True},
+        mails={**never, "bypass": ["transactional"]},
+    )
+    for name in ("first", "second"):
+        await engine.schedule(id=name, key="ann", labels={"class": "transactional"})
+    async with engine.working():
+        await engine.clock.advance(1_000)
+    released = {name: (await engine.store.timeline(name))[1] for name in ("first", "second")}
+    assert released["first"].detail == "ALLOW by daily, later, never; bypassed mails"
+    until = format_moment(released["second"].at + MINUTE)
+    assert released["second"].detail == (
+        "ALLOW by daily; bypassed mails; "
+        f"shadow later would have deferred it until {until}: 1 of 1 in 1m; "
+        "shadow never would have blocked it: 1 of 1 in 24h"
+    )
+
+
+async def test_the_timeline_is_silent_where_no_policy_applies(engine: Engine) -> None:
+    await engine.put_policies(elsewhere={**BRIEF, "applies_to": {"route": ["other"]}})
+    await engine.schedule(id="m", key="ann")
+    async with engine.working():
+        await engine.clock.advance(1_000)
+    assert [event.detail for event in await engine.store.timeline("m")] == [None] * 3
+    assert (await engine.find("m")).decided is None
 
 
 async def test_what_its_sender_put_off_beyond_its_expiry_is_blocked_when_it_wakes(

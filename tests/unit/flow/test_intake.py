@@ -48,6 +48,55 @@ async def test_single_puts_of_one_moment_share_store_calls(
     assert max(sizes) <= 500
 
 
+async def test_a_caller_by_itself_gives_others_their_turn(engine: Engine) -> None:
+    """Also on a store that never waits for anything."""
+    turns = 0
+
+    async def beside() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(beside())
+    for i in range(10):
+        await engine.intake.schedule_one(draft(i))
+    other.cancel()
+    assert turns >= 10
+    assert engine.observer.total("accepted") == 10
+
+
+async def test_a_bad_message_by_itself_is_refused_and_counted(engine: Engine) -> None:
+    with pytest.raises(InvalidMessage):
+        await engine.intake.schedule_one(draft(1, delay=-1))
+    assert (await engine.intake.schedule_one(draft(1, id="good"))).id == "good"
+    assert engine.observer.total("rejected") == 1
+
+
+async def test_callers_that_came_together_go_on_together(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    put = engine.store.put
+
+    async def counted(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        sizes.append(len(messages))
+        await asyncio.sleep(0)
+        return await put(messages, now)
+
+    monkeypatch.setattr(engine.store, "put", counted)
+
+    async def caller() -> None:
+        for i in range(20):
+            await engine.intake.schedule_one(draft(i))
+
+    await asyncio.gather(*(caller() for _ in range(16)))
+    assert sum(sizes) == 320
+    assert len(sizes) <= 23  # nobody breaks away from the rest, but for the first
+    await caller()
+    assert sizes[-20:] == [1] * 20
+
+
 async def test_when_the_store_is_away_everyone_waiting_is_told(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

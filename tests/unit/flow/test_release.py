@@ -38,6 +38,26 @@ async def test_something_nearer_wakes_a_sleeping_lane(engine: Engine) -> None:
         assert engine.sink.sent == [("near", 1, near.due)]
 
 
+async def test_a_lane_that_rests_asks_again_only_when_something_may_be_due(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    claim = engine.store.claim
+
+    async def counted(route: str, limit: int, lease: int, now: int) -> Claim:
+        asked.append(now)
+        return await claim(route, limit, lease, now)
+
+    monkeypatch.setattr(engine.store, "claim", counted)
+    start = engine.clock.now()
+    for number in range(3):
+        await engine.schedule(id=f"m{number}", delay=f"{10 * number + 10}ms")
+    async with engine.working():
+        await engine.clock.advance(40)
+        assert [now - start for now in asked] == [0, 10, 20, 30]
+        assert engine.sink.ids == ["m0", "m1", "m2"]
+
+
 async def test_a_timer_that_rings_early_sends_nothing_and_sleeps_again(engine: Engine) -> None:
     receipt = await engine.schedule(id="m", delay="1s")
     async with engine.working() as worker:

@@ -27,3 +27,12 @@ REDIS = "redis=redis://h:6379/0"
 def test_an_address_that_cannot_work_is_told(url: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_address(url)
+
+
+@pytest.mark.parametrize(
+    "redis", ["redis+cluster://a:1,b:2", "redis%2Bcluster://a:1,b:2", "redis+cluster://:p+w@a:1"]
+)
+def test_the_near_future_may_be_in_a_cluster(redis: str) -> None:
+    found = parse_address(f"dynamodb+redis:///table?redis={redis}&shards=8").redis
+    assert found.cluster
+    assert found.password in (None, "p+w")

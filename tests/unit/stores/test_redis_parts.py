@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from penstock.stores.redis.records import (
     NewPacker,
     pack,
     pack_id,
+    pack_ids,
     read,
     unpack,
     unpack_claimed,
@@ -60,6 +62,16 @@ def test_an_id_comes_back_and_no_two_are_one(one: str, other: str) -> None:
     assert is_id(unpack_id(pack_id(one)))
     assert unpack_id(pack_id(one)) == one
     assert (pack_id(one) == pack_id(other)) == (one == other)
+
+
+@given(st.lists(uuids | nearly_uuids | ids) | st.lists(uuids))
+def test_many_ids_are_packed_as_each_of_them_is(texts: list[str]) -> None:
+    assert pack_ids(texts) == [pack_id(text) for text in texts]
+
+
+def test_a_short_id_and_a_long_one_are_not_taken_for_two_uuids() -> None:
+    both = f"{UUID(int=1)}{UUID(int=2)}"
+    assert pack_ids([both[:35], both[35:]]) == [both[:35].encode(), both[35:].encode()]
 
 
 @given(st.tuples(ids, ids) | st.tuples(uuids, uuids))
@@ -109,7 +121,7 @@ def test_what_is_put_is_what_is_read(
         topic=topic,
     )
     packer = NewPacker(new.route, new.priority, now=now, generation=1, edition=7)
-    member, record = pack_id(message_id), packer.pack(new)
+    member, record = pack_id(message_id), packer.pack([new])[0]
     message = unpack(member, Held(3, record, None))
     for name in NewMessage.__struct_fields__:
         if name not in ("on_conflict", "blocked"):

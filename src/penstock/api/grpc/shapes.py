@@ -29,6 +29,8 @@ _CONFLICTS = {
     pb.ON_CONFLICT_UNSPECIFIED: Conflict.KEEP,
     **{number: word for word, number in CONFLICTS.items()},
 }
+_SAYS_NO_CHANGE = {"id", "version"}
+"""Fields of a RescheduleRequest that say of which message it is."""
 _MAX_SECONDS = 315_576_000_000
 """Of a Duration: ten thousand years, as its own definition has it."""
 
@@ -44,7 +46,7 @@ def draft_of(asked: pb.ScheduleRequest) -> BinaryDraft:
         key=asked.key or None,
         body=asked.payload,
         content_type=asked.content_type or None,
-        headers=dict(asked.headers) or None,
+        headers=dict(asked.headers) if asked.headers else None,
         at_ms=millis(asked.at, "at") if asked.HasField("at") else None,
         delay=seconds(asked.delay) if asked.HasField("delay") else None,
         expires_ms=millis(asked.expires, "expires") if asked.HasField("expires") else None,
@@ -57,6 +59,9 @@ def draft_of(asked: pb.ScheduleRequest) -> BinaryDraft:
 
 def patch_of(asked: pb.RescheduleRequest) -> Patch:
     """What to change of a waiting message."""
+    if {field.name for field, _ in asked.ListFields()} <= _SAYS_NO_CHANGE:
+        # Named as a caller of gRPC knows it; the model's own word is of HTTP's body.
+        raise InvalidMessage("at", "nothing is changed; give at, delay, payload, headers …")
     _check_clear("headers", asked.clear_headers, bool(asked.headers))
     _check_clear("expires", asked.clear_expires, asked.HasField("expires"))
     payload = asked.payload if asked.HasField("payload") else None

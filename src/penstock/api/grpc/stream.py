@@ -7,13 +7,13 @@ store is slower than the client, nothing more is read, and HTTP/2 holds the clie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from google.protobuf.message import DecodeError
 
 from penstock.api.grpc.errors import refused, unreadable
 from penstock.api.grpc.shapes import draft_of
-from penstock.flow.intake import Intake
+from penstock.flow.intake import Intake, Outcome
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.outcome import Receipt
@@ -26,8 +26,13 @@ CHUNK_BYTES = 4 << 20
 """… or fewer, when they are large."""
 HELD = 2
 """Chunks in memory at most: one that is stored and one that is read meanwhile."""
+FULL, FULL_BYTES = CHUNK * (HELD - 1), CHUNK_BYTES * (HELD - 1)
+"""What is read ahead of the chunk that is being stored, at most."""
 LINGER = 0.005
-"""Seconds the first message of a chunk waits for others at most."""
+"""Seconds a chunk waits for more, and again while more came meanwhile: a fuller chunk costs the
+store half as much for a message, and nobody waits for the answer to one message of a stream …"""
+LINGERS = 5
+"""… but only so often: a message is durable soon after it came, however slowly others follow."""
 MAX_REFUSALS = 1_000
 """Refused messages that are told one by one; the rest are only counted."""
 
@@ -49,15 +54,16 @@ class Inflow:
 
     @property
     def full(self) -> bool:
-        return len(self._waiting) >= CHUNK * (HELD - 1) or self._bytes >= CHUNK_BYTES * (HELD - 1)
+        return len(self._waiting) >= FULL or self._bytes >= FULL_BYTES
 
     def add(self, body: bytes) -> bool:
         """Take one message; False: wait for `room` before the next."""
-        self._waiting.append(body)
+        waiting = self._waiting
+        waiting.append(body)
         self._bytes += len(body)
-        if len(self._waiting) == 1:
+        if len(waiting) == 1:
             self._some.set()
-        if not self.full:
+        if len(waiting) < FULL and self._bytes < FULL_BYTES:  # `full` would be a call for each
             return True
         self._filled.set()
         return False
@@ -80,14 +86,18 @@ class Inflow:
             bodies, self._waiting, self._bytes = self._waiting, [], 0
             if not self._ended:
                 self._some.clear()
-                self._filled.clear()
             self._room.set()
             await self._put(bodies)
 
     async def _chunk(self) -> bool:
         """Wait until there is something worth a store call; False: it has ended."""
         await self._some.wait()
-        if not self._ended and not self.full:
+        seen = 0
+        for _ in range(LINGERS):
+            if self._ended or self.full or len(self._waiting) == seen:
+                break
+            seen = len(self._waiting)
+            self._filled.clear()
             timer = asyncio.get_running_loop().call_later(LINGER, self._filled.set)
             await self._filled.wait()
             timer.cancel()
@@ -104,18 +114,26 @@ class Inflow:
         except StoreUnavailable as exc:
             so_far = f"; {self.summary.accepted} messages of the stream are durable"
             raise StoreUnavailable(exc.message + so_far, retry_after=exc.retry_after) from exc
-        for given_id, item in items:
+        self._sum_up(items, outcomes)
+
+    def _sum_up(
+        self, items: Sequence[tuple[str, Draft | PenstockError]], outcomes: Iterator[Outcome]
+    ) -> None:
+        accepted = duplicates = 0
+        for place, (given_id, item) in enumerate(items, self.summary.received):
             outcome = item if isinstance(item, PenstockError) else next(outcomes)
             if isinstance(outcome, Receipt):
-                self.summary.accepted += 1
-                self.summary.duplicates += outcome.duplicate
+                accepted += 1
+                duplicates += outcome.duplicate
             else:
-                self._refuse(outcome, given_id)
-            self.summary.received += 1
+                self._refuse(outcome, place, given_id)
+        self.summary.received += len(items)
+        self.summary.accepted += accepted
+        self.summary.duplicates += duplicates
 
-    def _refuse(self, exc: PenstockError, given_id: str) -> None:
+    def _refuse(self, exc: PenstockError, place: int, given_id: str) -> None:
         if self.summary.refused < MAX_REFUSALS:
-            self.summary.refusals.append(refused(exc, self.summary.received, given_id))
+            self.summary.refusals.append(refused(exc, place, given_id))
         self.summary.refused += 1
 
 

@@ -35,10 +35,25 @@ class Pulse:
         self.period = max(0.02, min(1.0, self.body_timeout / 4, self.keep_alive / 4))
         self.now = 0.0
         self.headers = b""
+        self._heads: dict[int, bytes] = {}
+        """Status → how a plain JSON answer with it begins, up to its length."""
 
     def beat(self, now: float, headers: list[tuple[bytes, bytes]]) -> None:
         self.now = now
-        self.headers = b"".join([b"%b: %b\r\n" % pair for pair in headers])
+        rendered = b"".join([b"%b: %b\r\n" % pair for pair in headers])
+        if rendered != self.headers:
+            self.headers = rendered
+            self._heads.clear()
+
+    def plain(self, answer: Answer) -> bytes:
+        """What `render` makes of JSON without headers of its own, on a connection that stays."""
+        head = self._heads.get(answer.status)
+        if head is None:
+            length = b"0\r\n\r\n"
+            empty = Answer(answer.status, b"")
+            head = render(empty, self.headers, keep_alive=True).removesuffix(length)
+            self._heads[answer.status] = head
+        return b"%b%d\r\n\r\n%b" % (head, len(answer.body), answer.body)
 
 
 class Turn(Protocol):

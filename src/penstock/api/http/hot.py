@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeAlias
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from penstock.api.http.answer import Answer
-from penstock.api.http.connection import BoundedProtocol, Pulse, render
+from penstock.api.http.answer import JSON, Answer
+from penstock.api.http.connection import BoundedProtocol, Pulse, Turn, render
 from penstock.api.http.context import Api
 from penstock.api.http.errors import error_answer
 from penstock.api.http.hot_rooms import ROOMS, RoomRoutes
@@ -58,7 +58,11 @@ class HotRoutes:
             b"/v1/messages": HotRoute(decode_draft, submit, receipt_answer),
             b"/ticks": HotRoute(lambda body: decode_tick(body, route), submit, tick_answer),
         }
-        self._rooms = None if api.rooms is None else RoomRoutes(api.rooms)
+        self._rooms = (
+            None
+            if api.rooms is None
+            else RoomRoutes(api.rooms, api.visitors, api.parts.settings.rooms.joins_per_client)
+        )
 
     def find(self, method: bytes, url: bytes) -> AnyRoute | None:
         """None: the ordinary way."""
@@ -70,6 +74,12 @@ class HotRoutes:
         if method == b"POST":
             return self._rooms.join(url)
         return self._rooms.ticket(url) if method == b"GET" else None
+
+    def for_visitor(self, method: bytes, url: bytes, address: str) -> AnyRoute | None:
+        """What somebody without a token may ask for where others need one."""
+        if self._rooms is None or method != b"POST":
+            return None
+        return self._rooms.public_join(url, address)
 
 
 class _NobodyWaits:
@@ -128,7 +138,9 @@ class HotProtocol(BoundedProtocol):
         self._pieces: list[bytes] = []
 
     def data_received(self, data: bytes) -> None:
-        if self._arriving or not self.answered or self.flow.write_paused:
+        last: Turn | None = self.cycle
+        unanswered = last is not None and not last.response_complete
+        if unanswered or self._arriving or self.flow.write_paused:
             self._first = None
             super().data_received(data)
             return
@@ -156,8 +168,12 @@ class HotProtocol(BoundedProtocol):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        route = self._routes.find(self.parser.get_method(), self.url)
-        if route is None or not self._plain(route, dict(self.headers)):
+        headers = dict(self.headers)
+        method = self.parser.get_method()
+        route = self._routes.find(method, self.url)
+        if route is not None and not route.message and self._is_visitor(headers):
+            route = self._for_visitor(method, headers)
+        if route is None or not self._plain(route, headers):
             self._go_the_ordinary_way()
             return
         self.end_head()
@@ -188,7 +204,8 @@ class HotProtocol(BoundedProtocol):
             self._answer(error_answer(self._refusal))
             return
         trace = self._traceparent
-        again = trace is None and route.method == b"POST"  # every visitor's GET is another
+        # Every visitor's GET is another.
+        again = trace is None and route.repeats and route.method == b"POST"
         if self._first is not None and self._turn.keep_alive and again:
             self._remember(self._first, route, len(body))
         self._take(route, body, trace)
@@ -203,8 +220,10 @@ class HotProtocol(BoundedProtocol):
             self._known[head] = KnownHead(route, length)
 
     def _take(self, route: AnyRoute, body: bytes, traceparent: bytes | None = None) -> None:
+        api = self._api
         try:
-            self._api.check_load()
+            if api.in_flight >= api.max_in_flight:
+                api.check_load()
             asked = route.decode(body)
             if traceparent is not None:
                 give_trace(asked, traceparent.decode("latin-1"))
@@ -212,7 +231,7 @@ class HotProtocol(BoundedProtocol):
             self._answer(error_answer(exc))
             return
         self._answer_with = route.answer
-        self._api.in_flight += 1
+        api.in_flight += 1
         route.submit(asked, self._done)
 
     def _plain(self, route: AnyRoute, headers: dict[bytes, bytes]) -> bool:
@@ -244,6 +263,15 @@ class HotProtocol(BoundedProtocol):
             self._refusal = exc
         return route.message or self._refusal is None
 
+    def _is_visitor(self, headers: dict[bytes, bytes]) -> bool:
+        return self._api.guard.needs_token and b"authorization" not in headers
+
+    def _for_visitor(self, method: bytes, headers: dict[bytes, bytes]) -> AnyRoute | None:
+        if b"x-ticket" in headers:
+            return None  # a ticket is checked on the ordinary way
+        address = "" if self.client is None else self.client[0]
+        return self._routes.for_visitor(method, self.url, address)
+
     def _hears_1_1(self) -> bool:
         self._speaks_1_1 = self.parser.get_http_version() == "1.1"
         return self._speaks_1_1
@@ -274,7 +302,15 @@ class HotProtocol(BoundedProtocol):
         transport = self.transport
         if transport.is_closing():
             return  # the client has gone
-        transport.write(render(answer, self._pulse.headers, keep_alive=turn.keep_alive))
-        if not turn.keep_alive:
-            transport.close()
-        self.on_response_complete()
+        pulse = self._pulse
+        if turn.keep_alive and not answer.headers and answer.media is JSON:
+            transport.write(pulse.plain(answer))
+        else:
+            transport.write(render(answer, pulse.headers, keep_alive=turn.keep_alive))
+            if not turn.keep_alive:
+                transport.close()
+        if self.pipeline or self.flow.read_paused or not turn.keep_alive:
+            self.on_response_complete()
+        else:  # the same, for a connection that waits for its next request
+            self.server_state.total_requests += 1
+            self._since = pulse.now

@@ -1,7 +1,7 @@
 """The hot way for visitors: `POST …/join` and `GET …/tickets/{user}` by the ten thousand.
 
-Only for callers with a token, or where none is needed; everybody else goes the ordinary way, and
-so does whatever is to be refused.
+Only for callers with a token, or where none is needed, and for joins of rooms that are known to be
+public; everybody else goes the ordinary way, and so does whatever is to be refused.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import msgspec
 from penstock.api.access import Scope
 from penstock.api.http.answer import Answer
 from penstock.api.http.hot_route import HotRoute
-from penstock.api.http.room_shapes import check_join, decode_join
+from penstock.api.http.room_shapes import check_join, check_public_join, decode_join
+from penstock.api.http.visitors import Visitors
 from penstock.model.room import is_room_name
 from penstock.model.ticket import Joining
 from penstock.rooms.parts import RoomParts
-from penstock.rooms.view import ticket_out
+from penstock.rooms.view import hidden, ticket_out
 from penstock.rooms.wait import Place
 
 ROOMS = b"/v1/rooms/"
@@ -31,21 +32,41 @@ _encoder = msgspec.json.Encoder()
 class RoomRoutes:
     """Routes by address, made when they are first asked for."""
 
-    def __init__(self, rooms: RoomParts) -> None:
+    def __init__(self, rooms: RoomParts, visitors: Visitors, joins_per_client: int) -> None:
         self._rooms = rooms
+        self._visitors = visitors
+        self._joins_per_client = joins_per_client
         self._joins: dict[bytes, HotRoute[Joining, Place]] = {}
 
     def join(self, url: bytes) -> HotRoute[Joining, Place] | None:
         """The way into the line of the room with this address."""
         route = self._joins.get(url)
-        if route is None and url.endswith(_JOIN):
-            name = _text(url[len(ROOMS) : -len(_JOIN)])
-            if name is not None and is_room_name(name):
+        if route is None:
+            name = _room_to_join(url)
+            if name is not None:
                 route = self._join(name)
                 if len(self._joins) >= MAX_ROUTES:
                     self._joins.clear()
                 self._joins[url] = route
         return route
+
+    def public_join(self, url: bytes, address: str) -> HotRoute[Joining, Place] | None:
+        """The same for somebody without a token; None while the room is not known to be public."""
+        room = _room_to_join(url)
+        if room is None or not self._visitors.is_public(room):
+            return None
+        rooms = self._rooms
+
+        def decode(body: bytes) -> Joining:
+            asked = decode_join(body)
+            self._visitors.check_join(address, self._joins_per_client)
+            check_public_join(asked)
+            return rooms.join.joining(check_join(asked).user, asked.lane, asked.instance)
+
+        def submit(joining: Joining, done: Callable[[Place | Exception], None]) -> None:
+            rooms.join.submit(room, joining, done)
+
+        return HotRoute(decode, submit, _joined_first, Scope.OPEN, message=False, repeats=False)
 
     def ticket(self, url: bytes) -> HotRoute[str, Place] | None:
         """The way to a visitor's place."""
@@ -80,6 +101,11 @@ class RoomRoutes:
         return HotRoute(decode, submit, _looked, Scope.READ, b"GET", message=False)
 
 
+def _room_to_join(url: bytes) -> str | None:
+    name = _text(url[len(ROOMS) : -len(_JOIN)]) if url.endswith(_JOIN) else None
+    return name if name is not None and is_room_name(name) else None
+
+
 def _text(raw: bytes) -> str | None:
     """One segment of the path; None for what only the ordinary way can answer."""
     if not raw or b"/" in raw or b"?" in raw or b"#" in raw:
@@ -92,6 +118,12 @@ def _text(raw: bytes) -> str | None:
 
 def _joined(place: Place) -> Answer:
     return Answer(200, _encoder.encode(ticket_out(place, secret=True)))
+
+
+def _joined_first(place: Place) -> Answer:
+    """Whoever names a user that has a ticket already is not thereby that user."""
+    told = ticket_out(place, secret=True) if place.new else ticket_out(hidden(place))
+    return Answer(200, _encoder.encode(told))
 
 
 def _looked(place: Place) -> Answer:

@@ -23,3 +23,5 @@ class HotRoute(NamedTuple, Generic[Asked, Outcome]):
     method: bytes = b"POST"
     message: bool = True
     """A message: it carries a trace, and is refused here and not by the ordinary way."""
+    repeats: bool = True
+    """Whether the same head again may be let through as it was before."""

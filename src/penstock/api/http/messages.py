@@ -34,12 +34,12 @@ PAGE = 100
 MAX_PAGE = 1_000
 _LIST = frozenset({"state", "route", "key", "due_from", "due_to", "error", "cursor", "limit"})
 _STATES = {state.value: state for state in State}
-_encoder = msgspec.json.Encoder()
+_encode = msgspec.json.Encoder().encode
 
 
 def receipt_answer(receipt: Receipt) -> Answer:
     """201 for a new message, 200 for an id seen before."""
-    return Answer(200 if receipt.duplicate else 201, _encoder.encode(accepted(receipt)))
+    return Answer(200 if receipt.duplicate else 201, _encode(accepted(receipt)))
 
 
 @post("/v1/messages")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.model.errors import InvalidMessage
+from penstock.model.errors import InvalidMessage, Unauthorized
 from penstock.model.room import DEFAULT_LANE
 from penstock.model.ticket import MAX_INSTANCE
 from penstock.model.wire import read_json
@@ -40,6 +40,12 @@ def check_join(asked: JoinIn) -> JoinIn:
     if instance is not None and not (1 <= len(instance) <= MAX_INSTANCE and instance.isprintable()):
         raise InvalidMessage("instance", f"must be 1-{MAX_INSTANCE} printable characters")
     return asked
+
+
+def check_public_join(asked: JoinIn) -> None:
+    """Unauthorized for what somebody without a token may not say."""
+    if asked.lane != DEFAULT_LANE or asked.instance is not None:
+        raise Unauthorized("a lane or an instance is for a service with a token to name")
 
 
 def decode_heartbeat(body: bytes) -> HeartbeatIn:

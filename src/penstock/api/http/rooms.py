@@ -18,9 +18,15 @@ from penstock.api.access import Scope
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.auth import header
 from penstock.api.http.context import Api, TheApi, page_limit, query, read_body
-from penstock.api.http.room_shapes import check_join, decode_enter, decode_heartbeat, decode_join
+from penstock.api.http.room_shapes import (
+    check_join,
+    check_public_join,
+    decode_enter,
+    decode_heartbeat,
+    decode_join,
+)
 from penstock.model.errors import PenstockError, Unauthorized, UnknownThing
-from penstock.model.room import DEFAULT_LANE, RoomState, decode_room, is_room_name
+from penstock.model.room import RoomState, decode_room, is_room_name
 from penstock.model.room_view import RoomPage, room_out
 from penstock.model.ticket import TicketState, check_user
 from penstock.rooms.parts import RoomParts
@@ -109,8 +115,7 @@ async def join_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> A
     asked = decode_join(await read_body(request, api))
     if not _may(request, api, Scope.WRITE):
         await _check_public(parts, name, request, api)
-        if asked.lane != DEFAULT_LANE or asked.instance is not None:
-            raise Unauthorized("a lane or an instance is for a service with a token to name")
+        check_public_join(asked)
     check_join(asked)
     place = await parts.join.join(name, asked.user, lane=asked.lane, instance=asked.instance)
     # Whoever names a user that has a ticket already is not thereby that user.
@@ -185,6 +190,7 @@ async def _check_public(parts: RoomParts, name: str, request: HttpRequest, api: 
     (room,) = await parts.store.rooms([name])
     if room is None or not room.settings.public:
         raise Unauthorized("this room is not public: send a token: Authorization: Bearer …")
+    api.visitors.found_public(name)
     client = request.scope["client"]
     address = "" if client is None else client[0]
     api.visitors.check_join(address, api.parts.settings.rooms.joins_per_client)

@@ -94,12 +94,17 @@ class HttpServer:
 
     async def run(self) -> None:
         """Serve until stop()."""
-        live = asyncio.get_running_loop().create_task(self.api.live.run())
+        loop = asyncio.get_running_loop()
+        beside = [loop.create_task(self.api.live.run())]
+        if self.api.rooms is not None:
+            watching = self.api.visitors.watch_turns(self.api.rooms.store)
+            beside.append(loop.create_task(watching))
         try:
             await self._server.serve(sockets=[self.bind()])
         finally:
-            live.cancel()
-            await asyncio.wait([live])
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
 
     def stop(self) -> None:
         """Take no more connections, answer what came in, then let run() return."""

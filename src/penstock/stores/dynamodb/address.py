@@ -106,7 +106,8 @@ def parse_address(url: str) -> Address:
 
 
 def _options(query: str) -> Options:
-    options = read_query(Options, query)
+    # A plus is a plus, as in redis+cluster:// and in passwords: no form wrote this query.
+    options = read_query(Options, query.replace("+", "%2B"))
     if not options.redis.startswith(("redis", "unix")):
         raise ConfigError(
             "store: redis= must be the URL of a Redis: …/TABLE?redis=redis://host:6379/0"

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from penstock.model.message import Message, NewMessage, OnConflict
 from penstock.model.outcome import Action, Amendment, Answer, Settlement
 from penstock.model.state import PURGEABLE, State, after_lease
+from penstock.model.timeline import release_is_noted
 from penstock.model.times import format_moment
-from penstock.stores.dynamodb.items import MAX_EVENTS, Line, Record, expiry
+from penstock.stores.dynamodb.items import MAX_EVENTS, Line, Record, expiry, noted_in
 
 
 def _next(record: Record, lines: tuple[Line, ...] = (), **fields: Any) -> Record:
@@ -59,10 +60,11 @@ def settled(record: Record, settlement: Settlement, now: int, retention: int) ->
     sent = not settlement.refund
     goes_on = settlement.state is State.SCHEDULED
     lines: tuple[Line, ...] = ()
-    if goes_on and sent and not m.cancel_pending:
-        lines += (Line(m.claimed or now, "released", None, m.attempt),)
+    told = settlement.allowed is not None and settlement.kept is None
+    if (goes_on or told) and sent and not m.cancel_pending:
+        lines += (Line(m.claimed or now, "released", settlement.allowed, m.attempt),)
     if settlement.event != settlement.state:
-        lines += (Line(now, settlement.event, _detail(settlement), m.attempt if sent else None),)
+        lines += (Line(now, settlement.event, settlement.detail, m.attempt if sent else None),)
     moved = settlement.due is not None and state is State.SCHEDULED
     after = _ended(
         record,
@@ -74,16 +76,11 @@ def settled(record: Record, settlement: Settlement, now: int, retention: int) ->
         attempt=m.attempt if sent else m.attempt - 1,
         claimed=m.claimed if sent and not goes_on else None,
         last_error=m.last_error if settlement.error is None else settlement.error,
-        decided=m.decided if settlement.decided is None else settlement.decided,
+        decided=m.decided if settlement.kept is None else settlement.kept,
     )
     if state is State.DELIVERED:
         return replace(after, message=replace(after.message, payload=b"", headers=None))
     return after
-
-
-def _detail(settlement: Settlement) -> str | None:
-    decided = settlement.decided
-    return settlement.error if decided is None else f"{decided.policy}: {decided.detail}"
 
 
 def lost(record: Record, now: int, retention: int) -> Record:
@@ -164,8 +161,7 @@ def _rescheduled(record: Record, amendment: Amendment, now: int) -> Record:
 def _redriven(record: Record, amendment: Amendment, now: int) -> Record:
     held = record.message
     lines: tuple[Line, ...] = ()
-    noted = bool(record.lines) and record.lines[-1].event == "cancel_asked"
-    if held.claimed is not None and not noted:
+    if held.claimed is not None and not release_is_noted(held, noted_in(record)):
         lines += (Line(held.claimed, "released", None, held.attempt),)
     lines += (Line(held.settled or now, "dead", held.last_error, held.attempt),)
     return _next(

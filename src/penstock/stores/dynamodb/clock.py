@@ -15,6 +15,6 @@ from penstock.stores.redis.clock import ServerClock
 class NearClock(ServerClock):
     """Works from the start, and better once Redis was asked."""
 
-    def __init__(self, server_time: Callable[[], Awaitable[int]]) -> None:
+    def __init__(self, server_time: Callable[[], Awaitable[float]]) -> None:
         super().__init__(server_time)
         self._base = time.time() * 1000 - time.monotonic() * 1000

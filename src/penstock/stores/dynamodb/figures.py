@@ -7,18 +7,17 @@ from collections import Counter
 
 import msgspec
 
-from penstock.model.errors import PenstockError
 from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.state import State
 from penstock.stores.dynamodb.items import OPEN, before, kind_of, list_key, read_order
 from penstock.stores.dynamodb.recall import known_routes
 from penstock.stores.dynamodb.search import leased_messages
-from penstock.stores.dynamodb.session import Session, log
+from penstock.stores.dynamodb.session import Session
+from penstock.stores.dynamodb.shared import shared
 from penstock.stores.dynamodb.table import LIST, Range
 
 PAGES = 25
 """Pages of 1 MB counted of one shard: with 64 shards some 13 million messages of a class."""
-_NAME = "figures"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(StoreFigures)
@@ -27,25 +26,14 @@ _ENDED = tuple(state for state in State if kind_of(state) != OPEN)
 
 async def figures(session: Session, now: int, serves: int) -> StoreFigures:
     """A count of the last `serves` milliseconds, or a new one."""
-    if serves:
-        shared = await _shared(session)
-        if shared is not None:
-            return shared
-    counted = await _count(session, now)
-    if serves:
-        try:
-            await session.near.note(_NAME, _encode(counted), serves)
-        except PenstockError as exc:
-            log.debug("the count is not shared: %s", exc)
-    return counted
-
-
-async def _shared(session: Session) -> StoreFigures | None:
-    try:
-        held = await session.near.noted(_NAME)
-    except PenstockError:
-        return None
-    return None if held is None else _decoder.decode(held)
+    return await shared(
+        session,
+        "figures",
+        serves,
+        lambda: _count(session, now),
+        encode=_encode,
+        decode=_decoder.decode,
+    )
 
 
 async def _count(session: Session, now: int) -> StoreFigures:

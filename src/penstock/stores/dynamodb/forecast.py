@@ -13,12 +13,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.model.errors import PenstockError
 from penstock.model.forecast import HOUR_MS, HOURS, MINUTE_MS, Forecast
 from penstock.stores.dynamodb.items import OPEN, before, list_key, order, read_order
 from penstock.stores.dynamodb.recall import known_routes
 from penstock.stores.dynamodb.search import leased_messages
-from penstock.stores.dynamodb.session import Session, log
+from penstock.stores.dynamodb.session import Session
+from penstock.stores.dynamodb.shared import shared
 from penstock.stores.dynamodb.table import LIST, Range
 
 SAMPLE = 20_000
@@ -27,7 +27,6 @@ SHARD_MOST = 20_000
 """… and of one shard, the nearest first; what is behind is counted and spread evenly."""
 PAGES = 25
 """Pages of 1 MB counted of one shard, as for figures."""
-_NAME = "forecast"
 
 
 class _Shared(msgspec.Struct, array_like=True):
@@ -56,25 +55,21 @@ _decoder = msgspec.msgpack.Decoder(_Shared)
 
 async def forecast(session: Session, now: int, serves: int) -> Forecast:
     """One of the last `serves` milliseconds, or a new one."""
-    if serves and (shared := await _shared(session)) is not None:
-        return shared
-    made = await _forecast(session, now)
-    if serves:
-        kept = _Shared(now, [*made.minutes], [*made.hours], made.later, made.exact)
-        try:
-            await session.near.note(_NAME, _encode(kept), serves)
-        except PenstockError as exc:
-            log.debug("the forecast is not shared: %s", exc)
-    return made
+    return await shared(
+        session,
+        "forecast",
+        serves,
+        lambda: _forecast(session, now),
+        encode=_written,
+        decode=_read_again,
+    )
 
 
-async def _shared(session: Session) -> Forecast | None:
-    try:
-        held = await session.near.noted(_NAME)
-    except PenstockError:
-        return None
-    if held is None:
-        return None
+def _written(made: Forecast) -> bytes:
+    return _encode(_Shared(made.now, [*made.minutes], [*made.hours], made.later, made.exact))
+
+
+def _read_again(held: bytes) -> Forecast:
     kept = _decoder.decode(held)
     return Forecast(
         now=kept.now,

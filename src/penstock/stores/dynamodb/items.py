@@ -20,6 +20,7 @@ import msgspec
 
 from penstock.model.message import DEFAULT_PRIORITY, JSON, Event, Labels, Message, NewMessage
 from penstock.model.state import PURGEABLE, State
+from penstock.model.timeline import lines_of
 from penstock.model.verdict import Decided
 
 Value: TypeAlias = dict[str, Any]
@@ -198,9 +199,13 @@ def _add_progress(item: Item, record: Record) -> None:
     if m.cancel_pending:
         item["cp"] = {"BOOL": True}
     if m.decided is not None:
-        item["de"] = {"S": _encode(m.decided).decode()}
+        item["de"] = decided_column(m.decided)
     if record.lines:
         item["ev"] = {"B": _pack(record.lines)}
+
+
+def decided_column(decided: Decided) -> dict[str, str]:
+    return {"S": _encode(decided).decode()}
 
 
 def to_record(item: Item) -> Record:
@@ -246,19 +251,14 @@ def _number(item: Item, name: str) -> int | None:
 
 def timeline(record: Record) -> list[Event]:
     """The usual course is read off the message's own fields, the rest off its lines."""
-    m = record.message
-    noted = [
+    return lines_of(record.message, noted_in(record))
+
+
+def noted_in(record: Record) -> list[Event]:
+    return [
         Event(at=line.at, event=line.event, detail=line.detail, attempt=line.attempt)
         for line in record.lines
     ]
-    events = [Event(at=m.created, event="accepted"), *noted]
-    if m.claimed is not None and not (noted and noted[-1].event == "cancel_asked"):
-        events.append(Event(at=m.claimed, event="released", attempt=m.attempt))
-    if m.settled is not None:
-        attempt = m.attempt if m.claimed is not None else None
-        error = m.last_error if m.state is not State.DELIVERED else None
-        events.append(Event(at=m.settled, event=m.state.value, detail=error, attempt=attempt))
-    return events
 
 
 def expiry(now: int, retention: int) -> int:

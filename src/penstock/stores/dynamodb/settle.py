@@ -9,7 +9,7 @@ from penstock.model.message import Message
 from penstock.model.outcome import Settlement
 from penstock.model.state import PURGEABLE, State
 from penstock.stores.dynamodb.changes import settled
-from penstock.stores.dynamodb.items import expiry, lease_pk, list_key, message_pk
+from penstock.stores.dynamodb.items import decided_column, expiry, lease_pk, list_key, message_pk
 from penstock.stores.dynamodb.put import TRIES
 from penstock.stores.dynamodb.session import Session
 from penstock.stores.dynamodb.table import Change
@@ -82,6 +82,8 @@ class Settling:
             "n": {"N": str(message.ref + 1)},
             "ttl": {"N": str(expiry(now, session.retention))},
         }
+        if (kept := settlement.kept) is not None:
+            sets["de"] = decided_column(kept)
         return Change(message_pk(message.id), str(message.ref), sets, _GONE, settlement.token)
 
     async def _slowly(

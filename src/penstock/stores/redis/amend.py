@@ -10,8 +10,9 @@ from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.state import State
+from penstock.model.timeline import release_is_noted
 from penstock.model.times import format_moment
-from penstock.stores.redis.events import add_events, pack_event
+from penstock.stores.redis.events import add_events, pack_event, read_events
 from penstock.stores.redis.records import Held, pack_id, read, unpack
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.swap import Swap, swap
@@ -83,7 +84,7 @@ def _answer(amendment: Amendment, held: Held | None, now: int) -> Amended | Swap
     if amendment.version is not None and amendment.version != message.version:
         return Amended(Answer.CONFLICT, message)
     _, events = read(member, held)
-    after, noted = _change(message, amendment, now)
+    after, noted = _change(message, amendment, now, events)
     return Swap(member, held, message, after, add_events(events, *noted))
 
 
@@ -98,7 +99,10 @@ def _ask_cancel(member: bytes, held: Held, message: Message, now: int) -> Swap:
     return Swap(member, held, before, after, noted)
 
 
-def _change(message: Message, amendment: Amendment, now: int) -> tuple[Message, list[bytes]]:
+def _change(
+    message: Message, amendment: Amendment, now: int, events: bytes
+) -> tuple[Message, list[bytes]]:
+    """The message after, and the lines to be added to its `events`."""
     version = message.version + 1
     if amendment.action is Action.CANCEL:
         after = msgspec.structs.replace(
@@ -109,7 +113,7 @@ def _change(message: Message, amendment: Amendment, now: int) -> tuple[Message, 
         after = msgspec.structs.replace(message, due=min(message.due, now), version=version)
         return after, [pack_event(now, "rescheduled", "due now")]
     if amendment.action is Action.REDRIVE:
-        return _redrive(message, amendment, now)
+        return _redrive(message, amendment, now, events)
     changes = {
         name: value
         for name in ("due", "payload", "content_type", "headers", "priority", "labels")
@@ -121,9 +125,11 @@ def _change(message: Message, amendment: Amendment, now: int) -> tuple[Message, 
     return after, [pack_event(now, "rescheduled", moved)]
 
 
-def _redrive(message: Message, amendment: Amendment, now: int) -> tuple[Message, list[bytes]]:
+def _redrive(
+    message: Message, amendment: Amendment, now: int, events: bytes
+) -> tuple[Message, list[bytes]]:
     noted = []
-    if message.claimed is not None:
+    if message.claimed is not None and not release_is_noted(message, read_events(events)):
         noted.append(pack_event(message.claimed, "released", attempt=message.attempt))
     dead = pack_event(message.settled or now, "dead", message.last_error, message.attempt)
     after = msgspec.structs.replace(

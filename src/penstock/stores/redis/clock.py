@@ -17,15 +17,17 @@ from penstock.model.errors import PenstockError
 
 log = logging.getLogger("penstock.stores.redis")
 
-SAMPLES = 3
+SAMPLES = 5
 PERIOD = 5.0
 """Seconds between two measurements."""
+SLACK_MS = 0.2
+"""What two clocks may come apart by in that time."""
 
 
 class ServerClock(SystemClock):
     """Epoch milliseconds by the server."""
 
-    def __init__(self, server_time: Callable[[], Awaitable[int]]) -> None:
+    def __init__(self, server_time: Callable[[], Awaitable[float]]) -> None:
         super().__init__()
         self._server_time = server_time
         self._base = 0.0
@@ -34,11 +36,15 @@ class ServerClock(SystemClock):
     def now(self) -> int:
         return int(time.monotonic() * 1000 + self._base)
 
+    def exact(self) -> float:
+        return time.monotonic() * 1000 + self._base
+
     async def measure(self) -> None:
         """Ask a few times and believe the quickest answer.
 
         The server's time was read some moment between asking and the answer. We take it to be
-        just before the answer, so that we are behind it by at most the way back, never ahead.
+        just before the answer, so that we are behind it by at most the way back, never ahead; the
+        slack is for clocks that go at different speeds until the next measurement.
         """
         best: tuple[float, float] | None = None
         for _ in range(SAMPLES):
@@ -48,7 +54,7 @@ class ServerClock(SystemClock):
             if best is None or answered - asked < best[0]:
                 best = answered - asked, server - answered
         if best is not None:
-            self._base = best[1]
+            self._base = best[1] - SLACK_MS
 
     async def keep(self) -> None:
         """Measure for ever; while the server is away the last measurement stands."""

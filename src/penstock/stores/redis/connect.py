@@ -18,7 +18,7 @@ from redis.typing import EncodableT
 
 from penstock.stores.redis import packing
 from penstock.stores.redis.address import Address
-from penstock.stores.redis.lines import Lines
+from penstock.stores.redis.lines import Lines, heeding
 
 Argument: TypeAlias = packing.Argument
 Cursors: TypeAlias = dict[str, int]
@@ -161,7 +161,7 @@ class SingleServer:
     async def call(self, *command: Argument) -> Reply:
         if command[0] == "EVALSHA" and self._lines.has_one:
             return await self._lines.ask(command)
-        return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+        return await heeding(self._client.execute_command(*command))  # type: ignore[no-untyped-call]
 
     async def in_a_row(
         self,
@@ -171,7 +171,7 @@ class SingleServer:
         async with self._client.pipeline(transaction=False) as pipe:
             for command in commands:
                 pipe.execute_command(*command)
-            replies: list[Reply] = await pipe.execute()
+            replies: list[Reply] = await heeding(pipe.execute())
         return replies
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
@@ -215,14 +215,14 @@ class ClusterServer:
         self._subscribed = 0
 
     async def call(self, *command: Argument) -> Reply:
-        return await self._client.execute_command(*command)
+        return await heeding(self._client.execute_command(*command))
 
     async def in_a_row(self, key: bytes, *commands: Sequence[Argument]) -> list[Reply]:
         await self._client.initialize()
         node = self._client.nodes_manager.get_node_from_slot(key_slot(key))
         connection = node.acquire_connection()
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]
+            await heeding(connection.connect())  # type: ignore[no-untyped-call]
             await connection.send_packed_command(connection.pack_commands(commands))
             replies = [await node.parse_response(connection, str(c[0])) for c in commands]
         except BaseException as exc:

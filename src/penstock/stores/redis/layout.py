@@ -169,6 +169,11 @@ class Layout:
         """The partition a new id is put into."""
         return crc32(message_id.encode()) % self.total
 
+    def homes(self, ids: Iterable[str]) -> list[int]:
+        """The same of many."""
+        total = self.total
+        return [crc32(message_id.encode()) % total for message_id in ids]
+
     def place(self, route: str, key: str, message_id: str) -> int:
         """The partition a new message is put into: with its key, where turns are kept."""
         over = self.keyed.get(route)

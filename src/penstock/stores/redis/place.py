@@ -7,6 +7,8 @@ millions of buckets.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -39,7 +41,11 @@ class Widths:
 
     def bucket_for(self, due: int, now: int) -> Bucket | None:
         """The bucket a message due then belongs to now; None: it is near."""
-        width = next(width for until, width in self.steps(now) if due < until)
+        ahead, width = due - now, 0
+        for following in self._widths:
+            if ahead < 2 * following:
+                break
+            width = following
         return Bucket(width, due - due % width) if width else None
 
     def steps(self, now: int) -> list[tuple[int, int]]:
@@ -59,6 +65,12 @@ class Widths:
 
 def bucket_entry(bucket: Bucket, due: int, member: bytes) -> bytes:
     return _OFFSET.pack(due - bucket.start) + member
+
+
+def bucket_entries(bucket: Bucket, dues: Iterable[int], members: Iterable[bytes]) -> list[bytes]:
+    """The same of many: one after the other costs a call each."""
+    pack, start = _OFFSET.pack, bucket.start
+    return [pack(due - start) + member for due, member in zip(dues, members, strict=True)]
 
 
 def read_entry(bucket: Bucket, entry: bytes) -> tuple[int, bytes]:
@@ -94,6 +106,7 @@ class Spot(NamedTuple):
     counter: str
 
 
+@lru_cache(maxsize=1024)  # of all there are, few are put to at one time
 def spot_for(keys: PartitionKeys, route: str, priority: int, bucket: Bucket | None) -> Spot:
     counter = counter_of_lane(route, priority)
     if bucket is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
@@ -18,9 +19,11 @@ from penstock.model.decision import Conclusion, CounterFigure, Decision, End, Ro
 from penstock.model.errors import StoreUnavailable
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
+from penstock.stores.redis.connect import Reply
 from penstock.stores.redis.policy_book import Book
 from penstock.stores.redis.policy_calls import COMMIT, KEEP, RELEASE, Calls, StaleRules, Work
 from penstock.stores.redis.policy_decide import Batch
+from penstock.stores.redis.policy_numbers import NumbersOf
 from penstock.stores.redis.scripts import Group, Runner
 
 S = TypeVar("S")
@@ -154,13 +157,17 @@ async def _explain(
 async def _conclude(
     conclusions: Sequence[Conclusion], now: int, calls: Calls, rules: Rules
 ) -> None:
-    """In both places, one after the other; should the rules be newer, it is all said again."""
-    batch = Batch(calls, rules, (), now)
+    """In both places at once; should the rules be newer in one of them, it is all said again."""
+    numbers = NumbersOf(rules, now).each([one.subject for one in conclusions])
     works = [
-        Work(one.subject, batch.numbers_of(one.subject), _ENDS[one.end], one.until)
-        for one in conclusions
+        Work(one.subject, known, _ENDS[one.end], one.until)
+        for one, known in zip(conclusions, numbers, strict=True)
     ]
+    asked: list[Awaitable[list[Reply]]] = []
     if keyed := [work for work in works if work.numbers.keyed]:
-        await calls.keyed(keyed)
+        asked.append(calls.keyed(keyed))
     if shared := [work for work in works if work.numbers.shared]:
-        await calls.shared(shared)
+        asked.append(calls.shared(shared))
+    for reply in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(reply, BaseException):
+            raise reply

@@ -24,7 +24,7 @@ from penstock.model.decision import Decision, Subject
 from penstock.model.verdict import Verdict
 from penstock.stores.redis.connect import Reply
 from penstock.stores.redis.policy_calls import DECIDE, LOOK, REFUSE, RELEASE, Calls, Work
-from penstock.stores.redis.policy_numbers import Numbers
+from penstock.stores.redis.policy_numbers import Numbers, NumbersOf
 
 _RESERVED, _UNSURE = 1, 2
 _HELD_BEFORE = -1
@@ -51,10 +51,11 @@ class Batch:
 
     def __init__(self, calls: Calls, rules: Rules, subjects: Sequence[Subject], now: int) -> None:
         self._calls = calls
-        self._rules = rules
         self._subjects = subjects
         self._now = now
-        self._numbers: dict[int, Numbers] = {}
+        self._plans = NumbersOf(rules, now).each(subjects)
+        self._plain: dict[int, _Found] = {}
+        """What is found of messages that nothing refuses, the same for all of a plan."""
         self._refusing: set[str] = set()
         """Shared rules that refused something: they will refuse more."""
         self._sure: set[int] = set()
@@ -80,9 +81,8 @@ class Batch:
         works = list(released)
         known: list[tuple[Numbers, Decision | None, int]] = []
         for place in range(first, len(self._subjects)):
-            subject = self._subjects[place]
-            numbers = self.numbers_of(subject)
-            late = engine.expired(subject, self._now)
+            subject, numbers = self._subjects[place], self._plans[place]
+            late = None if subject.expires is None else engine.expired(subject, self._now)
             ready = self._readiness(place, numbers)
             known.append((numbers, late, ready))
             if numbers.with_key:
@@ -92,8 +92,17 @@ class Batch:
         found = []
         for numbers, late, ready in known:
             reply = next(replies) if numbers.with_key else 0
-            found.append(_found(numbers, late, ready, reply))
+            if reply == 0 and late is None and ready == _RESERVED:
+                found.append(self._plainly(numbers))
+            else:
+                found.append(_found(numbers, late, ready, reply))
         return found
+
+    def _plainly(self, numbers: Numbers) -> _Found:
+        known = self._plain.get(id(numbers))
+        if known is None:
+            known = self._plain[id(numbers)] = _found(numbers, None, _RESERVED, 0)
+        return known
 
     def _readiness(self, place: int, numbers: Numbers) -> int:
         if numbers.is_quiet:
@@ -160,7 +169,7 @@ class Batch:
         if known.refused is not None:
             return known.refused
         if not answer and not known.findings and not known.numbers.quiets:
-            return engine.judge(known.numbers.plan, subject, [])
+            return known.numbers.plan.allowed
         found = [*known.findings]
         if answer:
             shared = shared_findings(known.numbers, answer)
@@ -168,17 +177,9 @@ class Batch:
             found += shared
         return engine.judge(known.numbers.plan, subject, in_order(known.numbers, found))
 
-    def numbers_of(self, subject: Subject) -> Numbers:
-        plan = self._rules.plan(subject.route, subject.labels)
-        numbers = self._numbers.get(id(plan))
-        if numbers is None:
-            numbers = self._numbers[id(plan)] = Numbers(plan, self._now)
-        return numbers
-
     async def explain(self) -> list[Decision]:
         """Each on its own, with what every rule says; nothing is written."""
-        numbers = [self.numbers_of(subject) for subject in self._subjects]
-        pairs = list(zip(self._subjects, numbers, strict=True))
+        pairs = list(zip(self._subjects, self._plans, strict=True))
         keyed = [Work(subject, one, LOOK) for subject, one in pairs if one.with_key]
         shared = [
             _shared_work(subject, _Found(one, None, [], 0, True), LOOK)

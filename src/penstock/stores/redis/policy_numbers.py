@@ -5,9 +5,12 @@ The shapes are those of lua/policy_common.lua and lua/policy_shared.lua.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.limits.engine import Finding, Findings, quiet_findings
-from penstock.limits.rules import CapRule, PaceRule, Plan
+from penstock.limits.rules import CapRule, PaceRule, Plan, Rules
 from penstock.limits.window import Rolling
+from penstock.model.decision import Subject
 from penstock.stores.redis.scripts import Plan as Packed
 
 COUNTED, SHADOW, ACTING = 0, 1, 2
@@ -66,6 +69,25 @@ class Numbers:
     def keyed_finding(self, rule: int, until: int, used: int) -> tuple[int, Finding]:
         place, cap = self.keyed[rule - 1]
         return place, Finding(cap, until, used)
+
+
+class NumbersOf:
+    """The numbers of every plan that a batch needs."""
+
+    def __init__(self, rules: Rules, now: int) -> None:
+        self._rules = rules
+        self._now = now
+        self._known: dict[int, Numbers] = {}
+
+    def each(self, subjects: Sequence[Subject]) -> list[Numbers]:
+        """One for each; most of a batch share theirs."""
+        return [self._of(plan) for plan in self._rules.plans(subjects)]
+
+    def _of(self, plan: Plan) -> Numbers:
+        numbers = self._known.get(id(plan))
+        if numbers is None:
+            numbers = self._known[id(plan)] = Numbers(plan, self._now)
+        return numbers
 
 
 def _all_caps(plan: Plan) -> list[tuple[int, CapRule]]:

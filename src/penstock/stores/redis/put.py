@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from penstock.model.errors import StoreUnavailable
@@ -13,8 +14,9 @@ from penstock.model.state import State
 from penstock.stores.redis.away import as_away, target_of
 from penstock.stores.redis.events import add_events, pack_event
 from penstock.stores.redis.keys import PartitionKeys
-from penstock.stores.redis.place import Bucket, bucket_entry, spot_for
+from penstock.stores.redis.place import Bucket, bucket_entries, spot_for
 from penstock.stores.redis.pointers import reserve, unpoint
+from penstock.stores.redis.put_one import put_one
 from penstock.stores.redis.records import (
     NO_NONCE,
     NUMBERS,
@@ -22,6 +24,7 @@ from penstock.stores.redis.records import (
     NewPacker,
     pack,
     pack_id,
+    pack_ids,
     read,
     state_and_due,
 )
@@ -38,15 +41,17 @@ PAUSE = 0.02
 
 async def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
     """One receipt each, in order."""
+    if len(messages) == 1:
+        receipt = await put_one(session, messages[0], now)
+        if receipt is not None:
+            return [receipt]
     receipts: list[Receipt | None] = [None] * len(messages)
     waiting = list(range(len(messages)))
     while waiting:
         now_unique, waiting = _first_of_each(messages, waiting)
-        batch = _Batch(session, messages, now)
-        await batch.keep(now_unique)
-        for i in now_unique:
-            receipts[i] = batch.receipts[i]
-    _wake(session, messages)
+        await _Batch(session, messages, now, receipts).keep(now_unique)
+    if session.wakeups.has_listeners:
+        _wake(session, messages)
     return [receipt for receipt in receipts if receipt is not None]
 
 
@@ -79,7 +84,14 @@ def _wake(session: Session, messages: Sequence[NewMessage]) -> None:
 class _Batch:
     """Messages of different ids on their way into the store."""
 
-    def __init__(self, session: Session, messages: Sequence[NewMessage], now: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        messages: Sequence[NewMessage],
+        now: int,
+        receipts: list[Receipt | None],
+    ) -> None:
+        """What comes of each message is written to its place in `receipts`."""
         self._session = session
         self._messages = messages
         self._now = now
@@ -87,7 +99,7 @@ class _Batch:
         self._records: dict[int, bytes] = {}
         self._moments: dict[int, int] = {}
         """When the ids of messages that live with their keys were reserved."""
-        self.receipts: dict[int, Receipt] = {}
+        self._receipts = receipts
 
     async def keep(self, places: list[int]) -> None:
         layout = self._session.layout
@@ -120,8 +132,12 @@ class _Batch:
             for i in places:
                 by_partition.setdefault(self._place(i), []).append(i)
         else:
-            for i in places:
-                by_partition.setdefault(layout.home(self._messages[i].id), []).append(i)
+            homes = layout.homes([self._messages[i].id for i in places])
+            for i, home in zip(places, homes, strict=True):
+                if home in by_partition:
+                    by_partition[home].append(i)
+                else:
+                    by_partition[home] = [i]
         generation = layout.generation
         groups = [self._group(p, wanted, generation) for p, wanted in by_partition.items()]
         replies = await self._session.runner.run("put", groups) if groups else []
@@ -137,7 +153,6 @@ class _Batch:
         again += await self._follow(known)
         if refused:
             await layout.renew(refused)
-            self._records.clear()
         return again
 
     async def _reserve(self, places: list[int], refused: list[int]) -> tuple[list[int], list[int]]:
@@ -224,10 +239,11 @@ class _Batch:
     ) -> tuple[dict[tuple[str, int, Bucket | None], list[int]], list[int]]:
         """(those of each place they are indexed at, those that come settled)."""
         steps = self._session.widths.steps(self._now)
+        messages = self._messages
         spots: dict[tuple[str, int, int, int], list[int]] = {}
         blocked: list[int] = []
         for i in wanted:
-            message = self._messages[i]
+            message = messages[i]
             if message.blocked is not None:
                 blocked.append(i)
                 continue
@@ -260,19 +276,21 @@ class _Batch:
         pairs: list[bytes],
         indexed: list[bytes],
     ) -> None:
-        messages, records, pack = self._messages, self._records, packer.pack
-        for i in places:
-            message = messages[i]
-            record = records.get(i)
-            if record is None:
-                record = pack(message)
-                record = records[i] = as_away(record) if i in self._moments else record
-            member = pack_id(message.id)
-            pairs += (member, record)
-            if bucket is None:
-                indexed.append(b"%d" % message.due)
-            else:
-                indexed.append(bucket_entry(bucket, message.due, member))
+        messages = [self._messages[i] for i in places]
+        members = pack_ids([message.id for message in messages])
+        records = packer.pack(messages)
+        if self._moments:
+            records = [
+                as_away(record) if i in self._moments else record
+                for i, record in zip(places, records, strict=True)
+            ]
+        self._records.update(zip(places, records, strict=True))
+        pairs += chain.from_iterable(zip(members, records, strict=True))
+        dues = [message.due for message in messages]
+        if bucket is None:
+            indexed += [b"%d" % due for due in dues]
+        else:
+            indexed += bucket_entries(bucket, dues, members)
 
     def _add_blocked(
         self, places: list[int], generation: int, pairs: list[bytes], indexed: list[bytes]
@@ -296,10 +314,11 @@ class _Batch:
             indexed.append(self._now.to_bytes(6, "little") + member)
 
     def _kept(self, places: Iterable[int]) -> None:
+        messages, receipts, scheduled = self._messages, self._receipts, State.SCHEDULED
         for i in places:
-            message = self._messages[i]
-            state = State.SCHEDULED if message.blocked is None else State.BLOCKED
-            self.receipts[i] = Receipt(message.id, state, message.due)
+            message = messages[i]
+            state = scheduled if message.blocked is None else State.BLOCKED
+            receipts[i] = Receipt(message.id, state, message.due)
 
     def _sort_known(
         self,
@@ -333,12 +352,12 @@ class _Batch:
                 if wins and state is State.SCHEDULED:
                     swaps[i] = self._replace(message, held)
                 else:
-                    self.receipts[i] = Receipt(message.id, state, due, duplicate=True)
+                    self._receipts[i] = Receipt(message.id, state, due, duplicate=True)
             done = await swap(self._session, list(swaps.values()), self._now)
             lost = [i for i, was_done in zip(swaps, done, strict=True) if not was_done]
             for i in swaps.keys() - set(lost):
                 message = self._messages[i]
-                self.receipts[i] = Receipt(message.id, State.SCHEDULED, message.due, True)
+                self._receipts[i] = Receipt(message.id, State.SCHEDULED, message.due, True)
             if not lost:
                 return
             found = await self._session.find_here([self._messages[i].id for i in lost])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.model.message import Event, Message
-from penstock.model.state import SETTLED, State
+from penstock.model.timeline import lines_of
 from penstock.stores.redis.events import read_events
 from penstock.stores.redis.pointers import drop_unused
 from penstock.stores.redis.records import pack_id, read, unpack
@@ -27,22 +27,7 @@ async def timeline(session: Session, message_id: str) -> list[Event]:
     if held is None:
         return []
     message, events = read(pack_id(message_id), held)
-    noted = read_events(events)
-    lines = [Event(at=message.created, event="accepted"), *noted]
-    # Once a cancel was asked while it was leased, that release is among the events.
-    release_is_noted = bool(noted) and noted[-1].event == "cancel_asked"
-    if message.claimed is not None and not release_is_noted:
-        lines.append(Event(at=message.claimed, event="released", attempt=message.attempt))
-    if message.state in SETTLED and message.settled is not None:
-        lines.append(
-            Event(
-                at=message.settled,
-                event=message.state.value,
-                detail=message.last_error if message.state is not State.DELIVERED else None,
-                attempt=message.attempt if message.claimed is not None else None,
-            )
-        )
-    return lines
+    return lines_of(message, read_events(events))
 
 
 async def purge(session: Session, now: int, limit: int) -> int:

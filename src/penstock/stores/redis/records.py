@@ -14,6 +14,7 @@ when it is in the partition's leases; the record itself is not touched by a clai
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
@@ -87,6 +88,23 @@ def pack_id(text: str) -> bytes:
     return text.encode() + b"\0" if len(text) == 16 else text.encode()
 
 
+def pack_ids(texts: Sequence[str]) -> list[bytes]:
+    """`pack_id` of many. UUIDs, which nearly all are, are read all at once."""
+    number, joined = len(texts), "".join(texts)
+    if len(joined) == 36 * number and all(joined[at::36] == "-" * number for at in _DASHES):
+        try:
+            packed = bytes.fromhex(joined.replace("-", ""))
+        except ValueError:
+            packed = b""
+        # No blanks, capitals or more dashes, and no long text that makes up for a short one.
+        if len(packed) == 16 * number and joined == joined.lower() and {*map(len, texts)} == {36}:
+            return [packed[at : at + 16] for at in range(0, 16 * number, 16)]
+    return [pack_id(text) for text in texts]
+
+
+_DASHES = (8, 13, 18, 23)
+
+
 def unpack_id(member: bytes) -> str:
     if len(member) == 16:
         text = member.hex()
@@ -104,27 +122,31 @@ class NewPacker:
         self, route: str, priority: int, *, now: int, generation: int, edition: int
     ) -> None:
         self._about = priority, generation, edition, 1, 0
-        self._plain = _BEGIN.pack(0, 0, *self._about)
-        self._keyed = _BEGIN.pack(0, KEY, *self._about)
-        name = route.encode()
-        self._end = now.to_bytes(6, "little") + len(name).to_bytes(1, "little") + name
+        self._end = now.to_bytes(6, "little") + _encode_route(route)
 
-    def pack(self, message: NewMessage) -> bytes:
-        begin, key, packed = self._plain, b"", b""
-        if message.key != message.id:
-            begin, name = self._keyed, message.key.encode()
-            key = len(name).to_bytes(2, "little") + name
-        if (
-            message.expires is not None
-            or message.content_type != JSON
-            or message.labels is not None
-            or message.topic is not None
-            or message.headers
-        ):
-            flags, packed = _pack_extras(message)
-            begin = _BEGIN.pack(0, flags | (KEY if key else 0), *self._about)
-        due = message.due.to_bytes(6, "little")
-        return b"".join((begin, due, self._end, key, packed, message.payload))
+    def pack(self, messages: Iterable[NewMessage]) -> list[bytes]:
+        """Their records, in order."""
+        plain = _BEGIN.pack(0, 0, *self._about)
+        keyed = _BEGIN.pack(0, KEY, *self._about)
+        end, join = self._end, b"".join
+        records = []
+        for message in messages:
+            begin, key, packed = plain, b"", b""
+            if message.key != message.id:
+                begin, name = keyed, message.key.encode()
+                key = len(name).to_bytes(2, "little") + name
+            if (
+                message.expires is not None
+                or message.content_type != JSON
+                or message.labels is not None
+                or message.topic is not None
+                or message.headers
+            ):
+                flags, packed = _pack_extras(message)
+                begin = _BEGIN.pack(0, flags | (KEY if key else 0), *self._about)
+            due = message.due.to_bytes(6, "little")
+            records.append(join((begin, due, end, key, packed, message.payload)))
+        return records
 
 
 def pack(message: Message, *, generation: int, edition: int, nonce: bytes, events: bytes) -> bytes:
@@ -291,7 +313,7 @@ def _read(
             decided = _decided.decode(section)
         if flags & EXTRAS:
             section, end = _read_long(record, end)
-            extras = _extras.decode(section)
+            extras = _extras_of(section)
         if flags & HEADERS:
             section, end = _read_long(record, end)
             headers = _headers.decode(section)
@@ -328,6 +350,19 @@ def _read(
         ref=partition + 1,
     )
     return message, events
+
+
+@lru_cache(maxsize=4096)
+def _extras_of(packed: bytes) -> _Extras:
+    """Shared by all messages that have the same, which are mostly many."""
+    return _extras.decode(packed)
+
+
+@lru_cache(maxsize=1024)
+def _encode_route(route: str) -> bytes:
+    """With its length."""
+    name = route.encode()
+    return len(name).to_bytes(1, "little") + name
 
 
 @lru_cache(maxsize=1024)

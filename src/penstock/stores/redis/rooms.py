@@ -29,7 +29,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener, TurnListener
+from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
 from penstock.stores.redis.connect import Argument, Cursors
 from penstock.stores.redis.rooms_keys import (
     CURSOR,
@@ -52,12 +52,17 @@ from penstock.stores.redis.rooms_replies import (
     room_of_reply,
     ticket_of,
 )
+from penstock.stores.redis.rooms_watch import RoomWatch
 
 log = logging.getLogger("penstock.rooms.redis")
 
 LOOK_EVERY_MS = 1_000
 SCAN_EVERY_MS = 700
 """Less than a second, so that a room is found and promoted within one."""
+SCAN_TO_BE_SURE_MS = 10_000
+"""So often where the server tells of new rooms: what it could not tell is found then."""
+ENDS_FOR_ALL = 2
+"""Of searches, until everything was looked through: the first may have begun in the middle."""
 SCAN_COUNT = 1_000
 SCAN_STEPS = 100
 """Of such a count, each time: a server of up to a hundred thousand keys is looked through at once,
@@ -81,6 +86,11 @@ class RedisRooms:
         self._default = msgspec.json.encode(RoomSettings(capacity=capacity))
         self._listeners: list[RoomListener] = []
         self._turn_listeners: list[TurnListener] = []
+        self.watch: RoomWatch | None = None
+        """Hears of new rooms at once, where the server can tell."""
+        self._passes = 0
+        """Searches that came to their end while it heard."""
+        self._search_at = 0
 
     @property
     def clock(self) -> Clock:
@@ -235,8 +245,13 @@ class RedisRooms:
         return [decode(name) for name in names]
 
     async def discover(self, now: int) -> int:
+        if self.watch is not None:
+            self.watch.wanted.set()
+        if not self._must_search(now):
+            return 0
         if not await self.link.call("SET", SCANNED, now, "NX", "PX", SCAN_EVERY_MS):
             return 0
+        heard = self._hears
         kept = await self.link.call("GET", CURSOR)
         cursors = _cursors.decode(kept) if kept else {}
         found = 0
@@ -244,23 +259,48 @@ class RedisRooms:
             keys, cursors = await self.link.scan(cursors, f"{WAITING}*", SCAN_COUNT)
             found += await self._know(keys, now)
             if not cursors:
+                self._passes += heard
                 break
         await self.link.call("SET", CURSOR, msgspec.json.encode(cursors))
         return found
 
+    @property
+    def _hears(self) -> bool:
+        return self.watch is not None and self.watch.hears
+
+    def _must_search(self, now: int) -> bool:
+        """Until everything has been seen since the server tells of new rooms; then now and then."""
+        if not self._hears:
+            self._passes = 0
+        elif self._passes >= ENDS_FOR_ALL and now < self._search_at:
+            return False
+        self._search_at = now + SCAN_TO_BE_SURE_MS
+        return True
+
+    async def learn(self, keys: Sequence[bytes]) -> None:
+        """These were written, by whomever: lines among them that are not known are rooms."""
+        new = await self._unknown(keys)
+        lines = [key for key in new if await self.link.call("TYPE", key) == b"zset"]
+        await self._know(lines, self._clock.now())
+
+    async def _unknown(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Those whose rooms are not looked at yet."""
+        named = [(key, room_of(key, cluster=self.link.cluster)) for key in keys]
+        rooms = [(key, encode(room)) for key, room in named if room is not None]
+        if not rooms:
+            return []
+        known = await self.link.call("ZMSCORE", ROOMS, *(name for _, name in rooms))
+        return [key for (key, _), score in zip(rooms, known, strict=True) if score is None]
+
     async def _know(self, keys: Sequence[bytes], now: int) -> int:
         """Rooms that were found are looked at from now on; how many are new."""
-        rooms = [room_of(key, cluster=self.link.cluster) for key in keys]
-        names = [encode(room) for room in rooms if room is not None]
-        if not names:
-            return 0
-        known = await self.link.call("ZMSCORE", ROOMS, *names)
-        new = [name for name, score in zip(names, known, strict=True) if score is None]
+        found = [room_of(key, cluster=self.link.cluster) for key in await self._unknown(keys)]
+        new = [room for room in found if room is not None]
         if new:
-            rows = [argument for name in new for argument in (now, name)]
+            rows = [argument for room in new for argument in (now, encode(room))]
             await self.link.call("ZADD", ROOMS, "NX", *rows)
-        for name in new:
-            self._tell(decode(name))
+        for room in new:
+            self._tell(room)
         return len(new)
 
     def listen_rooms(self, listener: RoomListener) -> None:
@@ -268,6 +308,10 @@ class RedisRooms:
 
     def listen_turns(self, listener: TurnListener) -> None:
         self._turn_listeners.append(listener)
+
+    async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
+        del waiting  # the scripts publish them
+        return {}
 
     async def secret(self, proposed: bytes) -> bytes:
         await self.link.call("SET", SECRET, proposed, "NX")

@@ -11,7 +11,7 @@ from penstock.model.errors import StoreCorrupt, StoreUnavailable
 from penstock.model.ticket import Dispatch, Entry
 from penstock.stores.redis.connect import Argument, Reply
 from penstock.stores.redis.rooms_keys import DISPATCH, ENTRY, GROUP, ROOMS, decode, encode, stream
-from penstock.stores.redis.rooms_link import Link
+from penstock.stores.redis.rooms_link import GROUP_IS_THERE, Link
 
 log = logging.getLogger("penstock.rooms.redis")
 
@@ -137,7 +137,7 @@ class RedisEntries:
         try:
             await self._link.call("XGROUP", "CREATE", name, GROUP, "0", "MKSTREAM")
         except StoreCorrupt as exc:
-            if "BUSYGROUP" not in exc.message:
+            if GROUP_IS_THERE not in exc.message:
                 raise
         self._grouped.add(name)
 

@@ -26,6 +26,10 @@ OPEN_SECONDS = 5.0
 """How long the breaker stays open before one call may try again."""
 
 
+GROUP_IS_THERE = "BUSYGROUP"
+"""Begins the answer to whoever makes a consumer group that another made before: nothing failed."""
+
+
 class Script(NamedTuple):
     name: str
     source: bytes
@@ -107,7 +111,7 @@ class Link:
             try:
                 reply = await self._send(command, script)
             except Vendor as exc:
-                self.errors += 1
+                self.errors += not str(exc).startswith(GROUP_IS_THERE)
                 if left == 0 or not _is_transient(exc):
                     raise self._translated(exc) from exc
                 await asyncio.sleep(self._retry_seconds)

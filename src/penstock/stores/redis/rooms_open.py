@@ -12,6 +12,7 @@ from penstock.stores.redis.rooms import RedisRooms
 from penstock.stores.redis.rooms_entries import RedisEntries
 from penstock.stores.redis.rooms_keys import WAKE
 from penstock.stores.redis.rooms_link import Link
+from penstock.stores.redis.rooms_watch import RoomWatch
 from penstock.stores.redis.wake import Wakeups
 
 
@@ -30,12 +31,16 @@ def open_rooms(server: Server, name: str, clock: Clock, capacity: int, consumer:
     link = Link(server, name)
     rooms = RedisRooms(link, clock, capacity)
     entries = RedisEntries(link, consumer)
-    listening = asyncio.create_task(RoomNews(server, rooms).listen(), name="penstock-room-news")
+    tasks = [asyncio.create_task(RoomNews(server, rooms).listen(), name="penstock-room-news")]
+    if not server.cluster:
+        rooms.watch = RoomWatch(server, rooms.learn)
+        tasks.append(asyncio.create_task(rooms.watch.run(), name="penstock-room-watch"))
 
     async def close() -> None:
-        while not listening.done():
-            listening.cancel()  # again and again: a connection being made may swallow one
-            await asyncio.wait([listening], timeout=0.05)
+        while not all(task.done() for task in tasks):
+            for task in tasks:
+                task.cancel()  # again and again: a connection being made may swallow one
+            await asyncio.wait(tasks, timeout=0.05)
         try:
             await entries.close()
         except PenstockError:

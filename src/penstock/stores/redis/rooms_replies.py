@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+import struct
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 from typing import Any, overload
 
 import msgspec
@@ -96,12 +98,14 @@ def ticket_of(user: str, reply: Reply) -> Ticket:
 class Admitted(Sequence[Ticket]):
     """Those a step let in. Most who ask only want to know how many: tickets are read late."""
 
-    def __init__(self, flat: Sequence[bytes]) -> None:
-        self._flat = flat
+    def __init__(self, number: int, lengths: bytes, texts: bytes) -> None:
+        self._number = number
+        self._lengths = lengths
+        self._texts = texts
         """User and packed ticket, in turn."""
 
     def __len__(self) -> int:
-        return len(self._flat) // 2
+        return self._number
 
     @overload
     def __getitem__(self, index: int) -> Ticket: ...
@@ -110,10 +114,16 @@ class Admitted(Sequence[Ticket]):
     def __getitem__(self, index: slice) -> Sequence[Ticket]: ...
 
     def __getitem__(self, index: int | slice) -> Ticket | Sequence[Ticket]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        return _unpacked(self._flat[2 * place], self._flat[2 * place + 1])
+        return self._tickets[index]
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(self._tickets)
+
+    @cached_property
+    def _tickets(self) -> list[Ticket]:
+        ends = [0, *accumulate(struct.unpack(f"<{2 * self._number}I", self._lengths))]
+        parts = [self._texts[begin:end] for begin, end in pairwise(ends)]
+        return list(map(_unpacked, parts[::2], parts[1::2]))
 
 
 def _unpacked(user: bytes, packed: bytes) -> Ticket:
@@ -157,10 +167,10 @@ def _moment(joined: object, unknown: int) -> int:
 def promotion_of(name: str, reply: Reply) -> Promotion:
     if reply is None:
         return Promotion(room=name)
-    ended, more, look_at, admitted = reply
+    ended, more, look_at, number, *admitted = reply
     return Promotion(
         room=name,
-        admitted=Admitted(admitted),
+        admitted=Admitted(number, *admitted) if number else (),
         expired=ended,
         more=bool(more),
         look_at=None if look_at < 0 else look_at,

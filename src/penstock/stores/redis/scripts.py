@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
@@ -26,6 +25,7 @@ from penstock.stores.redis.keys import write_mark
 
 RETRY_WAITS = (0.02, 0.1, 0.25)
 """Seconds before each repetition of a call that could not be made or lost its connection."""
+_TRIES = (*RETRY_WAITS, None)
 MAX_ARGUMENTS = 30_000
 """Arguments of one call, about: a longer one would hold up the server."""
 MAX_GROUPS = 64
@@ -40,6 +40,8 @@ SHARED = {
     "settle": ("line", "turns"),
 }
 """What some scripts have in common besides record.lua."""
+ALONE = frozenset({"put_one"})
+"""Scripts that share nothing: what is never called would be made anew with every call."""
 
 Plan: TypeAlias = list[Any]
 """A group's own part of ARGV[1]: numbers, texts, `raw` bytes and lists of them."""
@@ -81,27 +83,13 @@ class Script(NamedTuple):
 def load(name: str) -> Script:
     """`lua/<name>.lua` with what all scripts share before it."""
     folder = files("penstock.stores.redis") / "lua"
-    shared = (folder / "record.lua").read_bytes()
-    for part in _parts_of(name):
-        shared += b"\n" + (folder / f"{part}.lua").read_bytes()
-    source = shared + b"\n" + (folder / f"{name}.lua").read_bytes()
+    parts = (name,) if name in ALONE else ("record", *_parts_of(name), name)
+    source = b"\n".join((folder / f"{part}.lua").read_bytes() for part in parts)
     return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
 
 
 def _parts_of(name: str) -> tuple[str, ...]:
     return ("policy_common",) if name.startswith("policy_") else SHARED.get(name, ())
-
-
-@contextmanager
-def heeding_cancellation() -> Iterator[None]:
-    """redis-py may swallow a cancellation while it connects: then raise it afterwards."""
-    task = asyncio.current_task()
-    before = 0 if task is None else task.cancelling()
-    try:
-        yield
-    finally:
-        if task is not None and task.cancelling() > before:
-            raise asyncio.CancelledError
 
 
 class Runner:
@@ -156,6 +144,14 @@ class Runner:
     ) -> Reply:
         return (await self.run(name, [group], common, writes=writes))[0]
 
+    async def direct(
+        self, name: str, partition: int, keys: Sequence[bytes], *arguments: Argument
+    ) -> Reply:
+        """The answer of a script that takes no groups, but keys and arguments as they are."""
+        script = self._load(name)
+        command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        return await self._guard(partition, command, keys[0], script, durable=True)
+
     async def call(self, partition: int, *command: Argument) -> Reply:
         """A plain command, with the same care."""
         return await self._guard(partition, command, b"")
@@ -167,10 +163,10 @@ class Runner:
         except Vendor as exc:
             raise self._failed(exc, self._breaker(0)) from exc
 
-    async def server_time(self) -> int:
+    async def server_time(self) -> float:
         """Epoch milliseconds by the slowest primary's clock."""
         times = (await self.each("TIME")).values()
-        return min(int(seconds) * 1000 + int(micros) // 1000 for seconds, micros in times)
+        return min(int(seconds) * 1000 + int(micros) / 1000 for seconds, micros in times)
 
     async def configured(self, setting: str) -> dict[str, str]:
         """A server's setting by node; left out where the server does not tell."""
@@ -241,10 +237,9 @@ class Runner:
         breaker = self._breaker(partition)
         if (wait := breaker.wait()) > 0:
             raise StoreUnavailable(breaker.reason, retry_after=wait)
-        for pause in (*RETRY_WAITS, None):
+        for pause in _TRIES:
             try:
-                with heeding_cancellation():
-                    reply = await self._send(command, key, script, durable=durable)
+                reply = await self._send(command, key, script, durable=durable)
             except Vendor as exc:
                 if pause is None or not is_transient(exc):
                     raise self._failed(exc, breaker) from exc

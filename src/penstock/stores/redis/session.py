@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
+from penstock.model.chance import given_or_fresh
 from penstock.stores.redis.away import target_of
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.place import Bucket, Widths
@@ -35,6 +36,7 @@ class Session:
         self.wakeups = wakeups
         self.retention = retention
         self.retention_count = retention_count
+        self._chance = given_or_fresh(None)
 
     @property
     def kept_each(self) -> int:
@@ -43,7 +45,7 @@ class Session:
 
     def edition(self) -> int:
         """Tells one write of a record from another."""
-        return secrets.randbits(16)
+        return self._chance.getrandbits(16)
 
     def token(self) -> int:
         """A lease's: never 0, and never one that was given out before."""

@@ -140,10 +140,7 @@ class Settling:
             keys.unused,
         ]
         arguments = [pack_id(settlements[i].message.id) for i in sent]
-        runs = [
-            [raw(pack_token(token)), sum(1 for _ in run)]
-            for token, run in groupby(settlements[i].token for i in sent)
-        ]
+        runs = _runs([settlements[i] for i in sent])
         plans = [self._plan(settlements[i], keys, used, now) for i in rest]
         turns: dict[str, int] = {}  # route → where in the group's keys those of its turns begin
         if keyed := self._session.layout.keyed:
@@ -167,6 +164,7 @@ class Settling:
             word,
             False if detail is None else detail[:MAX_DETAIL],
             False if one.decided is None else raw(pack_decided(one.decided)),
+            False if one.allowed is None else one.allowed[:MAX_DETAIL],
         ]
         if one.state is State.DEAD:
             used.append(keys.dead(message.route))
@@ -181,3 +179,18 @@ class Settling:
         used.append(spot.index_key)
         entry = raw(bucket_entry(bucket, due, member))
         return [*head, spot.counter, place, len(used), entry, spot.member]
+
+
+def _runs(sent: list[Settlement]) -> list[Plan]:
+    """Tokens with how many in a row have them, and what is kept of their decisions."""
+    runs: list[Plan] = []
+    for (token, _), run in groupby(sent, key=_token_and_allowed):
+        same = list(run)
+        kept = same[0].kept
+        packed = False if kept is None else raw(pack_decided(kept))
+        runs.append([raw(pack_token(token)), len(same), packed])
+    return runs
+
+
+def _token_and_allowed(one: Settlement) -> tuple[int, str | None]:
+    return one.token, one.allowed

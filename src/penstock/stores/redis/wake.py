@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from redis.asyncio.client import PubSub
+
 from penstock.ports.store import WakeListener
 from penstock.stores.redis.connect import Server
 from penstock.stores.redis.errors import Vendor
@@ -26,6 +28,10 @@ class Wakeups:
         self.subscribed = asyncio.Event()
         """Set while news from other processes would be heard."""
 
+    @property
+    def has_listeners(self) -> bool:
+        return bool(self._listeners)
+
     def add(self, listener: WakeListener) -> None:
         self._listeners.append(listener)
 
@@ -39,6 +45,7 @@ class Wakeups:
         while True:
             pubsub, client = self._server.subscriber()
             try:
+                await self._before_subscribing(pubsub)
                 await pubsub.subscribe(self.channel)
                 await pubsub.ping()
                 self.subscribed.set()
@@ -57,6 +64,9 @@ class Wakeups:
                 await client.aclose(close_connection_pool=True)
             await asyncio.sleep(RECONNECT[min(failed, len(RECONNECT) - 1)])
             failed += 1
+
+    async def _before_subscribing(self, pubsub: PubSub) -> None:
+        """Whatever else the connection needs to be told."""
 
     def _heard(self, news: bytes) -> None:
         due, _, route = news.decode().partition(" ")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from penstock.model.message import Message
 from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.state import State
+from penstock.model.timeline import release_is_noted
 from penstock.model.times import format_moment
 from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.rows import (
@@ -91,7 +92,7 @@ def _release(session: Session, held: Message, _: Amendment, now: int) -> None:
 
 
 def _redrive(session: Session, held: Message, amendment: Amendment, now: int) -> None:
-    if held.claimed is not None and session.last_event(held.ref) != "cancel_asked":
+    if held.claimed is not None and not release_is_noted(held, session.last_event(held.ref)):
         session.note(held.ref, held.claimed, "released", attempt=held.attempt)
     session.note(held.ref, held.settled or now, "dead", held.last_error, held.attempt)
     session.execute(statements.REDRIVE, (now if amendment.due is None else amendment.due, held.ref))

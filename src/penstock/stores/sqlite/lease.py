@@ -86,13 +86,15 @@ def _lose(session: Session, row: Row, now: int) -> Reaped:
     return Reaped(message_id, route, state, attempt)
 
 
-def note_released(session: Session, seq: int, claimed: int, attempt: int, noted: bool) -> None:
+def note_released(
+    session: Session, seq: int, claimed: int, attempt: int, noted: bool, why: str | None = None
+) -> None:
     """Write down that it was released, before the columns that told so are used again.
 
-    `noted`: it was, because a cancel was asked meanwhile.
+    `noted`: it was, because a cancel was asked meanwhile. `why`: what the policies said.
     """
     if not noted:
-        session.note(seq, claimed, "released", attempt=attempt)
+        session.note(seq, claimed, "released", why, attempt)
 
 
 def end_lease(

@@ -60,7 +60,7 @@ class Ledger:
             same, other = [], []
             for name in sorted(books.changed_accounts):
                 account = known[name] = rules.living(books.accounts[name])
-                row = (name, stale, pack_account(account))
+                row = (name, stale, bytearray(pack_account(account)))  # bytes bind more slowly
                 if written.get(name) == stale:
                     same.append(row)
                 else:

@@ -8,22 +8,31 @@ from penstock.model.message import NewMessage, OnConflict
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.stores.sqlite import statements
-from penstock.stores.sqlite.rows import NUMBERS, STATES, json_array, put_rows, replace_row
+from penstock.stores.sqlite.rows import (
+    NUMBERS,
+    STATES,
+    json_array,
+    plain_values,
+    put_rows,
+    replace_row,
+)
 from penstock.stores.sqlite.session import Session
 
+ROWS = 8
+"""Plain messages one statement takes: more of them gain nothing, and what is left goes singly."""
 _SCHEDULED = NUMBERS[State.SCHEDULED]
 
 
 def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-    """One receipt each; the whole batch is one executemany unless ids were known."""
+    """One receipt each."""
     receipts = _keep(session, messages, now)
-    if any(message.blocked is not None for message in messages):
+    if [message for message in messages if message.blocked is not None]:
         _block(session, messages, receipts, now)
     return receipts
 
 
 def _keep(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-    kept = session.connection.executemany(statements.PUT, put_rows(messages, now)).rowcount
+    kept = _insert(session, messages, now)
     if kept == len(messages):
         _wake(session, messages)
         return [Receipt(m.id, State.SCHEDULED, m.due) for m in messages]
@@ -37,6 +46,25 @@ def _keep(session: Session, messages: Sequence[NewMessage], now: int) -> list[Re
         else:
             receipts.append(_meet(session, message, now))
     return receipts
+
+
+def _insert(session: Session, messages: Sequence[NewMessage], now: int) -> int:
+    """Insert what is new, in the order of the batch; how many that were."""
+    keyed = messages[0].key != messages[0].id
+    values = plain_values(messages, now, keyed=keyed)
+    execute_many = session.connection.executemany
+    if values is None:
+        return execute_many(statements.PUT, put_rows(messages, now)).rowcount
+    width = len(values) // len(messages)
+    whole = len(messages) // ROWS * ROWS * width
+    kept = 0
+    if whole:
+        slices = [values[i : i + ROWS * width] for i in range(0, whole, ROWS * width)]
+        kept = execute_many(statements.put_plain(ROWS, keyed=keyed), slices).rowcount
+    if whole < len(values):
+        singles = [values[i : i + width] for i in range(whole, len(values), width)]
+        kept += execute_many(statements.put_plain(1, keyed=keyed), singles).rowcount
+    return kept
 
 
 def _block(
@@ -55,9 +83,9 @@ def _block(
 
 
 def _wake(session: Session, messages: Sequence[NewMessage]) -> None:
-    first = messages[0].route
-    if all(m.route == first for m in messages):
-        session.wake(first, min(m.due for m in messages))
+    routes = {message.route for message in messages}
+    if len(routes) == 1:
+        session.wake(routes.pop(), min([message.due for message in messages]))
         return
     for message in messages:
         session.wake(message.route, message.due)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.model.message import Event, Message
-from penstock.model.state import SETTLED
+from penstock.model.timeline import lines_of
 from penstock.stores.sqlite import statements
-from penstock.stores.sqlite.rows import from_json_array, json_array, to_message
+from penstock.stores.sqlite.rows import event_of, from_json_array, json_array, to_message
 from penstock.stores.sqlite.session import Session
 
 
@@ -23,25 +23,8 @@ def timeline(session: Session, message_id: str) -> list[Event]:
     if row is None:
         return []
     message = to_message(row)
-    noted = [
-        Event(at=at, event=event, detail=detail, attempt=attempt)
-        for at, event, detail, attempt in session.execute(statements.EVENTS, (message.ref,))
-    ]
-    lines = [Event(at=message.created, event="accepted"), *noted]
-    if message.claimed is not None and not _release_is_noted(noted):
-        lines.append(Event(at=message.claimed, event="released", attempt=message.attempt))
-    if message.state in SETTLED and message.settled is not None:
-        attempt = message.attempt if message.claimed is not None else None
-        error = message.last_error if message.state != "delivered" else None
-        lines.append(
-            Event(at=message.settled, event=message.state.value, detail=error, attempt=attempt)
-        )
-    return lines
-
-
-def _release_is_noted(noted: Sequence[Event]) -> bool:
-    """The lease that the columns tell of is in the events too once a cancel was asked in it."""
-    return bool(noted) and noted[-1].event == "cancel_asked"
+    noted = [event_of(row) for row in session.execute(statements.EVENTS, (message.ref,))]
+    return lines_of(message, noted)
 
 
 def purge(session: Session, now: int, limit: int, retention: int, retention_count: int) -> int:

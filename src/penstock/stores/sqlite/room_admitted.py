@@ -8,25 +8,32 @@ from typing import TypeAlias, overload
 
 from penstock.model.ticket import Ticket, TicketState
 
-Row: TypeAlias = tuple[int, str, str, int, str, str]
-"""Number, user, lane, joined, pass, instance."""
+Row: TypeAlias = tuple[int, str, int, str]
+"""Number, user, joined, instance."""
 
 
 class Admitted(Sequence[Ticket]):
     """The tickets, in the order in which the lanes were drawn."""
 
     def __init__(
-        self, order: Sequence[str], rows: Mapping[str, list[Row]], now: int, until: int | None
+        self,
+        order: Sequence[str],
+        rows: Mapping[str, Sequence[Row]],
+        named: str,
+        now: int,
+        until: int | None,
     ) -> None:
-        self.order = order
+        self._order = order
         """Each one's lane."""
         self.rows = rows
-        """Lane → those of it, as the database returned them."""
+        """Lane → those of it, in their order."""
+        self.named = named
+        """How their passes begin; the number follows."""
+        self.until = until
         self._now = now
-        self._until = until
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self._order)
 
     @overload
     def __getitem__(self, index: int) -> Ticket: ...
@@ -42,11 +49,10 @@ class Admitted(Sequence[Ticket]):
 
     @cached_property
     def _tickets(self) -> list[Ticket]:
-        lanes = {lane: iter(sorted(rows)) for lane, rows in self.rows.items()}
-        return [self._ticket(next(lanes[lane])) for lane in self.order]
+        lanes = {lane: iter(rows) for lane, rows in self.rows.items()}
+        return [self._ticket(lane, *next(lanes[lane])) for lane in self._order]
 
-    def _ticket(self, row: Row) -> Ticket:
-        number, user, lane, joined, pass_id, instance = row
+    def _ticket(self, lane: str, number: int, user: str, joined: int, instance: str) -> Ticket:
         return Ticket(
             user=user,
             state=TicketState.ADMITTED,
@@ -54,7 +60,7 @@ class Admitted(Sequence[Ticket]):
             number=number,
             joined=joined,
             promoted=self._now,
-            until=self._until,
-            pass_id=pass_id,
+            until=self.until,
+            pass_id=f"{self.named}{number}",
             instance=instance,
         )

@@ -25,6 +25,11 @@ INSERT INTO room_blocks (room, lane, block, waiting) VALUES (?, ?, ?, ?)
 ON CONFLICT (room, lane, block) DO UPDATE SET waiting = waiting + excluded.waiting
 """
 DROP_EMPTY = "DELETE FROM room_blocks WHERE room = ? AND lane = ? AND block = ? AND waiting <= 0"
+LEAVE_LANE = "UPDATE room_lanes SET waiting = waiting - ? WHERE room = ? AND lane = ?"
+LEAVE_BLOCK = (
+    "UPDATE room_blocks SET waiting = waiting - ? WHERE room = ? AND lane = ? AND block = ?"
+)
+DROP_BEFORE = "DELETE FROM room_blocks WHERE room = ? AND lane = ? AND block < ?"
 LANES = """
 SELECT room, lane, waiting FROM json_each(?) AS asked
 CROSS JOIN room_lanes ON room_lanes.room = asked.value
@@ -76,19 +81,43 @@ def _count(room: int, places: Iterable[tuple[str, int]]) -> Counter[tuple[int, s
     return Counter((room, lane, block_of(number)) for lane, number in places)
 
 
-def count_lane(
-    gone: Counter[tuple[int, str, int]], room: int, lane: str, numbers: Sequence[int]
-) -> None:
-    """Add these to those who leave_all takes out."""
-    for block, number in Counter(map(block_of, numbers)).items():
-        gone[room, lane, block] += number
-
-
 def leave_all(session: Session, gone: Counter[tuple[int, str, int]]) -> None:
     """So many are out of each block of each line."""
     if gone:
         _save(session, {place: -number for place, number in gone.items()})
         session.connection.executemany(DROP_EMPTY, list(gone))
+
+
+class Heads:
+    """The first people of many lines go; written together in the end."""
+
+    def __init__(self) -> None:
+        self._lanes: list[tuple[int, int, str]] = []
+        self._emptied: list[tuple[int, str]] = []
+        self._before: list[tuple[int, str, int]] = []
+        self._last: list[tuple[int, int, str, int]] = []
+
+    def leave(self, room: int, lane: str, numbers: Sequence[int], left: int) -> None:
+        """Those with these numbers, in order; `left` stay. Whole blocks go but perhaps the last."""
+        self._lanes.append((len(numbers), room, lane))
+        if left <= 0:
+            self._emptied.append((room, lane))
+            return
+        last = block_of(numbers[-1])
+        if block_of(numbers[0]) != last:
+            self._before.append((room, lane, last))
+        of_last = sum(block_of(number) == last for number in numbers)
+        self._last.append((of_last, room, lane, last))
+
+    def save(self, session: Session) -> None:
+        for statement, rows in (
+            (LEAVE_LANE, self._lanes),
+            (DROP_BLOCKS, self._emptied),
+            (DROP_BEFORE, self._before),
+            (LEAVE_BLOCK, self._last),
+        ):
+            if rows:
+                session.connection.executemany(statement, rows)
 
 
 def _save(session: Session, steps: dict[tuple[int, str, int], int]) -> None:

@@ -17,7 +17,7 @@ from penstock.model.admission import (
     next_credit_at,
     silent_before,
 )
-from penstock.model.room import RoomState
+from penstock.model.room import RoomState, effective_state
 from penstock.model.ticket import Promotion, Ticket, TicketState
 from penstock.stores.sqlite import room_line as line
 from penstock.stores.sqlite import room_record as records
@@ -29,64 +29,63 @@ from penstock.stores.sqlite.session import Session
 MOST_A_CALL = 1_000
 """People let in by one call: rooms that come after have to ask again, others want the loop too."""
 
+FIRST = """
+SELECT number, user, joined, instance FROM room_tickets
+WHERE room = ? AND lane = ? AND kind = 0 ORDER BY number, user LIMIT ?
+"""
 ADMIT = """
-UPDATE room_tickets
-SET kind = 1, state = 'ADMITTED', promoted = ?, until = ?, pass = ? || number
-WHERE room = ? AND user IN (
-  SELECT user FROM room_tickets WHERE room = ? AND lane = ? AND kind = 0
-  ORDER BY number, user LIMIT ?)
-RETURNING number, user, lane, joined, pass, instance
+UPDATE room_tickets SET kind = 1, state = 'ADMITTED', promoted = ?, until = ?, pass = ?
+WHERE room = ? AND user = ?
 """
 
 
 class Step:
     """One room's step: what it found, and what it has come to."""
 
-    def __init__(self, record: Record, lanes: dict[str, int], moments: Moments) -> None:
+    __slots__ = (
+        *("admitted", "lanes", "moments", "number", "over", "record", "settings", "silent"),
+        *("state", "waiting"),
+    )
+
+    def __init__(self, record: Record, lanes: dict[str, int], moments: Moments, now: int) -> None:
         self.record = record
-        self.settings = records.settings_of(record.settings)
+        self.settings = settings = records.settings_of(record.settings)
+        self.state = effective_state(RoomState(record.state), settings.opens_at, now)
         self.lanes = lanes
         """Lane → how many wait."""
+        self.waiting = sum(lanes.values())
         self.moments = moments
-        self.over = self.silent = 0
+        self.over = self.silent = self.number = 0
         self.admitted: Admitted | None = None
-
-    @property
-    def number(self) -> int:
-        return 0 if self.admitted is None else len(self.admitted)
-
-    @property
-    def waiting(self) -> int:
-        return sum(self.lanes.values())
 
 
 def promote(session: Session, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
     found = records.load_all(session, names)
-    steps = _survey(session, list(found.values()))
     left = MOST_A_CALL
     done: dict[str, Promotion] = {}
-    for name, step in zip(found, steps, strict=True):
+    stepped = []
+    for step in _survey(session, list(found.values()), now):
         if left <= 0:
+            name = step.record.name
             done[name] = Promotion(room=name, more=True)
             continue
         _attend(session, step, now, limit)
         _expire(session, step, now, limit)
         _admit(session, step, now, limit)
         left -= step.number
-    stepped = [step for step in steps if step.record.name not in done]
-    _count(session, stepped)
-    _see_again(session, stepped)
+        stepped.append(step)
+    _write(session, stepped, now)
     for step in stepped:
         done[step.record.name] = _finish(step, now, limit)
     records.save_steps(session, [step.record for step in stepped])
-    return [done.pop(name, Promotion(room=name)) for name in names]
+    return [done.pop(name) if name in done else Promotion(room=name) for name in names]
 
 
-def _survey(session: Session, found: Sequence[Record]) -> list[Step]:
+def _survey(session: Session, found: Sequence[Record], now: int) -> list[Step]:
     ids = json_array([record.id for record in found])
     lanes = records.lanes_of(session, found, ids)
     moments = records.moments(session, ids)
-    return [Step(record, lanes[record.id], moments[record.id]) for record in found]
+    return [Step(record, lanes[record.id], moments[record.id], now) for record in found]
 
 
 def _attend(session: Session, step: Step, now: int, limit: int) -> None:
@@ -113,6 +112,7 @@ def _expire(session: Session, step: Step, now: int, limit: int) -> None:
         silent = _over(session, record, WAITING, cutoff, limit)
         step.silent = len(silent)
         ended += silent
+        step.waiting -= step.silent
         for ticket in silent:
             step.lanes[ticket.lane] -= 1
     if ended:
@@ -126,9 +126,9 @@ def _over(session: Session, record: Record, kind: int, until: int, limit: int) -
 
 
 def _admit(session: Session, step: Step, now: int, limit: int) -> None:
-    record, settings = step.record, step.settings
-    if not step.waiting or record.state_at(now) is not RoomState.OPEN:
+    if not step.waiting or step.state is not RoomState.OPEN:
         return
+    record, settings = step.record, step.settings
     rate = settings.admit_rate
     credit = 0 if rate is None else earn(rate, record.credit, record.credit_at, now)
     tokens = None if rate is None else credit // rate.per
@@ -136,9 +136,9 @@ def _admit(session: Session, step: Step, now: int, limit: int) -> None:
     if count == 0:
         return
     until = None if settings.claim_ttl is None else now + settings.claim_ttl
-    step.admitted = _let_in(session, step, count, now, until)
-    for lane, number in Counter(step.admitted.order).items():
-        step.lanes[lane] -= number
+    step.admitted = _first_in_line(session, step, count, now, until)
+    step.number = count
+    step.waiting -= count
     record.promoted += count
     record.admitted += count
     record.in_use += count
@@ -152,32 +152,44 @@ def _admit(session: Session, step: Step, now: int, limit: int) -> None:
         step.moments = seen, until if held is None else min(held, until), ended
 
 
-def _let_in(session: Session, step: Step, count: int, now: int, until: int | None) -> Admitted:
+def _first_in_line(
+    session: Session, step: Step, count: int, now: int, until: int | None
+) -> Admitted:
     """The next `count` people, each lane in its order, the lanes by their weights."""
     record, lanes = step.record, step.settings.lanes
-    shares = record.read_shares()
-    order = shares.draw(lanes, step.lanes, count)
-    if len(lanes) > 1:
+    order: Sequence[str]
+    if len(lanes) == 1:
+        (lane,) = lanes
+        order, wanted = (lane,) * count, {lane: count}
+    else:
+        shares = record.read_shares()
+        order = shares.draw(lanes, step.lanes, count)
         record.shares = records.to_json(shares)
+        wanted = Counter(order)
+    rows = {}
+    for lane, number in wanted.items():
+        rows[lane] = session.execute(FIRST, (record.id, lane, number)).fetchall()
+        step.lanes[lane] -= number
     # Unlike any other admission's of this user: the step's own count is in it.
-    named = f"{record.epoch}-{record.promoted}-"
-    rows = {
-        lane: session.execute(
-            ADMIT, (now, until, named, record.id, record.id, lane, number)
-        ).fetchall()
-        for lane, number in Counter(order).items()
-    }
-    return Admitted(order, rows, now, until)
+    return Admitted(order, rows, f"{record.epoch}-{record.promoted}-", now, until)
 
 
-def _count(session: Session, steps: Sequence[Step]) -> None:
-    """Everybody let in is out of the line."""
-    gone: Counter[tuple[int, str, int]] = Counter()
+def _write(session: Session, steps: Sequence[Step], now: int) -> None:
+    """Everybody let in has a slot and is out of the line."""
+    heads = line.Heads()
+    tickets: list[Sequence[object]] = []
     for step in steps:
-        if step.admitted is not None:
-            for lane, rows in step.admitted.rows.items():
-                line.count_lane(gone, step.record.id, lane, [row[0] for row in rows])
-    line.leave_all(session, gone)
+        room, admitted = step.record.id, step.admitted
+        if admitted is None:
+            continue
+        named, until = admitted.named, admitted.until
+        for lane, rows in admitted.rows.items():
+            heads.leave(room, lane, [row[0] for row in rows], step.lanes[lane])
+            tickets += [(now, until, f"{named}{row[0]}", room, row[1]) for row in rows]
+    if tickets:
+        session.connection.executemany(ADMIT, tickets)
+        heads.save(session)
+    _see_again(session, steps)
 
 
 def _see_again(session: Session, steps: Sequence[Step]) -> None:
@@ -190,11 +202,12 @@ def _see_again(session: Session, steps: Sequence[Step]) -> None:
 
 
 def _finish(step: Step, now: int, limit: int) -> Promotion:
-    record, waiting = step.record, step.waiting
-    look_at = _look_at(step, now)
-    # Nobody else writes here: the next moment is known, but a line must be seen to.
-    moments = [look_at] if look_at is not None else []
-    record.due = min([*moments, now + ATTEND_MS] if waiting else moments, default=None)
+    record = step.record
+    look_at = due = _look_at(step, now)
+    if step.waiting:
+        # Nobody else writes here: the next moment is known, but a line must be seen to.
+        due = now + ATTEND_MS if look_at is None else min(look_at, now + ATTEND_MS)
+    record.due = due
     return Promotion(
         room=record.name,
         admitted=() if step.admitted is None else step.admitted,
@@ -210,12 +223,11 @@ def _look_at(step: Step, now: int) -> int | None:
     moments = [] if ends is None else [ends]
     if settings.wait_grace is not None and last_seen is not None:
         moments.append(max(last_seen, record.floor) + settings.wait_grace)
-    state = record.state_at(now)
-    if state is RoomState.SCHEDULED and settings.opens_at is not None:
+    if step.state is RoomState.SCHEDULED and settings.opens_at is not None:
         moments.append(settings.opens_at)
     rate = settings.admit_rate
     room_left = record.in_use < settings.capacity and step.waiting > 0
-    if state is RoomState.OPEN and rate is not None and room_left:
+    if step.state is RoomState.OPEN and rate is not None and room_left:
         credit = earn(rate, record.credit, record.credit_at, now)
         moments.append(next_credit_at(rate, credit, now))
     return min(moments, default=None)

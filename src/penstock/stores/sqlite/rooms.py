@@ -21,7 +21,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.ports.rooms import RoomListener, TurnListener
+from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
 from penstock.stores.sqlite import room_record as records
 from penstock.stores.sqlite.group import GroupCommit
 from penstock.stores.sqlite.room_join import line_up
@@ -40,6 +40,8 @@ class SqliteRooms:
         self._group = group
         self._clock = clock
         self._listeners: list[RoomListener] = []
+        self._seen_version: int | None = None
+        """Of the file, when turns_elsewhere last looked."""
 
     @property
     def clock(self) -> Clock:
@@ -249,7 +251,18 @@ class SqliteRooms:
         self._listeners.append(listener)
 
     def listen_turns(self, listener: TurnListener) -> None:
-        """Nobody tells: who waits for a turn looks again and again."""
+        """Nobody tells: one has to ask for turns_elsewhere."""
+
+    async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
+        def work(session: Session) -> dict[str, list[str]]:
+            # It changes when another connection has committed, and with nothing of our own.
+            (version,) = session.execute("PRAGMA data_version").fetchone()
+            if version == self._seen_version:
+                return {}
+            self._seen_version = version
+            return {room: _turned(session, room, users) for room, users in waiting().items()}
+
+        return await self._group.submit(work, writes=False)
 
     async def secret(self, proposed: bytes) -> bytes:
         def work(session: Session) -> bytes:
@@ -262,6 +275,13 @@ class SqliteRooms:
     def _tell(self, name: str) -> None:
         for listener in self._listeners:
             listener(name)
+
+
+def _turned(session: Session, room: str, users: Sequence[str]) -> list[str]:
+    """Those of them who are in line no more."""
+    record = records.load(session, room)
+    states = {} if record is None else records.states(session, record, users)
+    return [user for user in users if states.get(user) is not TicketState.WAITING]
 
 
 def _put(session: Session, record: Record, ticket: Ticket) -> None:

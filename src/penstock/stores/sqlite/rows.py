@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from penstock.model.message import JSON, Labels, Message, NewMessage
+from penstock.model.message import JSON, Event, Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.verdict import Decided
 
@@ -75,6 +75,12 @@ def to_message(row: Row) -> Message:
     )
 
 
+def event_of(row: Row) -> Event:
+    """A row of `statements.EVENTS` → the line of the timeline."""
+    at, event, detail, attempt = row
+    return Event(at=at, event=event, detail=detail, attempt=attempt)
+
+
 def put_row(message: NewMessage, now: int) -> Row:
     """The values of `statements.PUT`."""
     return (message.id, *_content(message), now)
@@ -88,6 +94,28 @@ def put_rows(messages: Iterable[NewMessage], now: int) -> list[Row]:
         else put_row(m, now)
         for m in messages
     ]  # fmt: skip
+
+
+def plain_values(messages: Iterable[NewMessage], now: int, *, keyed: bool) -> list[Any] | None:
+    """The values of `statements.put_plain`, row after row; None: not all are as plain as that.
+
+    The payload goes as a bytearray: sqlite3 looks for an adapter of bytes and of None, each time.
+    """
+    values: list[Any] = []
+    for m in messages:
+        if (
+            m.headers is not None
+            or m.labels is not None
+            or m.topic is not None
+            or m.expires is not None
+            or m.content_type != JSON
+            or (m.key != m.id) is not keyed
+        ):
+            return None
+        values += (m.id, m.route, bytearray(m.payload), m.due, m.priority, now)
+        if keyed:
+            values.append(m.key)
+    return values
 
 
 def replace_row(message: NewMessage, seq: int) -> Row:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from penstock.model.message import Event
 from penstock.stores.sqlite import statements
-from penstock.stores.sqlite.rows import json_array
+from penstock.stores.sqlite.rows import event_of, json_array
 
 MAX_EVENTS = 200
 """Lines kept of one message's timeline; the oldest go first."""
@@ -60,6 +61,6 @@ class Session:
         if number > MAX_EVENTS:
             self.execute(statements.TRIM_EVENTS, (seq, number - MAX_EVENTS))
 
-    def last_event(self, seq: int) -> str | None:
-        row = self.execute(statements.LAST_EVENT, (seq,)).fetchone()
-        return None if row is None else str(row[0])
+    def last_event(self, seq: int) -> list[Event]:
+        """The last line of the message's timeline, if there is any."""
+        return list(map(event_of, self.execute(statements.LAST_EVENT, (seq,))))

@@ -16,16 +16,17 @@ _DELIVERED = State.DELIVERED
 
 
 def settle(session: Session, settlements: Sequence[Settlement], now: int) -> list[State | None]:
-    """The delivered of a lease go in one statement, the rest one by one."""
+    """The delivered of a lease go in one statement if policies said the same of them, the rest
+    one by one."""
     states: list[State | None] = [None] * len(settlements)
-    delivered: defaultdict[int, list[int]] = defaultdict(list)
+    delivered: defaultdict[tuple[int, str | None], list[int]] = defaultdict(list)
     retired: list[int] = []
     for place, settlement in enumerate(settlements):
         if settlement.state is _DELIVERED:
-            delivered[settlement.token].append(place)
+            delivered[settlement.token, settlement.allowed].append(place)
         else:
             states[place] = _settle_one(session, settlement, now, retired)
-    for token, places in delivered.items():
+    for (token, _), places in delivered.items():
         for place in _deliver(session, settlements, places, token, now, retired):
             states[place] = _DELIVERED
     session.retire(retired, now)
@@ -42,7 +43,8 @@ def _deliver(
 ) -> list[int]:
     """The places of those that still were under this token, each message once."""
     seqs = [settlements[place].message.ref for place in places]
-    values = {"seqs": json_array(seqs), "token": token, "now": now}
+    kept = decided_column(settlements[places[0]].kept)
+    values = {"seqs": json_array(seqs), "token": token, "now": now, "decided": kept}
     hit = [row[0] for row in session.execute(statements.SETTLE_DELIVERED, values).fetchall()]
     if not hit:
         return []
@@ -70,8 +72,8 @@ def _settle_one(
     state = after_lease(settlement.state, cancel_asked=bool(cancel_pending))
     sent = not settlement.refund
     goes_on = settlement.state is State.SCHEDULED
-    if goes_on and sent:
-        note_released(session, seq, claimed, attempt, cancel_pending)
+    if sent and (goes_on or settlement.allowed is not None):
+        note_released(session, seq, claimed, attempt, cancel_pending, settlement.allowed)
     if settlement.event != settlement.state:
         session.note(seq, now, settlement.event, settlement.detail, attempt if sent else None)
     if settlement.due is not None and state is State.SCHEDULED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 COLUMNS: Final = (
@@ -26,6 +27,25 @@ INSERT INTO messages (id, route, key, payload, content_type, headers, labels, to
                       priority, created)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 """
+_PLAIN = ("id", "route", "payload", "due", "priority", "created")
+"""What the plainest message is made of; everything else of it is NULL or a default."""
+
+
+@cache
+def put_plain(rows: int, *, keyed: bool) -> str:
+    """PUT of so many plain messages at once, with the key of each where it is not the id.
+
+    A value that is not named costs nothing; a NULL that is bound costs more than a text.
+    """
+    columns = (*_PLAIN, "key") if keyed else _PLAIN
+    row = f"({', '.join('?' * len(columns))})"
+    values = ", ".join([row] * rows)
+    return (
+        f"INSERT INTO messages ({', '.join(columns)}) VALUES {values}"  # noqa: S608 - constants
+        " ON CONFLICT (id) DO NOTHING"
+    )
+
+
 LAST_SEQ: Final = "SELECT coalesce(max(seq), 0) FROM messages"
 SEQS_OF_IDS: Final = "SELECT id, seq FROM messages WHERE id IN (SELECT value FROM json_each(?))"
 HELD: Final = "SELECT seq, state, due FROM messages WHERE id = ?"
@@ -75,7 +95,8 @@ WHERE {_SEQS} AND lease = :token
 
 SETTLE_DELIVERED: Final = f"""
 UPDATE messages
-SET state = 2, settled = :now, lease = NULL, payload = NULL, headers = NULL, cancel_pending = 0
+SET state = 2, settled = :now, lease = NULL, payload = NULL, headers = NULL, cancel_pending = 0,
+    decided = coalesce(:decided, decided)
 WHERE {_SEQS} AND lease = :token
 RETURNING seq
 """  # noqa: S608
@@ -121,7 +142,9 @@ VALUES (:seq, (SELECT coalesce(max(n), 0) + 1 FROM events WHERE seq = :seq), :at
         :attempt)
 RETURNING n
 """
-LAST_EVENT: Final = "SELECT event FROM events WHERE seq = ? ORDER BY n DESC LIMIT 1"
+LAST_EVENT: Final = """
+SELECT at, event, detail, attempt FROM events WHERE seq = ? ORDER BY n DESC LIMIT 1
+"""
 TRIM_EVENTS: Final = "DELETE FROM events WHERE seq = ? AND n <= ?"
 EVENTS: Final = "SELECT at, event, detail, attempt FROM events WHERE seq = ? ORDER BY n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,13 @@ from penstock.testing.store_cases.base import (
 )
 
 _AWKWARD = 'Ünïcødé "quoted" \\ back/slash 日本語 🚰 مرحبا'
+
+_KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "keyed": {"key": "k", "route": "other", "priority": 2},
+    "headed": {"headers": {"n": "1"}},
+    "expiring": {"expires": 9_000_000_000_000},
+}
 
 
 class IntakeCases(StoreCases):
@@ -92,6 +100,20 @@ class IntakeCases(StoreCases):
         assert found.created == now
         assert (found.claimed, found.settled, found.last_error) == (None, None, None)
         assert not found.cancel_pending
+
+    @pytest.mark.parametrize("kinds", [["plain"], ["keyed"], ["keyed", "plain"], [*_KINDS]])
+    async def test_a_message_comes_back_whole_whatever_its_neighbours_have(
+        self, store: MessageStore, kinds: list[str]
+    ) -> None:
+        now = store.clock.now()
+        messages = [
+            new(due=now + FAR, payload=b"%d" % place, **_KINDS[kinds[place % len(kinds)]])
+            for place in range(21)
+        ]
+        await put(store, *messages, messages[3], messages[-1])
+        found = [await held(store, message.id) for message in messages]
+        for name in ("id", "route", "key", "payload", "priority", "due", "headers", "expires"):
+            assert [getattr(f, name) for f in found] == [getattr(m, name) for m in messages], name
 
     @pytest.mark.parametrize(
         "payload",

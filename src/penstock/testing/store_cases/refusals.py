@@ -1,11 +1,12 @@
-"""What is kept of a refusal by policies: with the message, through everything it goes through."""
+"""What is kept of decisions by policies: with the message, through everything it goes through."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from penstock.model.decision import Reason, reason_of, verdict_of
-from penstock.model.message import Message, OnConflict
+from penstock.model.message import Labels, Message, OnConflict
 from penstock.model.outcome import Action, Settlement
 from penstock.model.state import State
 from penstock.model.verdict import Decided, Verdict
@@ -20,6 +21,7 @@ from penstock.testing.store_cases.base import (
     held,
     new,
     put,
+    put_due,
     settle,
 )
 
@@ -35,6 +37,83 @@ def _deferral(message: Message, token: int, until: int) -> Settlement:
     decided = _refused(message, until)
     back = State.SCHEDULED
     return ending(message, token, back, due=until, event="deferred", refund=True, decided=decided)
+
+
+ALLOW = "ALLOW by three-a-day; shadow nights would have blocked it: quiet until 08:00"
+
+
+class AllowCases(StoreCases):
+    async def test_what_let_a_delivered_message_go_is_told_beside_its_release(
+        self, store: MessageStore
+    ) -> None:
+        labels = Labels(channel="push")
+        await put_due(store, 3, labels=labels, **_EXTRAS)
+        token, messages, _ = msgspec.structs.astuple(await claim(store))
+        said = ["ALLOW by other", ALLOW, None]
+        ended = [
+            ending(message, token, allowed=why) for message, why in zip(messages, said, strict=True)
+        ]
+        assert await settle(store, *ended) == [State.DELIVERED] * 3
+        for message, why in zip(messages, said, strict=True):
+            assert await _told(store, message.id) == [
+                ("accepted", None),
+                ("released", why),
+                ("delivered", None),
+            ]
+            found = await held(store, message.id)
+            assert (found.key, found.labels, found.headers) == ("who", labels, None)
+            assert (verdict_of(found), reason_of(found)) == (Verdict.ALLOW, None)
+
+    async def test_what_let_it_go_takes_the_place_of_what_held_it_back(
+        self, store: MessageStore
+    ) -> None:
+        message, token = await claim_one(store, **_EXTRAS)
+        await settle(store, _deferral(message, token, store.clock.now()))
+        taken = await claim(store)
+        await settle(store, ending(taken.messages[0], taken.token, allowed=ALLOW))
+        assert await _told(store, message.id) == [
+            ("accepted", None),
+            ("deferred", "nights: quiet until 08:00"),
+            ("released", ALLOW),
+            ("delivered", None),
+        ]
+
+    async def test_every_attempt_tells_what_let_it_go(self, store: MessageStore) -> None:
+        message, token = await claim_one(store, **_EXTRAS)
+        now = store.clock.now()
+        retry = ending(message, token, State.SCHEDULED, due=now, error="away", allowed=ALLOW)
+        await settle(store, retry)
+        assert (await held(store, message.id)).decided is None
+        taken = await claim(store)
+        dead = ending(taken.messages[0], taken.token, State.DEAD, error="gone", allowed="ALLOW")
+        await settle(store, dead)
+        so_far = [
+            ("accepted", None),
+            ("released", ALLOW),
+            ("retry", "away"),
+            ("released", "ALLOW"),
+            ("dead", "gone"),
+        ]
+        assert await _told(store, message.id) == so_far
+        await amend(store, Action.REDRIVE, message.id, due=now)
+        assert await _told(store, message.id) == [*so_far, ("redriven", None)]
+
+    async def test_it_is_told_of_a_message_that_was_to_be_cancelled_too_late(
+        self, store: MessageStore
+    ) -> None:
+        message, token = await claim_one(store)
+        await amend(store, Action.CANCEL, message.id)
+        await settle(store, ending(message, token, allowed=ALLOW))
+        assert await _told(store, message.id) == [
+            ("accepted", None),
+            ("released", ALLOW),
+            ("cancel_asked", None),
+            ("delivered", None),
+        ]
+
+
+async def _told(store: MessageStore, message_id: str) -> list[tuple[str, str | None]]:
+    return [(event.event, event.detail) for event in await store.timeline(message_id)]
 
 
 class RefusalCases(StoreCases):

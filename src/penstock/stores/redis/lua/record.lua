@@ -152,9 +152,10 @@ local function rewrite(record, h, added, failed, bare, decided)
   return table.concat(parts)
 end
 
--- A delivered message's record: without headers and payload. The way every message goes, so it
--- only puts pieces together: the lease has the moment of the claim as the record wants it.
-local function bare(record, lease, moment, nonce)
+-- A delivered message's record: without headers and payload, with `decided` (false: as it was).
+-- The way every message goes, so it only puts pieces together: the lease has the moment of the
+-- claim as the record wants it.
+local function bare(record, lease, moment, nonce, decided)
   local flags = byte(record, 2)
   local at, counted = 22, '\1\0\0\0'
   if bit.band(flags, TOUCHED) ~= 0 then
@@ -167,15 +168,22 @@ local function bare(record, lease, moment, nonce)
     local low, high = byte(record, finish + 1, finish + 2)
     finish = finish + 2 + low + 256 * high
   end
-  if flags >= EVENTS then
+  local rest = ''
+  if flags >= EVENTS or decided then
     finish = past(record, finish + 1, flags, EVENTS, '<I2', 2)
-    finish = past(record, finish, flags, ERROR, '<I2', 2)
-    finish = past(record, finish, flags, DECIDED, '<I2', 2)
-    finish = past(record, finish, flags, EXTRAS, '<I4', 4) - 1
+    finish = past(record, finish, flags, ERROR, '<I2', 2) - 1
+    local old_end = past(record, finish + 1, flags, DECIDED, '<I2', 2)
+    local extras_end = past(record, old_end, flags, EXTRAS, '<I4', 4) - 1
+    if decided then
+      rest = struct.pack('<I2', #decided) .. decided .. sub(record, old_end, extras_end)
+      flags = bit.bor(flags, DECIDED)
+    else
+      finish = extras_end
+    end
     flags = bit.band(flags, bit.bnot(HEADERS))
   end
   return string.char(DELIVERED, bit.bor(flags, TOUCHED)) .. sub(record, 3, 21) .. counted
-    .. sub(lease, 9, 14) .. moment .. nonce .. sub(record, at, finish)
+    .. sub(lease, 9, 14) .. moment .. nonce .. sub(record, at, finish) .. rest
 end
 
 local function read_lease(lease)

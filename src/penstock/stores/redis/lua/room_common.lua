@@ -27,9 +27,11 @@ local DEFAULT = 'default'
 local ATTEND_MS, OUTAGE_MS, WINDOW_MS, BURST_MS, STRIDE = 5000, 15000, 60000, 100, 1000000
 local KEEP_ENDED, KEEP_OUTSIDE = 600000, 3600000
 
+local call = redis.call
+
 -- No caller's clock may run ahead of the server's own.
 local function clamped(now)
-  local time = redis.call('TIME')
+  local time = call('TIME')
   return math.min(now, tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
 end
 
@@ -41,70 +43,75 @@ local function known(value)
   return value
 end
 
--- Many rooms of one call have the same settings, and reading them is dear.
+-- Many rooms of one call have the same settings, and reading them is dear. What a room's table does
+-- not have itself it has from these.
 local settings_read = {}
 local function read_settings(raw)
-  if not settings_read[raw] then settings_read[raw] = cjson.decode(raw) end
+  if not settings_read[raw] then
+    local s = cjson.decode(raw)
+    local rate = known(s.admit_rate)
+    local settings = {
+      raw = raw, capacity = s.capacity, rate = rate and rate.count, per = rate and rate.per,
+      claim_ttl = known(s.claim_ttl), session_ttl = known(s.session_ttl),
+      wait_grace = known(s.wait_grace), expire_outside = s.expire_outside, weights = s.lanes,
+      lottery = s.lottery, seed = s.seed, opens_at = known(s.opens_at),
+    }
+    settings.__index = settings
+    settings_read[raw] = settings
+  end
   return settings_read[raw]
 end
 
+local NO_LANES = {}
+
 -- The room at KEYS[b + 1 …], or nil. `default` are the settings of rooms nobody has PUT.
 local function load_room(b, now, default)
-  local f = redis.call('HMGET', KEYS[b + ROOM], 'settings', 'state', 'epoch', 'seq', 'credit',
-    'credit_at', 'shares', 'attended', 'floor', 'flow_since', 'flow_count', 'flow_before', 'lanes',
-    'A', 'promoted')
+  local f = call('HMGET', KEYS[b + ROOM], 'settings', 'state', 'epoch', 'attended', 'floor',
+    'lanes', 'seq', 'credit', 'credit_at', 'shares', 'flow_since', 'flow_count', 'flow_before', 'A',
+    'promoted')
   if not f[3] then
-    if redis.call('EXISTS', KEYS[b + WAITING]) == 0 then return nil end
-    redis.call('HSET', KEYS[b + ROOM], 'epoch', 1, 'state', 'open', 'attended', now)
-    f[2], f[3], f[8] = 'open', '1', now
+    if call('EXISTS', KEYS[b + WAITING]) == 0 then return nil end
+    call('HSET', KEYS[b + ROOM], 'epoch', 1, 'state', 'open', 'attended', now)
+    f[2], f[3], f[4] = 'open', '1', now
   end
-  local raw = f[1] or default
-  local s = read_settings(raw)
-  local rate = known(s.admit_rate)
+  local slots = tonumber(call('GET', KEYS[b + SLOTS]) or 0) or 0
   local r = {
-    b = b, changes = {}, raw = raw, epoch = f[3], seq = tonumber(f[4] or 0),
-    capacity = s.capacity, rate = rate and rate.count, per = rate and rate.per,
-    claim_ttl = known(s.claim_ttl), session_ttl = known(s.session_ttl),
-    wait_grace = known(s.wait_grace), expire_outside = s.expire_outside, weights = s.lanes,
-    lottery = s.lottery, seed = s.seed, opens_at = known(s.opens_at),
-    credit = tonumber(f[5] or 0), credit_at = tonumber(f[6] or 0),
-    shares = f[7] and cjson.decode(f[7]) or { at = 0, passes = {} },
-    attended = tonumber(f[8] or 0), floor = tonumber(f[9] or 0),
-    flow_since = tonumber(f[10] or 0), flow_count = tonumber(f[11] or 0),
-    flow_before = tonumber(f[12] or 0), index = f[13] and cjson.decode(f[13]) or {},
-    admitted = tonumber(f[14] or 0), promoted = tonumber(f[15] or 0),
+    b = b, stored_state = f[2], state = f[2], epoch = f[3], attended = tonumber(f[4] or 0),
+    floor = tonumber(f[5] or 0), index = f[6] and cjson.decode(f[6]) or NO_LANES,
+    seq = f[7] or 0, credit = f[8] or 0, credit_at = f[9] or 0, shares = f[10],
+    flow_since = f[11] or 0, flow_count = f[12] or 0, flow_before = f[13] or 0,
+    admitted = f[14] or 0, promoted = f[15] or 0, slots_read = slots, slots = math.max(0, slots),
+    changes = {}, held = nil, seen = nil,
   }
-  r.state = f[2]
+  setmetatable(r, read_settings(f[1] or default))
   if r.state == 'scheduled' and r.opens_at and r.opens_at <= now then r.state = 'open' end
-  r.slots_read = tonumber(redis.call('GET', KEYS[b + SLOTS]) or 0) or 0
-  r.slots = math.max(0, r.slots_read)
   return r
 end
 
 local function save_slots(r)
   if r.slots ~= r.slots_read then
-    redis.call('INCRBY', KEYS[r.b + SLOTS], r.slots - r.slots_read)
+    call('INCRBY', KEYS[r.b + SLOTS], whole(r.slots - r.slots_read))
     r.slots_read = r.slots
   end
 end
 
 -- A field of the room's record that save_changes will write, together with the others.
 local function change(r, field, value)
-  local n = #r.changes
-  r.changes[n + 1], r.changes[n + 2] = field, type(value) == 'number' and whole(value) or value
+  local changes = r.changes
+  local n = #changes
+  changes[n + 1], changes[n + 2] = field, value
 end
 
 local function save_changes(r)
-  if #r.changes > 0 then redis.call('HSET', KEYS[r.b + ROOM], unpack(r.changes)) end
-  r.changes = {}
+  if r.changes[1] then call('HSET', KEYS[r.b + ROOM], unpack(r.changes)) end
 end
 
 local function lane_key(r, lane) return KEYS[r.b + WAITING + (r.index[lane] or 0)] end
 
 -- People waiting: by lane, and all.
 local function waiting_of(r)
-  local by, all = { [DEFAULT] = redis.call('ZCARD', KEYS[r.b + WAITING]) }, 0
-  for lane, i in pairs(r.index) do by[lane] = redis.call('ZCARD', KEYS[r.b + WAITING + i]) end
+  local by, all = { [DEFAULT] = call('ZCARD', KEYS[r.b + WAITING]) }, 0
+  for lane, i in pairs(r.index) do by[lane] = call('ZCARD', KEYS[r.b + WAITING + i]) end
   for _, n in pairs(by) do all = all + n end
   return by, all
 end
@@ -116,8 +123,8 @@ local function outlook(r)
     flat[#flat + 1] = lane
     flat[#flat + 1] = n
   end
-  return { r.raw, r.state, r.epoch, r.slots, flat, r.flow_since, r.flow_count, r.flow_before,
-    redis.call('HGET', KEYS[r.b + ROOM], 'state') }
+  return { r.raw, r.state, r.epoch, r.slots, flat, tonumber(r.flow_since), tonumber(r.flow_count),
+    tonumber(r.flow_before), r.stored_state }
 end
 
 local function number_of(score) return math.floor(tonumber(score) * 1000000 + 0.5) end
@@ -132,20 +139,23 @@ local function read_record(record)
   return tostring(known(value.instanceId) or 'unknown'), joined, tonumber(known(value.place))
 end
 
--- The instance, as every promotion needs it, and whether the record knows its place: of records
--- of ours without a decoder.
+-- The instance, as every promotion needs it, and whether the record is one of ours, which knows its
+-- place. Of ours without a decoder; most begin like the one before.
 local RECORD_HEAD, RECORD_JOINED, RECORD_PLACE = '{"instanceId":"', '","joinedAt":', ',"place":'
-local plain = {} -- instances met in this call: whether they need no decoding
+local last_head, last_length, last_instance = '', -1, nil
 local function instance_of(record)
   if not record then return 'unknown', false end
-  local ends = string.find(record, RECORD_JOINED, 16, true)
-  if ends and string.sub(record, 1, 15) == RECORD_HEAD then
-    local instance = string.sub(record, 16, ends - 1)
-    if plain[instance] == nil then plain[instance] = not string.find(instance, '["\\]') end
-    if plain[instance] and string.find(record, RECORD_PLACE, ends + 13, true) then
-      return instance, true
+  if string.sub(record, 1, last_length) ~= last_head then
+    local ends = string.find(record, RECORD_JOINED, 16, true)
+    local instance = ends and string.sub(record, 16, ends - 1)
+    local plain = ends and string.sub(record, 1, 15) == RECORD_HEAD
+    if not plain or string.find(instance, '["\\]') then
+      local foreign, _, place = read_record(record)
+      return foreign, place ~= nil
     end
+    last_head, last_length, last_instance = string.sub(record, 1, ends + 12), ends + 12, instance
   end
+  if string.find(record, RECORD_PLACE, last_length + 1, true) then return last_instance, true end
   local instance, _, place = read_record(record)
   return instance, place ~= nil
 end
@@ -162,38 +172,38 @@ end
 
 -- Where a user waits: lane, score; or nil.
 local function find_waiting(r, user)
-  local lane = redis.call('HGET', KEYS[r.b + USERS], user)
+  local lane = call('HGET', KEYS[r.b + USERS], user)
   if lane and r.index[lane] then
-    local score = redis.call('ZSCORE', lane_key(r, lane), user)
+    local score = call('ZSCORE', lane_key(r, lane), user)
     if score then return lane, score end
   end
-  local score = redis.call('ZSCORE', KEYS[r.b + WAITING], user)
+  local score = call('ZSCORE', KEYS[r.b + WAITING], user)
   if score then return DEFAULT, score end
   return nil
 end
 
 local function waiting_reply(r, user, lane, score)
-  local instance, joined = read_record(redis.call('HGET', KEYS[r.b + RECORDS], user))
+  local instance, joined = read_record(call('HGET', KEYS[r.b + RECORDS], user))
   local number = number_of(score)
   return { 'W', lane, number, joined or math.floor(number / 1000), -1, -1, -1, '', instance, 1,
-    redis.call('ZRANK', lane_key(r, lane), user),
-    redis.call('ZSCORE', KEYS[r.b + SEEN], user) or -1 }
+    call('ZRANK', lane_key(r, lane), user),
+    call('ZSCORE', KEYS[r.b + SEEN], user) or -1 }
 end
 
 -- The user's ticket as a reply, or false.
 local function ticket_reply(r, user)
   local lane, score = find_waiting(r, user)
   if lane then return waiting_reply(r, user, lane, score) end
-  local packed = redis.call('HGET', KEYS[r.b + TICKETS], user)
+  local packed = call('HGET', KEYS[r.b + TICKETS], user)
   return packed and unpack_ticket(packed) or false
 end
 
 -- A waiter gave a sign of life. One that another program put here is ours from now on.
 local function saw(r, user, now)
-  local before = redis.call('ZSCORE', KEYS[r.b + SEEN], user)
-  if not before then redis.call('HINCRBY', KEYS[r.b + ROOM], 'joined', 1) end
+  local before = call('ZSCORE', KEYS[r.b + SEEN], user)
+  if not before then call('HINCRBY', KEYS[r.b + ROOM], 'joined', 1) end
   if not before or tonumber(before) < now then
-    redis.call('ZADD', KEYS[r.b + SEEN], now, user)
+    call('ZADD', KEYS[r.b + SEEN], now, user)
   end
 end
 
@@ -202,7 +212,7 @@ end
 local MOST = 3000
 local function call_many(command, key, list, width)
   for first = 1, #list, MOST * width do
-    redis.call(command, key, unpack(list, first, math.min(first + MOST * width - 1, #list)))
+    call(command, key, unpack(list, first, math.min(first + MOST * width - 1, #list)))
   end
 end
 
@@ -210,7 +220,7 @@ end
 local function get_many(command, key, users)
   local found = {}
   for first = 1, #users, MOST do
-    local some = redis.call(command, key, unpack(users, first, math.min(first + MOST - 1, #users)))
+    local some = call(command, key, unpack(users, first, math.min(first + MOST - 1, #users)))
     for i, value in ipairs(some) do found[first + i - 1] = value end
   end
   return found
@@ -219,7 +229,7 @@ end
 -- Tickets that end in this call, written together by save_ended.
 local function ending(r, now)
   return { r = r, now = now, tickets = {}, users = {}, held = {}, waited = {}, from = {},
-    counts = {}, by = {}, inside = redis.call('ZCARD', KEYS[r.b + HELD]) }
+    counts = {}, by = {}, inside = call('ZCARD', KEYS[r.b + HELD]) }
 end
 
 local function count(e, field, step) e.counts[field] = (e.counts[field] or 0) + step end
@@ -275,6 +285,6 @@ local function save_ended(e)
   call_many('HSET', KEYS[b + TICKETS], tickets, 2)
   call_many('ZADD', KEYS[b + GONE], gone, 2)
   for field, step in pairs(e.counts) do
-    if step ~= 0 then redis.call('HINCRBY', KEYS[b + ROOM], field, step) end
+    if step ~= 0 then call('HINCRBY', KEYS[b + ROOM], field, step) end
   end
 end

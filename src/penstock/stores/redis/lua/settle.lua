@@ -3,10 +3,11 @@
 -- KEYS  a group: records, leases, tokens, grants, counters, settled, index by key, unused pointers,
 --       then the lanes, buckets, indexes, dead letters, lines, turns and busy its plan points at
 -- ARGV  1 groups (msgpack): { first key, first argument, number of delivered,
---         runs = { { token, how many of the delivered in a row are its } … },
+--         runs = { { token, how many of the delivered in a row are its, decision that they keep
+--           (packed) or false } … },
 --         others = { { id, token, state, 1 if no send was begun, due or false, error or false,
---           word or false, detail or false, refusal (packed) or false, counter, key,
---           index or false, entry or score, member } … },
+--           word or false, detail or false, refusal (packed) or false, what let it go or false,
+--           counter, key, index or false, entry or score, member } … },
 --         turns = { route → key of its line, before those of its turns and busy } or false }
 --         A message that goes back: `key` is its lane (`entry` its score) or, with an index, its
 --         bucket. A dead one: `key` is the dead letters of its route.
@@ -60,7 +61,7 @@ local function settle(group)
     local held = hmget(leases, ARGV, a + 1, a + number)
     local seen, i, done = {}, 0, 0
     for r = 1, #runs do
-      local token, length = unpack(runs[r])
+      local token, length, decided = unpack(runs[r])
       local closed, route = 0, false
       for _ = 1, length do
         i = i + 1
@@ -71,7 +72,7 @@ local function settle(group)
           done = done + 1
           route = route or route_of(record, read_head(record).at)
           ids[done], entries[done] = id, moment .. id
-          fields[2 * done - 1], fields[2 * done] = id, bare(record, lease, moment, nonce)
+          fields[2 * done - 1], fields[2 * done] = id, bare(record, lease, moment, nonce, decided)
           answers[i] = DELIVERED
           if turns then take_turn(route, record, id) end
         else
@@ -91,8 +92,8 @@ local function settle(group)
   end
 
   for i = 1, #others do
-    local id, token, state, refund, due, failed, word, detail, decided, counter, key, index,
-      entry, member = unpack(others[i])
+    local id, token, state, refund, due, failed, word, detail, decided, allowed, counter, key,
+      index, entry, member = unpack(others[i])
     local held = redis.call('HGET', leases, id)
     local record = redis.call('HGET', records, id)
     if held and string.sub(held, 1, 8) == token then
@@ -101,8 +102,8 @@ local function settle(group)
       local route = route_of(record, h.at)
       local attempt, added = h.attempt + 1, ''
       local back = state == SCHEDULED
-      if back and refund == 0 and not asked then
-        added = event(claimed, 'released', false, attempt)
+      if (back or allowed) and refund == 0 and not asked then
+        added = event(claimed, 'released', allowed, attempt)
       end
       if word then
         added = added .. event(now, word, detail, refund == 0 and attempt)

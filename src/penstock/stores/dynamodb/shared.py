@@ -1,0 +1,40 @@
+"""What is dear to count is counted rarely: one process's count serves all, through Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from penstock.model.errors import PenstockError
+from penstock.stores.dynamodb.session import Session, log
+
+Counted = TypeVar("Counted")
+
+
+async def shared(
+    session: Session,
+    name: str,
+    serves: int,
+    make: Callable[[], Awaitable[Counted]],
+    *,
+    encode: Callable[[Counted], bytes],
+    decode: Callable[[bytes], Counted],
+) -> Counted:
+    """What a process made in the last `serves` milliseconds, or made now and left for the others.
+
+    0: made now, for nobody else. Without Redis every process makes its own.
+    """
+    if not serves:
+        return await make()
+    try:
+        held = await session.near.noted(name)
+    except PenstockError:
+        held = None
+    if held is not None:
+        return decode(held)
+    made = await make()
+    try:
+        await session.near.note(name, encode(made), serves)
+    except PenstockError as exc:
+        log.debug("%s: the count is not shared: %s", name, exc)
+    return made

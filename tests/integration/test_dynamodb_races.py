@@ -1,0 +1,102 @@
+"""Cancel against fire on the tiered store, ten thousand times: exactly one of them wins each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.model.message import NewMessage
+from penstock.model.outcome import Action, Amendment, Answer
+from penstock.model.state import State
+from penstock.ports.store import MessageStore
+from penstock.stores.dynamodb import open_store
+from tests.servers.dynamodb import DynamoServer
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+RACES = int(os.environ.get("PENSTOCK_RACES", "10000"))
+TOGETHER = 1_000
+"""Messages due at one instant, all of which are claimed and cancelled at once."""
+PART = 100
+"""Messages of one claim and of one cancel: several calls to DynamoDB, in which they meet."""
+LEASE = DAY = 86_400_000
+
+
+@pytest.fixture
+def table(dynamodb: DynamoServer) -> Iterator[str]:
+    """One of its own: dropped at once where another is emptied item by item."""
+    dynamodb.make_table("races", shards=2)
+    yield "races"
+    dynamodb.drop("races")
+
+
+async def opened(server: DynamoServer, table: str, redis: RedisServer) -> MessageStore:
+    return await open_store(
+        server.url(table, redis.url, timeout="20s"),
+        total_partitions=4,
+        retention=DAY,
+        retention_count=1_000,
+    )
+
+
+async def fire(store: MessageStore, now: int) -> list[str]:
+    """Ids that were claimed, until there are no more."""
+    fired: list[str] = []
+    while claimed := (await store.claim("r", PART, LEASE, now)).messages:
+        fired += [message.id for message in claimed]
+    return fired
+
+
+async def cancel(store: MessageStore, parts: list[list[str]], now: int) -> list[str]:
+    """Ids that were cancelled, of parts that several callers take from."""
+    cancelled: list[str] = []
+    while parts:
+        part = parts.pop()
+        asked = [Amendment(action=Action.CANCEL, id=one) for one in part]
+        answers = await store.amend(asked, now)
+        assert {answer.answer for answer in answers} <= {Answer.DONE, Answer.RELEASED}
+        done = zip(part, answers, strict=True)
+        cancelled += [one for one, answer in done if answer.answer is Answer.DONE]
+    return cancelled
+
+
+@pytest.mark.timeout(300)  # half a minute on a quiet machine
+async def test_of_a_cancel_and_a_claim_exactly_one_wins(
+    dynamodb: DynamoServer, table: str, redis_node: RedisServer
+) -> None:
+    """Two that fire and two that cancel, on two stores, on one truth."""
+    redis_node.flush()
+    stores = [await opened(dynamodb, table, redis_node) for _ in range(2)]
+    one, other = stores
+    chance = random.Random(5)
+    wins = {"fired": 0, "cancelled": 0}
+    for first in range(0, RACES, TOGETHER):
+        ids = [f"m{number}" for number in range(first, min(RACES, first + TOGETHER))]
+        due = int(time.time() * 1000) - 1_000
+        await one.put([NewMessage(id=i, route="r", key=i, payload=b"1", due=due) for i in ids], due)
+        now = one.clock.now()
+        mixed = chance.sample(ids, len(ids))
+        parts = [mixed[i : i + PART] for i in range(0, len(mixed), PART)]
+        fired, fired_too, *cancelled = await asyncio.gather(
+            *(fire(store, now) for store in stores),
+            *(cancel(store, parts, now) for store in stores),
+        )
+        winners = [*fired, *fired_too, *cancelled[0], *cancelled[1]]
+        assert sorted(winners) == sorted(ids), "each has one winner, and only one"
+        wins["fired"] += len(fired) + len(fired_too)
+        wins["cancelled"] += len(cancelled[0]) + len(cancelled[1])
+        held = {m.id: m for m in await other.find(ids) if m is not None}
+        assert {i for i in ids if held[i].state is State.CANCELLED} == {
+            *cancelled[0],
+            *cancelled[1],
+        }
+    print(wins)
+    assert all(wins.values())
+    for store in stores:
+        await store.close()
