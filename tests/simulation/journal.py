@@ -71,9 +71,14 @@ class Journal:
         )
 
     def troubled(self, who: str, since: int, until: int) -> bool:
-        """Was there a fault that this process could have felt in that time?"""
+        """Was there a fault that this process could have felt in that time?
+
+        One that was over when it began is none: an answer that came late is acted on after that.
+        """
         return any(
-            trouble.who in ("", who) and trouble.elapsed <= until and trouble.until >= since
+            trouble.who in ("", who)
+            and trouble.elapsed <= until
+            and (trouble.elapsed >= since or trouble.until > since)
             for trouble in self.troubles
         )
 

@@ -84,20 +84,23 @@ class Line:
             if wait := self.weather.way():
                 await asyncio.sleep(wait)
             return answer
-        self.journal.trouble(f"store: {fate}", self.who)
-        return await self._suffer(fate, step, work)
+        late = self.weather.late(self.lease) if fate in (Fate.LATE_WRITE, Fate.LATE_REPLY) else 0.0
+        held_up = int(late * 1000) if fate is Fate.LATE_REPLY else 0
+        self.journal.trouble(f"store: {fate}", self.who, held_up)
+        return await self._suffer(fate, step, work, late)
 
-    async def _suffer(self, fate: Fate, step: Step[T], work: Callable[[], Awaitable[T]]) -> T:
+    async def _suffer(
+        self, fate: Fate, step: Step[T], work: Callable[[], Awaitable[T]], late: float
+    ) -> T:
         weather = self.weather
         if fate is Fate.LATE_WRITE:
-            after = weather.late(self.lease)
-            self.loop.later(after, lambda: _forget(self.loop.spawn(run_step(step, work))))
+            self.loop.later(late, lambda: _forget(self.loop.spawn(run_step(step, work))))
         elif fate is Fate.LOST_REPLY:
             _forget(self.loop.spawn(run_step(step, work)))
         elif fate is Fate.LATE_REPLY:
             doing = self.loop.spawn(run_step(step, work))
             answer = await asyncio.shield(doing)
-            await asyncio.sleep(weather.late(self.lease))
+            await asyncio.sleep(late)
             return answer
         if wait := weather.timeout():
             await asyncio.sleep(wait)

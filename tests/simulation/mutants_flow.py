@@ -199,7 +199,7 @@ def overtaken() -> Any:
     return patch.object(Row, "begun", begun)
 
 
-@mutant("acts on an answer that came after its lease", 250)
+@mutant("acts on an answer that came after its lease", 350)
 def too_late() -> Any:
     async def send(
         self: Lane, batch: Sequence[Message], token: int, _lease_ends: int, allowed: dict[str, str]
