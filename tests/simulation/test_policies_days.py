@@ -21,6 +21,7 @@ from penstock.model.outcome import Receipt, Settlement
 from penstock.model.policy import Quiet, policy_from
 from penstock.model.route import Route
 from penstock.model.state import State
+from penstock.model.times import format_moment
 from penstock.ports.policies import CountedSettle
 from penstock.sdk.asked import draft
 from penstock.stores.redis import RedisStore
@@ -33,6 +34,8 @@ HOUR = 3_600_000
 CLOCKS_GO_BACK = 1_761_440_400_000  # 26 Oct 2025 in Europe
 DAY = 24 * HOUR
 ZONES = ["Asia/Seoul", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]
+HURRIED_TO = format_moment(CLOCKS_GO_BACK)
+"""When the messages to every tenth person expire: two days on, too early for some of them."""
 RATE, BURST = 50, 10
 GATHER_MS = 30_000
 """When nothing is due the clock jumps so far at least: what comes meanwhile is one batch."""
@@ -54,6 +57,7 @@ class Campaign:
         route = Route(name="default")
         self.decide = Decide(route, self.policies, Observer(), clock, lease=30_000)
         self.sends: list[tuple[int, Message]] = []
+        self.blocked: list[Settlement] = []
 
     async def step(self) -> bool:
         """Release what may go now, or move on; False: nothing is left."""
@@ -66,6 +70,7 @@ class Campaign:
         if claim.messages:
             ready, refused, said = await self.decide.decide(claim)
             self.sends += [(now, message) for message in ready]
+            self.blocked += [one for one in refused if one.state is State.BLOCKED]
             delivered = [
                 Settlement(
                     message=message,
@@ -123,6 +128,7 @@ async def obeys_every_policy(url: str, number: int, *, people: int) -> None:
             key=f"user{n % people}",
             delay=chance.uniform(0, 6 * 3600),
             labels={"tz": ZONES[n % people % 4]},
+            expires=HURRIED_TO if n % people % 10 == 0 else None,
         )
         for n in range(number)
     ]
@@ -133,14 +139,25 @@ async def obeys_every_policy(url: str, number: int, *, people: int) -> None:
         steps += 1
         assert steps < 500_000
     await store.close()
-    check_nothing_lost(campaign, number)
+    check_nothing_lost(campaign, set(dues))
+    assert len(dues) == number
     check_people(campaign, dues)
     check_provider([at for at, _ in campaign.sends])
 
 
-def check_nothing_lost(campaign: Campaign, number: int) -> None:
-    ids = [message.id for _, message in campaign.sends]
-    assert len(ids) == len(set(ids)) == number
+def check_nothing_lost(campaign: Campaign, accepted: set[str]) -> None:
+    """Everything was sent once, or blocked with its reason: only what could not go in time."""
+    sent = [message.id for _, message in campaign.sends]
+    blocked = [one.message.id for one in campaign.blocked]
+    assert len(sent) + len(blocked) == len(accepted)
+    assert {*sent, *blocked} == accepted
+    assert blocked
+    for one in campaign.blocked:
+        assert one.message.expires is not None
+        assert one.decided is not None
+        assert one.decided.policy in POLICIES
+        assert one.decided.detail.startswith("deadline: ")
+        assert one.decided.detail.endswith(f"but expires at {format_moment(one.message.expires)}")
 
 
 def check_people(campaign: Campaign, dues: dict[str, int]) -> None:

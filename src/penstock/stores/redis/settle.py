@@ -6,6 +6,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from penstock.model.errors import PenstockError
 from penstock.model.outcome import Settlement
@@ -22,6 +23,7 @@ UNANSWERED = 100_000
 """Settlements whose answer was lost that are remembered at most."""
 
 _SCHEDULED = NUMBERS[State.SCHEDULED]
+_token_and_allowed = attrgetter("token", "allowed")
 
 
 class Settling:
@@ -190,7 +192,3 @@ def _runs(sent: list[Settlement]) -> list[Plan]:
         packed = False if kept is None else raw(pack_decided(kept))
         runs.append([raw(pack_token(token)), len(same), packed])
     return runs
-
-
-def _token_and_allowed(one: Settlement) -> tuple[int, str | None]:
-    return one.token, one.allowed
