@@ -165,7 +165,7 @@ async def _run(report: Report) -> None:
             await _http(report, "Redis", f"redis://127.0.0.1:{server.port}/1", Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rooms.db"
-        await _measure(report, "SQLite", f"sqlite:///{path}", 50_000, 5, LONG // 4)
+        await _measure(report, "SQLite", f"sqlite:///{path}", 50_000, 5, LONG)
         await _http(report, "SQLite", "sqlite:///web.db", Path(folder))
 
 

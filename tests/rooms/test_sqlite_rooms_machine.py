@@ -39,6 +39,23 @@ TestSqliteRooms = pytest.mark.slow(SqliteMachine.TestCase)
 TestSqliteRooms.settings = settings(max_examples=60, stateful_step_count=40)
 
 
+BY_USER = """
+ALTER TABLE room_tickets RENAME TO new;
+CREATE TABLE room_tickets (
+  room INTEGER NOT NULL, user TEXT NOT NULL, kind INTEGER NOT NULL, until INTEGER,
+  state TEXT NOT NULL, lane TEXT NOT NULL, number INTEGER NOT NULL, joined INTEGER NOT NULL,
+  promoted INTEGER, entered INTEGER, pass TEXT NOT NULL, instance TEXT NOT NULL,
+  PRIMARY KEY (room, user)
+) WITHOUT ROWID;
+INSERT INTO room_tickets SELECT room, user, kind, until, state, lane, number, joined, promoted,
+  entered, pass, instance FROM new ORDER BY room, user;
+DROP TABLE new;
+CREATE INDEX room_tickets_line ON room_tickets (room, lane, number, user, kind) WHERE kind = 0;
+CREATE INDEX room_tickets_until ON room_tickets (room, kind, until, user);
+"""
+"""Tickets as an earlier Penstock kept them."""
+
+
 @pytest.mark.slow
 async def test_a_crowd_of_a_hundred_thousand_of_whom_a_tenth_gives_up(tmp_path: Path) -> None:
     opened = await open_at(f"sqlite:///{tmp_path}/crowd.db?synchronous=normal")
@@ -59,6 +76,7 @@ async def test_a_line_made_before_lanes_were_counted_is_counted_when_it_is_opene
     await opened.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "old.db")) as connection:
         connection.execute("DROP TABLE room_lanes")
+        connection.executescript(BY_USER)
     opened = await open_at(url)
     rooms = (await opened.open_rooms(1000, "test")).store
     (figures,) = await rooms.figures([ROOM], LONG_AGO)

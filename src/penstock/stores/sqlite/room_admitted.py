@@ -8,8 +8,8 @@ from typing import TypeAlias, overload
 
 from penstock.model.ticket import Ticket, TicketState
 
-Row: TypeAlias = tuple[int, str, int, str]
-"""Number, user, joined, instance."""
+Row: TypeAlias = tuple[int, str, int, str, int]
+"""Number, user, joined, instance, and the row's id."""
 
 
 class Admitted(Sequence[Ticket]):
@@ -50,9 +50,10 @@ class Admitted(Sequence[Ticket]):
     @cached_property
     def _tickets(self) -> list[Ticket]:
         lanes = {lane: iter(rows) for lane, rows in self.rows.items()}
-        return [self._ticket(lane, *next(lanes[lane])) for lane in self._order]
+        return [self._ticket(lane, next(lanes[lane])) for lane in self._order]
 
-    def _ticket(self, lane: str, number: int, user: str, joined: int, instance: str) -> Ticket:
+    def _ticket(self, lane: str, row: Row) -> Ticket:
+        number, user, joined, instance, _ = row
         return Ticket(
             user=user,
             state=TicketState.ADMITTED,

@@ -30,12 +30,12 @@ MOST_A_CALL = 1_000
 """People let in by one call: rooms that come after have to ask again, others want the loop too."""
 
 FIRST = """
-SELECT number, user, joined, instance FROM room_tickets
+SELECT number, user, joined, instance, id FROM room_tickets
 WHERE room = ? AND lane = ? AND kind = 0 ORDER BY number, user LIMIT ?
 """
 ADMIT = """
 UPDATE room_tickets SET kind = 1, state = 'ADMITTED', promoted = ?, until = ?, pass = ?
-WHERE room = ? AND user = ?
+WHERE id = ?
 """
 
 
@@ -185,7 +185,7 @@ def _write(session: Session, steps: Sequence[Step], now: int) -> None:
         named, until = admitted.named, admitted.until
         for lane, rows in admitted.rows.items():
             heads.leave(room, lane, [row[0] for row in rows], step.lanes[lane])
-            tickets += [(now, until, f"{named}{row[0]}", room, row[1]) for row in rows]
+            tickets += [(now, until, f"{named}{row[0]}", row[4]) for row in rows]
     if tickets:
         session.connection.executemany(ADMIT, tickets)
         heads.save(session)

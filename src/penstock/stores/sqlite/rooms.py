@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 
 import msgspec
 from msgspec.structs import replace
@@ -27,6 +26,7 @@ from penstock.stores.sqlite.group import GroupCommit
 from penstock.stores.sqlite.room_join import line_up
 from penstock.stores.sqlite.room_promote import promote
 from penstock.stores.sqlite.room_record import Record
+from penstock.stores.sqlite.rooms_schema import make_tables
 from penstock.stores.sqlite.session import Session
 
 LOOK_EVERY_MS = 1_000
@@ -48,15 +48,7 @@ class SqliteRooms:
         return self._clock
 
     async def make_tables(self) -> None:
-        script = files("penstock.stores.sqlite").joinpath("rooms_schema.sql").read_text("utf-8")
-        lines = [line.partition("--")[0] for line in script.splitlines()]
-        statements = [text for text in "\n".join(lines).split(";") if text.strip()]
-
-        def work(session: Session) -> None:
-            for statement in statements:
-                session.execute(statement)
-
-        await self._group.submit(work)
+        await self._group.submit(make_tables)
 
     # --- rooms ---
 

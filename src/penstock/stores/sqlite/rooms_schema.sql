@@ -25,7 +25,9 @@ CREATE TABLE IF NOT EXISTS rooms (
 );
 CREATE INDEX IF NOT EXISTS rooms_due ON rooms (due) WHERE due IS NOT NULL;
 
+-- In the order in which people came: those who are let in together lie together.
 CREATE TABLE IF NOT EXISTS room_tickets (
+  id INTEGER PRIMARY KEY,
   room INTEGER NOT NULL,
   user TEXT NOT NULL,
   kind INTEGER NOT NULL,           -- 0 waiting, 1 holds a slot, 2 ended
@@ -38,8 +40,8 @@ CREATE TABLE IF NOT EXISTS room_tickets (
   entered INTEGER,
   pass TEXT NOT NULL,
   instance TEXT NOT NULL,
-  PRIMARY KEY (room, user)
-) WITHOUT ROWID;
+  UNIQUE (room, user)
+);
 CREATE INDEX IF NOT EXISTS room_tickets_line ON room_tickets (room, lane, number, user, kind)
   WHERE kind = 0;
 CREATE INDEX IF NOT EXISTS room_tickets_until ON room_tickets (room, kind, until, user);
