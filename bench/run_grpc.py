@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from bench.grpc_load import BATCH, CALLS, hammer
+from bench.processes import cpu
 from bench.report import Report
 from bench.sqlite_limits import folder
 
@@ -56,15 +57,10 @@ def server(kind: str, at: Path) -> Iterator[tuple[int, psutil.Process]]:
 
 def measure(kind: str, how: str) -> Figures:
     with folder() as at, server(kind, at) as (port, process):
-        before = _cpu(process)
+        before = cpu(process)
         came = hammer(port, how)
-        spent = _cpu(process) - before
+        spent = cpu(process) - before
     return Figures(came.rate, spent / came.sent * 1e6, came.cpu / came.sent * 1e6)
-
-
-def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
 
 
 def show(report: Report, how: str, best: dict[tuple[str, str], Figures]) -> None:

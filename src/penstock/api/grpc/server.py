@@ -25,6 +25,9 @@ KEEPALIVE = 60_000
 KEEPALIVE_ANSWER = 20_000
 CLIENT_PINGS = 10_000
 """How often a client may ask the same of us."""
+WINDOW = 1 << 20
+"""Bytes a stream may send ahead of what is read. The library's own estimate grows to 32 MB a stream
+on a busy machine, which is memory that no limit of ours would see."""
 
 
 class GrpcServer:
@@ -127,6 +130,8 @@ class GrpcServer:
                 ("grpc.keepalive_time_ms", KEEPALIVE),
                 ("grpc.keepalive_timeout_ms", KEEPALIVE_ANSWER),
                 ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PINGS),
+                ("grpc.http2.bdp_probe", 0),
+                ("grpc.http2.lookahead_bytes", WINDOW),
             )
         )
         handlers = self._scheduler.handlers()

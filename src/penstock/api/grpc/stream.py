@@ -29,10 +29,12 @@ HELD = 2
 FULL, FULL_BYTES = CHUNK * (HELD - 1), CHUNK_BYTES * (HELD - 1)
 """What is read ahead of the chunk that is being stored, at most."""
 LINGER = 0.005
-"""Seconds a chunk waits for more, and again while more came meanwhile: a fuller chunk costs the
+"""Seconds a chunk waits for more, and again while many came meanwhile: a fuller chunk costs the
 store half as much for a message, and nobody waits for the answer to one message of a stream …"""
-LINGERS = 5
-"""… but only so often: a message is durable soon after it came, however slowly others follow."""
+MANY = 8
+"""… this many at least: where few follow, they are not waited for …"""
+LINGERS = 10
+"""… and only so often: a message is durable soon after it came, however many follow."""
 MAX_REFUSALS = 1_000
 """Refused messages that are told one by one; the rest are only counted."""
 
@@ -92,15 +94,16 @@ class Inflow:
     async def _chunk(self) -> bool:
         """Wait until there is something worth a store call; False: it has ended."""
         await self._some.wait()
-        seen = 0
         for _ in range(LINGERS):
-            if self._ended or self.full or len(self._waiting) == seen:
+            if self._ended or self.full:
                 break
             seen = len(self._waiting)
             self._filled.clear()
             timer = asyncio.get_running_loop().call_later(LINGER, self._filled.set)
             await self._filled.wait()
             timer.cancel()
+            if len(self._waiting) < seen + MANY:
+                break
         return bool(self._waiting)
 
     async def _put(self, bodies: Sequence[bytes]) -> None:
