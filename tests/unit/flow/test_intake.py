@@ -110,6 +110,18 @@ async def test_when_the_store_is_away_everyone_waiting_is_told(
     assert all(isinstance(answer, StoreUnavailable) for answer in answers)
 
 
+async def test_a_fault_nobody_expects_is_told_alike_to_one_and_to_many(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        raise RuntimeError("a secret detail")
+
+    monkeypatch.setattr(engine.store, "put", broken)
+    with pytest.raises(StoreUnavailable, match="see the server's log"):
+        await engine.intake.schedule_one(draft(1))
+    assert "a secret detail" in caplog.text
+
+
 async def test_a_caller_that_gives_up_does_not_disturb_the_others(engine: Engine) -> None:
     gone = asyncio.create_task(engine.intake.schedule_one(draft(1, id="gone")))
     stays = asyncio.create_task(engine.intake.schedule_one(draft(1, id="stays")))
