@@ -16,6 +16,7 @@ from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.identity import IdMaker
 from penstock.model.message import NewMessage
 from penstock.sdk.asked import draft
+from penstock.sdk.fields import MessageFields
 from penstock.sdk.here import local_draft
 
 NOW = 1_900_000_000_000
@@ -55,6 +56,17 @@ def test_both_ways_make_the_same_message_or_name_a_field(asked: dict[str, Any]) 
         assert here in asked
     else:
         assert here == there
+
+
+@pytest.mark.parametrize("name", sorted(MessageFields.__annotations__))
+def test_every_field_there_is_can_be_given(name: str) -> None:
+    given: dict[str, Any] = {"priority": 3, "headers": {}, "labels": {}, "delay": 1}
+    given |= {
+        "at": "2040-01-01T00:00:00Z",
+        "expires": "2040-01-01T00:00:00Z",
+        "on_conflict": "keep",
+    }
+    assert isinstance(_checked(local_draft, {name: given.get(name, "text")}), NewMessage)
 
 
 class _Undecided(tzinfo):

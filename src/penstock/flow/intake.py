@@ -25,6 +25,8 @@ Outcome: TypeAlias = Receipt | PenstockError
 Done: TypeAlias = Callable[[Outcome], None]
 Put: TypeAlias = Callable[[Sequence[NewMessage], int], Awaitable[list[Receipt]]]
 
+UNEXPECTED = "the message could not be stored; see the server's log"
+
 GROUP = 500
 """Single puts that share one store call at most."""
 GATHER_TURNS = 8
@@ -146,6 +148,11 @@ class Intake:
             receipt = await self._put_one(draft)
             if self._same_turn:  # a store that is inline; others must have their turn
                 await asyncio.sleep(0)
+        except PenstockError:
+            raise
+        except Exception as exc:
+            log.exception("a message could not be stored")
+            raise StoreUnavailable(UNEXPECTED) from exc
         finally:
             self._alone = False
         return receipt

@@ -66,7 +66,7 @@ def draft(
     on_conflict: OnConflict | str = OnConflict.KEEP,
 ) -> Draft:
     """One message to schedule. `bytes` are sent as they are, anything else as JSON."""
-    check_kinds(route, id, key, topic, content_type, priority)
+    _check_kinds(route, id, key, topic, content_type, priority)
     raw, base64_text, content_type = _body(payload, content_type)
     return Draft(
         id=id,
@@ -86,7 +86,7 @@ def draft(
     )
 
 
-def check_kinds(
+def _check_kinds(
     route: object, id_: object, key: object, topic: object, content_type: object, priority: object
 ) -> None:
     """Text is text and a number a number; quick when they are, since every message is asked."""
@@ -100,10 +100,17 @@ def check_kinds(
     ):
         return
     texts = {"route": route, "id": id_, "key": key, "topic": topic, "content_type": content_type}
-    for name, value in texts.items():
-        if not isinstance(value, str) and (value is not None or name == "route"):
-            raise InvalidMessage(name, f"must be text, not {_kind(value)}")
-    raise InvalidMessage("priority", f"must be a number from 0 to 9, not {_kind(priority)}")
+    for name, value in {**texts, "priority": priority}.items():
+        check_kind(name, value)
+
+
+def check_kind(name: str, value: object) -> None:
+    """The same of one field."""
+    if name == "priority":
+        if not isinstance(value, int):
+            raise InvalidMessage(name, f"must be a number from 0 to 9, not {_kind(value)}")
+    elif not isinstance(value, str) and (value is not None or name == "route"):
+        raise InvalidMessage(name, f"must be text, not {_kind(value)}")
 
 
 def draft_for(

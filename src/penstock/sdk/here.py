@@ -1,23 +1,21 @@
 """What a program passes in, for the engine in the same program.
 
 As `asked.draft`, but nothing is written as text only to be read again: bytes stay bytes, and a
-datetime becomes the moment it stands for.
+datetime becomes the moment it stands for. Only what is given is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any, TypeAlias, Unpack
 
 from penstock.model.draft import OCTETS, BinaryDraft, check_utf8
-from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, JSON, OnConflict
+from penstock.model.message import JSON
 from penstock.model.times import moment_millis
 from penstock.sdk.asked import (
     BYTES,
-    Delay,
-    LabelsLike,
-    Moment,
-    check_kinds,
+    check_kind,
     conflict_value,
     delay_value,
     headers_value,
@@ -25,57 +23,75 @@ from penstock.sdk.asked import (
     labels_value,
     moment_text,
 )
+from penstock.sdk.fields import MessageFields
 
 
-def local_draft(
-    payload: object = None,
-    *,
-    route: str = DEFAULT_ROUTE,
-    at: Moment | None = None,
-    delay: Delay | None = None,
-    id: str | None = None,  # noqa: A002 - the field's name everywhere else
-    key: str | None = None,
-    headers: Mapping[str, str] | None = None,
-    expires: Moment | None = None,
-    priority: int = DEFAULT_PRIORITY,
-    labels: LabelsLike | None = None,
-    topic: str | None = None,
-    content_type: str | None = None,
-    on_conflict: OnConflict | str = OnConflict.KEEP,
-) -> BinaryDraft:
+def local_draft(payload: object = None, **fields: Unpack[MessageFields]) -> BinaryDraft:
     """One message to schedule here. `bytes` are sent as they are, anything else as JSON."""
-    check_kinds(route, id, key, topic, content_type, priority)
     if isinstance(payload, BYTES):
-        body, content_type = bytes(payload), content_type or OCTETS
+        wanted = BinaryDraft(body=bytes(payload), content_type=OCTETS)
     else:
-        body, content_type = json_text(payload), JSON if content_type is None else content_type
-        if not body.isascii():  # it may be somebody's own JSON (msgspec.Raw)
-            check_utf8(body)
-    at_ms = expires_ms = None
-    if isinstance(at, datetime):
-        at_ms, at = moment_millis(at, "at"), None
-    elif at is not None:  # text is read where every text is
-        at = moment_text(at, "at")
-    if isinstance(expires, datetime):
-        expires_ms, expires = moment_millis(expires, "expires"), None
-    elif expires is not None:
-        expires = moment_text(expires, "expires")
-    return BinaryDraft(
-        body=body,
-        content_type=content_type,
-        at=at,
-        at_ms=at_ms,
-        expires=expires,
-        expires_ms=expires_ms,
-        id=id,
-        route=route,
-        key=key,
-        headers=None if headers is None else headers_value(headers),
-        delay=None if delay is None else delay_value(delay),
-        priority=priority,
-        labels=None if labels is None else labels_value(labels),
-        topic=topic,
-        on_conflict=(
-            on_conflict if type(on_conflict) is OnConflict else conflict_value(on_conflict)
-        ),
-    )
+        wanted = BinaryDraft(body=json_text(payload), content_type=JSON)
+        if not wanted.body.isascii():  # it may be somebody's own JSON (msgspec.Raw)
+            check_utf8(wanted.body)
+    for name, value in fields.items():
+        _SET[name](wanted, value)
+    return wanted
+
+
+def _at(wanted: BinaryDraft, value: Any) -> None:
+    if isinstance(value, datetime):
+        wanted.at_ms = moment_millis(value, "at")
+    elif value is not None:  # text is read where every text is
+        wanted.at = moment_text(value, "at")
+
+
+def _expires(wanted: BinaryDraft, value: Any) -> None:
+    if isinstance(value, datetime):
+        wanted.expires_ms = moment_millis(value, "expires")
+    elif value is not None:
+        wanted.expires = moment_text(value, "expires")
+
+
+def _content_type(wanted: BinaryDraft, value: Any) -> None:
+    check_kind("content_type", value)
+    if value is not None and (value or wanted.content_type == JSON):
+        wanted.content_type = value
+
+
+def _plain(name: str) -> _Set:
+    """Kept as it is, if it is of the kind it should be."""
+
+    def put(wanted: BinaryDraft, value: Any) -> None:
+        check_kind(name, value)
+        setattr(wanted, name, value)
+
+    return put
+
+
+def _read(name: str, read: Callable[[Any], object]) -> _Set:
+    """Read where there is something to be read."""
+
+    def put(wanted: BinaryDraft, value: Any) -> None:
+        if value is not None:
+            setattr(wanted, name, read(value))
+
+    return put
+
+
+def _on_conflict(wanted: BinaryDraft, value: Any) -> None:
+    wanted.on_conflict = conflict_value(value)
+
+
+_Set: TypeAlias = Callable[[BinaryDraft, Any], None]
+_SET: dict[str, _Set] = {
+    "at": _at,
+    "expires": _expires,
+    "content_type": _content_type,
+    "delay": _read("delay", delay_value),
+    "headers": _read("headers", headers_value),
+    "labels": _read("labels", labels_value),
+    "on_conflict": _on_conflict,
+    **{name: _plain(name) for name in ("route", "id", "key", "topic", "priority")},
+}
+"""What each field is set by."""

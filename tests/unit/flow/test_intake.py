@@ -16,6 +16,21 @@ from penstock.sdk.asked import draft
 from tests.unit.flow.rig import Engine
 
 
+def _counted(engine: Engine, monkeypatch: pytest.MonkeyPatch, turns: int = 0) -> list[int]:
+    """How many messages each call of the store has from now on; it takes so many turns."""
+    sizes: list[int] = []
+    put = engine.store.put
+
+    async def counted(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        sizes.append(len(messages))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return await put(messages, now)
+
+    monkeypatch.setattr(engine.store, "put", counted)
+    return sizes
+
+
 async def test_in_a_batch_the_bad_do_not_hold_back_the_good(engine: Engine) -> None:
     outcomes = await engine.intake.schedule(
         [draft(1, id="a"), draft(2, id="b", delay=-1), draft(3, id="c"), draft(4, id="a")]
@@ -32,14 +47,7 @@ async def test_in_a_batch_the_bad_do_not_hold_back_the_good(engine: Engine) -> N
 async def test_single_puts_of_one_moment_share_store_calls(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes: list[int] = []
-    put = engine.store.put
-
-    async def counted(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-        sizes.append(len(messages))
-        return await put(messages, now)
-
-    monkeypatch.setattr(engine.store, "put", counted)
+    sizes = _counted(engine, monkeypatch)
     receipts = await asyncio.gather(
         *(engine.intake.schedule_one(draft(i, id=f"m{i}")) for i in range(1_200))
     )
@@ -76,15 +84,7 @@ async def test_a_bad_message_by_itself_is_refused_and_counted(engine: Engine) ->
 async def test_callers_that_came_together_go_on_together(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes: list[int] = []
-    put = engine.store.put
-
-    async def counted(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-        sizes.append(len(messages))
-        await asyncio.sleep(0)
-        return await put(messages, now)
-
-    monkeypatch.setattr(engine.store, "put", counted)
+    sizes = _counted(engine, monkeypatch, turns=1)
 
     async def caller() -> None:
         for i in range(20):
@@ -108,6 +108,18 @@ async def test_when_the_store_is_away_everyone_waiting_is_told(
         *(engine.intake.schedule_one(draft(i)) for i in range(10)), return_exceptions=True
     )
     assert all(isinstance(answer, StoreUnavailable) for answer in answers)
+
+
+async def test_a_fault_nobody_expects_is_told_alike_to_one_and_to_many(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        raise RuntimeError("a secret detail")
+
+    monkeypatch.setattr(engine.store, "put", broken)
+    with pytest.raises(StoreUnavailable, match="see the server's log"):
+        await engine.intake.schedule_one(draft(1))
+    assert "a secret detail" in caplog.text
 
 
 async def test_a_caller_that_gives_up_does_not_disturb_the_others(engine: Engine) -> None:
