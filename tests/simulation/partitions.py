@@ -15,10 +15,10 @@ from typing import Any
 
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.message import NewMessage
+from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.place import Widths
 from penstock.stores.redis.put import put
-from penstock.stores.redis.records import pack_id
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session
 from tests.simulation.loop import VirtualLoop

@@ -17,18 +17,16 @@ from penstock.model.state import State
 from penstock.model.times import MAX_TIME
 from penstock.stores.redis.breaker import LONGEST_WAIT, TRIP_AFTER, Breaker
 from penstock.stores.redis.events import MAX_EVENTS, add_events, pack_event, read_events
+from penstock.stores.redis.ids import pack_id, pack_ids, unpack_id
 from penstock.stores.redis.place import Widths, bucket_entry, read_entry
 from penstock.stores.redis.records import (
     NO_NONCE,
     Held,
     NewPacker,
     pack,
-    pack_id,
-    pack_ids,
     read,
     unpack,
     unpack_claimed,
-    unpack_id,
 )
 from penstock.stores.redis.shares import Due, shares
 

@@ -13,7 +13,8 @@ from penstock.model.state import State
 from penstock.model.timeline import release_is_noted
 from penstock.model.times import format_moment
 from penstock.stores.redis.events import add_events, pack_event, read_events
-from penstock.stores.redis.records import Held, pack_id, read, unpack
+from penstock.stores.redis.ids import pack_id
+from penstock.stores.redis.records import Held, read, unpack
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.swap import Swap, swap
 

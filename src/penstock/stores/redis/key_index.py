@@ -15,7 +15,7 @@ import secrets
 from penstock.model.errors import StoreUnavailable
 from penstock.model.identity import is_id
 from penstock.stores.redis.connect import Argument
-from penstock.stores.redis.records import pack_id
+from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.scripts import Group, raw
 from penstock.stores.redis.session import Session
 

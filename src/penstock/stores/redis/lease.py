@@ -17,8 +17,9 @@ from penstock.model.outcome import Claim, Reaped
 from penstock.model.route import KeyLimit
 from penstock.stores.redis.claiming import Claiming
 from penstock.stores.redis.connect import Argument
+from penstock.stores.redis.ids import unpack_id
 from penstock.stores.redis.keys import PartitionKeys, counter_of_lane
-from penstock.stores.redis.records import STATES, pack_token, unpack_id
+from penstock.stores.redis.records import STATES, pack_token
 from penstock.stores.redis.scripts import MAX_GROUPS, Group, raw
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.turns import UNBOUNDED, KeyedClaiming, Missing

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from penstock.stores.redis.records import Held, pack_id, unpack_id
+from penstock.stores.redis.ids import pack_id, unpack_id
+from penstock.stores.redis.records import Held
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session
 

@@ -11,9 +11,9 @@ import msgspec
 from penstock.limits.rules import Rules
 from penstock.model.decision import Subject
 from penstock.stores.redis.connect import Argument, Reply
+from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.policy_keys import CounterKeys, ShardKeys
 from penstock.stores.redis.policy_numbers import Numbers
-from penstock.stores.redis.records import pack_id
 from penstock.stores.redis.scripts import Group, Plan, Runner
 
 DECIDE, REFUSE, LOOK, RELEASE, COMMIT, KEEP = range(6)

@@ -13,6 +13,7 @@ from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.stores.redis.away import as_away, target_of
 from penstock.stores.redis.events import add_events, pack_event
+from penstock.stores.redis.ids import pack_id, pack_ids
 from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.place import Bucket, bucket_entries, spot_for
 from penstock.stores.redis.pointers import reserve, unpoint
@@ -23,8 +24,6 @@ from penstock.stores.redis.records import (
     Held,
     NewPacker,
     pack,
-    pack_id,
-    pack_ids,
     read,
     state_and_due,
 )

@@ -9,8 +9,9 @@ from __future__ import annotations
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
+from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.place import bucket_entry, spot_for
-from penstock.stores.redis.records import NewPacker, pack_id
+from penstock.stores.redis.records import NewPacker
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.wake import news_of
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from penstock.model.message import Event, Message
 from penstock.model.timeline import lines_of
 from penstock.stores.redis.events import read_events
+from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.pointers import drop_unused
-from penstock.stores.redis.records import pack_id, read, unpack
+from penstock.stores.redis.records import read, unpack
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session
 

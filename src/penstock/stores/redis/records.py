@@ -14,7 +14,7 @@ when it is in the partition's leases; the record itself is not touched by a clai
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from penstock.model.errors import StoreCorrupt
 from penstock.model.message import JSON, Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.verdict import Decided
+from penstock.stores.redis.ids import unpack_id
 
 STATES = (
     State.SCHEDULED,
@@ -70,46 +71,6 @@ class Held(NamedTuple):
     partition: int
     record: bytes
     lease: bytes | None
-
-
-def pack_id(text: str) -> bytes:
-    """The id as a field: a UUID in 16 bytes, anything else as it is.
-
-    A text of 16 characters gets a zero byte, which no text has, so that it cannot be taken for
-    a UUID. Both orders are those of the texts.
-    """
-    if len(text) == 36 and text[8:24:5] == "----" and text == text.lower():
-        try:
-            packed = bytes.fromhex(text.replace("-", ""))
-        except ValueError:
-            return text.encode()
-        if len(packed) == 16:  # no blanks, which fromhex passes over, and no fifth dash
-            return packed
-    return text.encode() + b"\0" if len(text) == 16 else text.encode()
-
-
-def pack_ids(texts: Sequence[str]) -> list[bytes]:
-    """`pack_id` of many. UUIDs, which nearly all are, are read all at once."""
-    number, joined = len(texts), "".join(texts)
-    if len(joined) == 36 * number and all(joined[at::36] == "-" * number for at in _DASHES):
-        try:
-            packed = bytes.fromhex(joined.replace("-", ""))
-        except ValueError:
-            packed = b""
-        # No blanks, capitals or more dashes, and no long text that makes up for a short one.
-        if len(packed) == 16 * number and joined == joined.lower() and {*map(len, texts)} == {36}:
-            return [packed[at : at + 16] for at in range(0, 16 * number, 16)]
-    return [pack_id(text) for text in texts]
-
-
-_DASHES = (8, 13, 18, 23)
-
-
-def unpack_id(member: bytes) -> str:
-    if len(member) == 16:
-        text = member.hex()
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-    return member.rstrip(b"\0").decode()
 
 
 class NewPacker:

@@ -7,7 +7,8 @@ from penstock.model.message import Message
 from penstock.model.query import Cursor, Filter, Page
 from penstock.model.times import MAX_TIME
 from penstock.stores.redis.connect import Argument
-from penstock.stores.redis.records import NUMBERS, Held, pack_id, unpack
+from penstock.stores.redis.ids import pack_id
+from penstock.stores.redis.records import NUMBERS, Held, unpack
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session
 

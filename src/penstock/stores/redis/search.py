@@ -19,8 +19,9 @@ from penstock.model.query import Cursor, Filter, Page
 from penstock.model.state import State
 from penstock.model.times import MAX_TIME
 from penstock.stores.redis import sources
+from penstock.stores.redis.ids import pack_id, unpack_id
 from penstock.stores.redis.overview import Overview, overviews
-from penstock.stores.redis.records import Held, pack_id, unpack, unpack_id
+from penstock.stores.redis.records import Held, unpack
 from penstock.stores.redis.scan import begin_scan, is_scan, matches, scan
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session

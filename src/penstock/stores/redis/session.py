@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.model.chance import given_or_fresh
 from penstock.stores.redis.away import target_of
+from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.place import Bucket, Widths
-from penstock.stores.redis.records import Held, pack_id
+from penstock.stores.redis.records import Held
 from penstock.stores.redis.scripts import Group, Runner
 from penstock.stores.redis.wake import Wakeups
 

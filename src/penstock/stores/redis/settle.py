@@ -13,9 +13,10 @@ from penstock.model.outcome import Settlement
 from penstock.model.state import State
 from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.events import MAX_DETAIL
+from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.place import bucket_entry, spot_for
-from penstock.stores.redis.records import NUMBERS, STATES, pack_decided, pack_id, pack_token
+from penstock.stores.redis.records import NUMBERS, STATES, pack_decided, pack_token
 from penstock.stores.redis.scripts import Group, Plan, raw
 from penstock.stores.redis.session import Session
 
