@@ -122,3 +122,9 @@ class Engine:
                     break
                 await self.clock.advance(1_000)
             await task
+
+
+async def used(engine: Engine, key: str) -> int:
+    """Places of every cap that a key has taken."""
+    assert engine.policies is not None
+    return sum(figure.used for figure in await engine.policies.counters(key))

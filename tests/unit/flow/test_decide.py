@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -12,13 +11,12 @@ from penstock.flow.policies import REFRESH_MS, Policies
 from penstock.model.decision import Reason, reason_of, verdict_of
 from penstock.model.draft import DeferredDraft
 from penstock.model.errors import StoreUnavailable
-from penstock.model.outcome import DELIVERED, Action, Amendment, Dead, Retry, SendOutcome
 from penstock.model.policy import Suppression, policy_from
 from penstock.model.route import Route
 from penstock.model.state import State
 from penstock.model.times import format_moment
 from penstock.model.verdict import Verdict
-from tests.unit.flow.rig import Engine, FakeSink
+from tests.unit.flow.rig import Engine, FakeSink, used
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
@@ -31,11 +29,6 @@ def set_before(engine: Engine, hour: int) -> None:
     """Two minutes before that hour of the day (UTC)."""
     wanted = hour * 60 * MINUTE - 2 * MINUTE
     engine.clock.jump((wanted - engine.clock.now()) % DAY)
-
-
-async def used(engine: Engine, key: str) -> int:
-    assert engine.policies is not None
-    return sum(figure.used for figure in await engine.policies.counters(key))
 
 
 async def test_what_a_cap_holds_back_goes_out_when_there_is_a_place_again(engine: Engine) -> None:
@@ -195,124 +188,6 @@ async def test_a_suppressed_recipient_gets_nothing(engine: Engine) -> None:
     assert await engine.state("no") is State.BLOCKED
 
 
-async def test_a_definite_failure_gives_the_place_back(engine: Engine) -> None:
-    await engine.put_policies(brief=BRIEF)
-    engine.sink.behave = lambda message: Dead("no such user") if message.id == "bad" else DELIVERED
-    await engine.schedule(id="bad", key="ann")
-    async with engine.working():
-        await engine.clock.advance(100)
-        assert await used(engine, "ann") == 0
-        await engine.schedule(id="good", key="ann")
-        await engine.clock.advance(100)
-    assert engine.sink.ids == ["bad", "good"]
-
-
-@pytest.mark.parametrize(
-    ("last", "counted"),
-    [
-        (Retry("no answer in 10 s", unreachable=True), 1),
-        (Retry("cannot connect", unreachable=True, unsure=False), 0),
-        (Retry("answered 500"), 0),
-    ],
-)
-async def test_a_dead_message_that_may_have_arrived_counts(
-    engine: Engine, last: Retry, counted: int
-) -> None:
-    await engine.put_policies(brief=BRIEF)
-    engine.add_route(Route(name="once", max_attempts=1), engine.sink)
-    engine.sink.behave = lambda _: last
-    await engine.schedule(id="m", key="ann", route="once")
-    async with engine.working():
-        await engine.clock.advance(100)
-        assert await engine.state("m") is State.DEAD
-        assert await used(engine, "ann") == counted
-
-
-async def test_a_message_that_is_tried_again_keeps_its_place(engine: Engine) -> None:
-    await engine.put_policies(brief=BRIEF)
-    outcomes: list[SendOutcome] = [Retry("503", after=30.0), DELIVERED]
-    engine.sink.behave = lambda message: outcomes.pop(0) if message.id == "first" else DELIVERED
-    await engine.schedule(id="first", key="ann")
-    async with engine.working():
-        await engine.clock.advance(100)
-        await engine.schedule(id="second", key="ann")
-        await engine.clock.advance(30_000)
-        assert engine.sink.ids == ["first", "first"]
-        assert (await engine.find("first")).state is State.DELIVERED
-        await engine.clock.advance(2 * MINUTE)
-    assert engine.sink.ids == ["first", "first", "second"]
-    assert engine.sink.sent[2][2] - engine.sink.sent[1][2] >= MINUTE
-
-
-async def test_a_cancelled_retry_gives_its_place_back(engine: Engine) -> None:
-    await engine.put_policies(brief=BRIEF)
-    engine.sink.behave = lambda _: Retry("503", after=20.0)
-    engine.sink.gate = asyncio.Event()
-    await engine.schedule(id="m", key="ann")
-    async with engine.working():
-        await engine.clock.advance(100)
-        await engine.store.amend([_cancel("m")], engine.clock.now())
-        engine.sink.gate.set()
-        await engine.clock.advance(100)
-        assert await engine.state("m") is State.CANCELLED
-        assert await used(engine, "ann") == 0
-
-
-async def test_a_cancelled_retry_that_may_have_arrived_counts(engine: Engine) -> None:
-    await engine.put_policies(brief=BRIEF)
-    engine.sink.behave = lambda _: Retry("no answer in 10 s", unreachable=True)
-    engine.sink.gate = asyncio.Event()
-    await engine.schedule(id="m", key="ann")
-    async with engine.working():
-        await engine.clock.advance(100)
-        await engine.store.amend([_cancel("m")], engine.clock.now())
-        engine.sink.gate.set()
-        await engine.clock.advance(100)
-        assert await engine.state("m") is State.CANCELLED
-        assert await used(engine, "ann") == 1
-
-
-async def test_sends_under_way_count_before_they_are_done(engine: Engine) -> None:
-    await engine.put_policies(brief=BRIEF)
-    engine.sink.gate = asyncio.Event()
-    await engine.schedule(id="slow", key="ann")
-    async with engine.working():
-        await engine.clock.advance(10_000)
-        await engine.schedule(id="next", key="ann")
-        await engine.clock.advance(10_000)
-        assert engine.sink.ids == ["slow"]
-        engine.sink.gate.set()
-        await engine.clock.advance(100)
-        assert await used(engine, "ann") == 1
-
-
-async def test_a_crash_between_allow_and_settle_counts_the_message_once(engine: Engine) -> None:
-    await engine.put_policies(daily=DAILY)
-    await engine.schedule(id="m", key="ann")
-    claim = await engine.store.claim("default", 10, 1_000, engine.clock.now())
-    assert engine.policies is not None
-    await engine.policies.decide(claim.messages, engine.clock.now(), 600_000)
-    assert await used(engine, "ann") == 1  # and here the worker dies
-    async with engine.working():
-        await engine.clock.advance(5_000)
-    assert engine.sink.sent[0][:2] == ("m", 2)
-    assert await used(engine, "ann") == 1
-
-
-async def test_a_message_that_died_with_its_workers_counts(engine: Engine) -> None:
-    await engine.put_policies(brief=BRIEF)
-    engine.add_route(Route(name="once", max_attempts=1), engine.sink)
-    await engine.schedule(id="m", key="ann", route="once")
-    claim = await engine.store.claim("once", 10, 1_000, engine.clock.now())
-    assert engine.policies is not None
-    await engine.policies.decide(claim.messages, engine.clock.now(), 600_000)
-    async with engine.working():
-        await engine.clock.advance(5_000)
-    assert await engine.state("m") is State.DEAD
-    assert engine.sink.ids == []
-    assert await used(engine, "ann") == 1  # the worker may have sent it before it died
-
-
 async def test_a_pace_of_a_whole_route_leaves_the_backlog_in_the_store_in_its_order(
     engine: Engine,
 ) -> None:
@@ -449,10 +324,6 @@ async def test_what_cannot_be_decided_goes_back_unsent(
         away = False
         await engine.clock.advance(2_000)
     assert [sent[:2] for sent in engine.sink.sent] == [("m", 1)]
-
-
-def _cancel(message_id: str) -> Amendment:
-    return Amendment(action=Action.CANCEL, id=message_id)
 
 
 async def test_it_is_counted_how_often_each_policy_binds(engine: Engine) -> None:
