@@ -33,6 +33,7 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
+            await asyncio.sleep(0)  # who was let in a moment ago is in `_tasks` then
         self.cut()
         for task in self._tasks:
             task.cancel()
@@ -87,6 +88,9 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
         ends = {writer, ahead}
         self._open |= ends
         try:
