@@ -160,7 +160,11 @@ class Lines:
                 return line
             await line.close()
         made = self._make()
-        await heeding(made.connect())
+        try:
+            await heeding(made.connect())
+        except BaseException:
+            await made.disconnect(nowait=True)
+            raise
         writer = made._writer  # noqa: SLF001 - what it is opened for
         if writer is None:
             raise vendor.ConnectionError("the connection was closed as it was opened")
