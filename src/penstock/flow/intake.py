@@ -33,7 +33,6 @@ GATHER_TURNS = 8
 """Turns of the event loop, some microseconds each, that a growing group waits for more at most."""
 GROUPS_IN_FLIGHT = 4
 """Store calls for single puts under way at once; a store that is inline never has two."""
-UNEXPECTED = "the message could not be stored; see the server's log"
 
 
 class Way(Protocol):
@@ -155,6 +154,7 @@ class Intake:
             raise StoreUnavailable(UNEXPECTED) from exc
         finally:
             self._alone = False
+            self._flush_rest()
         return receipt
 
     def _turned(self) -> None:
@@ -174,14 +174,8 @@ class Intake:
         except PenstockError:
             observer.count("rejected", "")
             raise
-        try:
-            with observer.asking("put"):
-                (receipt,) = await (self._put or self._store.put)([message], now)
-        except PenstockError:
-            raise
-        except Exception as exc:
-            log.exception("a message could not be stored")
-            raise StoreUnavailable(UNEXPECTED) from exc
+        with observer.asking("put"):
+            (receipt,) = await (self._put or self._store.put)([message], now)
         observer.count("accepted", message.route)
         return receipt
 
@@ -196,7 +190,7 @@ class Intake:
         self._group = [entry for entry in self._group if entry[1] is not done]
 
     def _flush_soon(self) -> None:
-        if len(self._flushing) < GROUPS_IN_FLIGHT:
+        if len(self._flushing) + self._alone < GROUPS_IN_FLIGHT:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -222,6 +216,10 @@ class Intake:
 
     def _flushed(self, task: asyncio.Task[None]) -> None:
         self._flushing.discard(task)
+        self._flush_rest()
+
+    def _flush_rest(self) -> None:
+        """A store call has ended: those who came meanwhile may go."""
         if self._group and not self._flush_due:
             self._flush_soon()
 
