@@ -39,6 +39,6 @@ class ClusterMachine(StoreMachine):
 
 
 TestOneServerMachine = pytest.mark.slow(OneServerMachine.TestCase)
-TestOneServerMachine.settings = settings(max_examples=40, stateful_step_count=40)
+TestOneServerMachine.settings = settings(max_examples=30, stateful_step_count=40)
 TestClusterMachine = pytest.mark.slow(ClusterMachine.TestCase)
 TestClusterMachine.settings = settings(max_examples=10, stateful_step_count=30)

@@ -26,8 +26,8 @@ class LongFileMachine(FileMachine):
 
 
 TestMemoryMachine = MemoryMachine.TestCase
-TestMemoryMachine.settings = settings(max_examples=100, stateful_step_count=50)
+TestMemoryMachine.settings = settings(max_examples=70, stateful_step_count=50)
 TestFileMachine = FileMachine.TestCase
 TestFileMachine.settings = settings(max_examples=15, stateful_step_count=40)
 TestLongFileMachine = pytest.mark.slow(LongFileMachine.TestCase)
-TestLongFileMachine.settings = settings(max_examples=60, stateful_step_count=80)
+TestLongFileMachine.settings = settings(max_examples=40, stateful_step_count=80)

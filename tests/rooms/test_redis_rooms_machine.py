@@ -38,7 +38,7 @@ def test_redis_rooms_agree_with_the_model(server: RedisServer) -> None:
             await self.client.close()
 
     run_state_machine_as_test(
-        RedisMachine, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+        RedisMachine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None)
     )
 
 

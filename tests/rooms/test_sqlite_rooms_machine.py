@@ -36,7 +36,7 @@ class SqliteMachine(RoomMachine):
 
 
 TestSqliteRooms = pytest.mark.slow(SqliteMachine.TestCase)
-TestSqliteRooms.settings = settings(max_examples=60, stateful_step_count=40)
+TestSqliteRooms.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 BY_USER = """
