@@ -33,6 +33,9 @@ ORDER = (
 
 
 def main(names: list[str]) -> int:
+    if names[:1] in (["-h"], ["--help"]):
+        print(__doc__)
+        return 0
     if "--list" in names:
         print("\n".join((*ORDER, "peers", "profile")))
         return 0
