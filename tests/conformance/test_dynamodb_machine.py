@@ -36,4 +36,4 @@ class TieredMachine(StoreMachine):
 
 
 TestDynamoDBMachine = pytest.mark.slow(TieredMachine.TestCase)
-TestDynamoDBMachine.settings = settings(max_examples=9, stateful_step_count=30)
+TestDynamoDBMachine.settings = settings(max_examples=7, stateful_step_count=30)

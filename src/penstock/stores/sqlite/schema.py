@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from importlib.resources import files
 
@@ -51,12 +52,10 @@ def prepare(connection: sqlite3.Connection, address: Address, total_partitions: 
     Returns the number of this opening: no two have the same, so leases are told apart.
     """
     with store_errors(address.name):
-        if address.path is not None:
-            (mode,) = connection.execute("PRAGMA journal_mode = wal").fetchone()
-            if mode != "wal":
-                raise StoreUnavailable(
-                    f"{address.name}: a write-ahead log is not possible here: use a local disk"
-                )
+        if address.path is not None and _journal_mode(connection) != "wal":
+            raise StoreUnavailable(
+                f"{address.name}: a write-ahead log is not possible here: use a local disk"
+            )
         connection.execute("BEGIN IMMEDIATE")
         try:
             _bring_up_to_date(connection, address)
@@ -68,6 +67,22 @@ def prepare(connection: sqlite3.Connection, address: Address, total_partitions: 
                 connection.execute("ROLLBACK")
             raise
     return int(epoch)
+
+
+def _journal_mode(connection: sqlite3.Connection) -> str:
+    """Ask for a write-ahead log; what the database has now.
+
+    When another process is just making the same file SQLite does not wait, whatever its time-out.
+    """
+    give_up = time.monotonic() + BUSY_MS / 1000
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = wal").fetchone()
+            return str(mode)
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
 
 
 def get_meta(connection: sqlite3.Connection, name: str) -> str | None:
