@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,18 @@ async def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> 
         assert (x.state, y.state) == (State.LEASED, State.SCHEDULED)
         assert await store.paused() == {"other"}
         await store.integrity()
+
+
+async def test_a_file_that_another_process_is_just_making_is_waited_for(tmp_path: Path) -> None:
+    """SQLite itself does not wait there, whatever time-out it is given."""
+    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    done = threading.Timer(0.2, other.execute, ["ROLLBACK"])  # opening holds this thread
+    done.start()
+    async with opened(tmp_path / "a.db") as store:
+        await store.put([new("x")], NOW)
+    done.join()
+    other.close()
 
 
 @pytest.mark.parametrize("options", ["", "?writer=thread"])

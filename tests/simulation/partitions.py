@@ -184,10 +184,12 @@ class _Quiet:
     """Wake-ups that nobody listens to."""
 
     channel = "none"
-    has_listeners = False
 
     def tell(self, route: str, due: int) -> None:
         """Nobody waits here."""
+
+    def tell_earliest(self, messages: Sequence[NewMessage]) -> None:
+        """Nor here."""
 
 
 class SimSession(Session):

@@ -39,18 +39,17 @@ def local_draft(payload: object = None, **fields: Unpack[MessageFields]) -> Bina
     return wanted
 
 
-def _at(wanted: BinaryDraft, value: Any) -> None:
-    if isinstance(value, datetime):
-        wanted.at_ms = moment_millis(value, "at")
-    elif value is not None:  # text is read where every text is
-        wanted.at = moment_text(value, "at")
+def _moment(name: str) -> _Set:
+    """Its milliseconds where they are known; text is read where every text is."""
+    millis = f"{name}_ms"
 
+    def put(wanted: BinaryDraft, value: Any) -> None:
+        if isinstance(value, datetime):
+            setattr(wanted, millis, moment_millis(value, name))
+        elif value is not None:
+            setattr(wanted, name, moment_text(value, name))
 
-def _expires(wanted: BinaryDraft, value: Any) -> None:
-    if isinstance(value, datetime):
-        wanted.expires_ms = moment_millis(value, "expires")
-    elif value is not None:
-        wanted.expires = moment_text(value, "expires")
+    return put
 
 
 def _content_type(wanted: BinaryDraft, value: Any) -> None:
@@ -85,8 +84,8 @@ def _on_conflict(wanted: BinaryDraft, value: Any) -> None:
 
 _Set: TypeAlias = Callable[[BinaryDraft, Any], None]
 _SET: dict[str, _Set] = {
-    "at": _at,
-    "expires": _expires,
+    "at": _moment("at"),
+    "expires": _moment("expires"),
     "content_type": _content_type,
     "delay": _read("delay", delay_value),
     "headers": _read("headers", headers_value),

@@ -49,8 +49,7 @@ async def put(session: Session, messages: Sequence[NewMessage], now: int) -> lis
     while waiting:
         now_unique, waiting = _first_of_each(messages, waiting)
         await _Batch(session, messages, now, receipts).keep(now_unique)
-    if session.wakeups.has_listeners:
-        _wake(session, messages)
+    session.wakeups.tell_earliest(messages)
     return [receipt for receipt in receipts if receipt is not None]
 
 
@@ -68,16 +67,6 @@ def _first_of_each(
         (later if message_id in seen else first).append(i)
         seen.add(message_id)
     return first, later
-
-
-def _wake(session: Session, messages: Sequence[NewMessage]) -> None:
-    earliest: dict[str, int] = {}
-    for message in messages:
-        due = earliest.get(message.route)
-        if due is None or message.due < due:
-            earliest[message.route] = message.due
-    for route, due in earliest.items():
-        session.wakeups.tell(route, due)
 
 
 class _Batch:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from redis.asyncio.client import PubSub
 
+from penstock.model.message import NewMessage
 from penstock.ports.store import WakeListener
 from penstock.stores.redis.connect import Server
 from penstock.stores.redis.errors import Vendor
@@ -28,16 +30,24 @@ class Wakeups:
         self.subscribed = asyncio.Event()
         """Set while news from other processes would be heard."""
 
-    @property
-    def has_listeners(self) -> bool:
-        return bool(self._listeners)
-
     def add(self, listener: WakeListener) -> None:
         self._listeners.append(listener)
 
     def tell(self, route: str, due: int) -> None:
         for listener in self._listeners:
             listener(route, due)
+
+    def tell_earliest(self, messages: Sequence[NewMessage]) -> None:
+        """Once a route, however many were put."""
+        if not self._listeners:
+            return
+        earliest: dict[str, int] = {}
+        for message in messages:
+            due = earliest.get(message.route)
+            if due is None or message.due < due:
+                earliest[message.route] = message.due
+        for route, due in earliest.items():
+            self.tell(route, due)
 
     async def listen(self) -> None:
         """For ever; what is missed while reconnecting, polling finds."""
