@@ -15,6 +15,13 @@ from penstock.settings import ApiSettings, Settings
 from penstock.wiring import Parts, open_parts, open_rooms, open_store
 from tests.integration.store_probe import StoreProbe
 
+FAR = "2040-01-31T09:00:00Z"
+
+
+async def put(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    """A message that is not due for long."""
+    return await client.post("/v1/messages", json={"at": FAR, **fields})
+
 
 class Running:
     """A server under test."""
