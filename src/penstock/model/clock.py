@@ -11,8 +11,14 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from penstock.model.timers import FineTimers
+
 EARLY_MS = 2
 """What a timer may be early by: then it is set again. uvloop's may, by one."""
+
+FINE_MS = 1_000
+"""What is further away is left to the loop: a millisecond matters less there, and timers that were
+given up are kept until their moment."""
 
 
 class Timer(Protocol):
@@ -52,6 +58,18 @@ class SystemClock:
     def __init__(self) -> None:
         self.offset = 0
         """Milliseconds to add to this machine's clock to get the store's."""
+        self._fine: FineTimers | None = None
+
+    def open(self) -> None:
+        """Use fine timers on the running loop from now on, where there are any."""
+        if self._fine is None:
+            self._fine = FineTimers.open()
+
+    def close(self) -> None:
+        """Those that were opened; what is asked for afterwards is a matter of the loop."""
+        if self._fine is not None:
+            self._fine.close()
+            self._fine = None
 
     def now(self) -> int:
         return time.time_ns() // 1_000_000 + self.offset
@@ -61,9 +79,11 @@ class SystemClock:
         return time.time_ns() / 1_000_000 + self.offset
 
     def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
+        wait = when - self.exact()
+        if self._fine is not None and wait <= FINE_MS:
+            return self._fine.call_later(max(0.0, wait) / 1000, callback)
         # Half of one more: timers of whole milliseconds round to the nearest.
-        wait = max(0.0, when - self.exact() + 0.5) / 1000
-        return asyncio.get_running_loop().call_later(wait, callback)
+        return asyncio.get_running_loop().call_later(max(0.0, wait + 0.5) / 1000, callback)
 
     async def sleep_until(self, when: int) -> None:
         now = self.now()

@@ -157,3 +157,17 @@ async def test_there_are_no_more_than_so_many_at_once(server: Server, lines: Lin
         writer.write(b":1\r\n")
     assert await asyncio.gather(*asked) == [1, 1]
     assert lines.has_one
+
+
+async def test_a_line_in_use_when_all_are_dropped_is_closed_after_its_answer(
+    server: Server, lines: Lines
+) -> None:
+    server.answers = [None]
+    asked = asyncio.ensure_future(lines.ask(("PING",)))
+    await server.told.wait()
+    await lines.drop()
+    server.lines[0].write(b":1\r\n")
+    assert await asked == 1
+    assert await lines.ask(("PING",)) == b"OK"
+    assert len(server.lines) == 2
+    await server.lines[0].wait_closed()  # by the other side: it reads to the end

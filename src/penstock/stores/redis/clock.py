@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 
@@ -32,6 +33,8 @@ class ServerClock(SystemClock):
         self._server_time = server_time
         self._base = 0.0
         """Milliseconds to add to the monotonic clock."""
+        self._least = -math.inf
+        """What they were at least when they were last measured."""
 
     def now(self) -> int:
         return int(time.monotonic() * 1000 + self._base)
@@ -40,27 +43,34 @@ class ServerClock(SystemClock):
         return time.monotonic() * 1000 + self._base
 
     async def measure(self) -> None:
-        """Ask a few times and believe the quickest answer.
+        """Ask a few times and believe what all the answers say together.
 
-        The server's time was read some moment between asking and the answer. We take it to be
-        just before the answer, so that we are behind it by at most the way back, never ahead; the
-        slack is for clocks that go at different speeds until the next measurement.
+        The server's time was read some moment between asking and the answer: it is ahead of our
+        monotonic clock by no less than if that was just before the answer, and by no more than if
+        it was just after asking. The largest of the lower bounds is taken, so that we are behind
+        the server by as little as can be known, and never ahead. What was known before is a lower
+        bound too, less the slack: a moment in which everything is slow makes nobody late. It goes
+        as soon as an answer contradicts it, because the server's clock was set back.
         """
-        best: tuple[float, float] | None = None
+        least, most = self._least - SLACK_MS, math.inf
         for _ in range(SAMPLES):
             asked = time.monotonic() * 1000
             server = await self._server_time()
             answered = time.monotonic() * 1000
-            if best is None or answered - asked < best[0]:
-                best = answered - asked, server - answered
-        if best is not None:
-            self._base = best[1] - SLACK_MS
+            least = max(least, server - answered)
+            most = min(most, server - asked)
+        self._least = min(least, most)
+        self._base = self._least - SLACK_MS
 
     async def keep(self) -> None:
         """Measure for ever; while the server is away the last measurement stands."""
-        while True:
-            await asyncio.sleep(PERIOD)
-            try:
-                await self.measure()
-            except PenstockError as exc:
-                log.debug("could not ask the server for its time: %s", exc)
+        self.open()
+        try:
+            while True:
+                await asyncio.sleep(PERIOD)
+                try:
+                    await self.measure()
+                except PenstockError as exc:
+                    log.debug("could not ask the server for its time: %s", exc)
+        finally:
+            self.close()

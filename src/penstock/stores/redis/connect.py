@@ -21,6 +21,8 @@ from penstock.stores.redis.address import Address
 from penstock.stores.redis.lines import Lines, heeding
 
 Argument: TypeAlias = packing.Argument
+_ON_LINES = frozenset({"EVALSHA", "TIME"})
+"""What is asked often, or must be answered without delay."""
 Cursors: TypeAlias = dict[str, int]
 """Node → where its SCAN goes on."""
 Reply: TypeAlias = Any
@@ -159,7 +161,7 @@ class SingleServer:
         self._lines = Lines(make, most=lines, seconds=address.timeout)
 
     async def call(self, *command: Argument) -> Reply:
-        if command[0] == "EVALSHA" and self._lines.has_one:
+        if command[0] in _ON_LINES and self._lines.has_one:
             return await self._lines.ask(command)
         return await heeding(self._client.execute_command(*command))  # type: ignore[no-untyped-call]
 

@@ -125,6 +125,7 @@ class Lines:
         self._seconds = seconds
         self._free: list[_Open] = []
         self._used = 0
+        self._dropped = 0
 
     @property
     def has_one(self) -> bool:
@@ -133,6 +134,7 @@ class Lines:
     async def ask(self, command: Sequence[Argument]) -> Any:
         """The answer; what the server refuses, and what keeps it from answering, is raised."""
         self._used += 1
+        dropped = self._dropped
         try:
             line = await self._take()
             try:
@@ -140,7 +142,10 @@ class Lines:
             except BaseException:
                 await line.close()  # whatever it still says is nobody's answer
                 raise
-            self._free.append(line)
+            if dropped == self._dropped:
+                self._free.append(line)
+            else:
+                await line.close()
         finally:
             self._used -= 1
         if isinstance(answer, Exception):
@@ -148,7 +153,8 @@ class Lines:
         return answer
 
     async def drop(self) -> None:
-        """Those that are free are closed; those in use are when they fail."""
+        """Those that are free are closed; those in use are as soon as they have their answer."""
+        self._dropped += 1
         free, self._free = self._free, []
         for line in free:
             await line.close()

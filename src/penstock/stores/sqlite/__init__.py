@@ -34,10 +34,13 @@ async def open_store(
     except BaseException:
         connection.close()
         raise
+    if clock is None:
+        clock = SystemClock()
+        clock.open()
     return SqliteStore(
         address,
         Session(connection, epoch),
-        clock if clock is not None else SystemClock(),
+        clock,
         retention=retention,
         retention_count=retention_count,
     )

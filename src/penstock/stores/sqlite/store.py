@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from penstock.model.clock import Clock
+from penstock.model.clock import Clock, SystemClock
 from penstock.model.decision import Conclusion
 from penstock.model.errors import StoreCorrupt
 from penstock.model.fleet import Heartbeat
@@ -219,6 +219,8 @@ class SqliteStore:
             await self._checkpoints.close()
         if self._reader is not None:
             self._reader.close()
+        if isinstance(self._clock, SystemClock):
+            self._clock.close()
         self._session.connection.close()
 
     def _committed(self, wakes: Wakes) -> None:
