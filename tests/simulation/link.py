@@ -130,7 +130,7 @@ def trace_group(store: SqliteStore) -> None:
     submit, linger = group.submit, group._linger
     setattr(group, "_linger", lambda turns: linger(min(turns, 1)))  # noqa: B010 - a method
 
-    def traced(work: Callable[[Any], Any], *, rows: int = 1, writes: bool = True) -> Any:
+    def traced(work: Callable[[Any], Any], **how: Any) -> Any:
         step = STEP.get()
 
         def run(session: Any) -> Any:
@@ -139,7 +139,7 @@ def trace_group(store: SqliteStore) -> None:
                 step.took_effect(answer)
             return answer
 
-        return submit(run, rows=rows, writes=writes)
+        return submit(run, **how)
 
     group.submit = traced  # type: ignore[method-assign]
 

@@ -2,6 +2,7 @@
 
 Committed inline on the loop by default: a writer thread starves on the interpreter's lock when
 the loop is busy, and a simulation needs none. `?writer=thread` moves the same work to a thread.
+The disk is waited for inline too, unless that could make a message late (disk.py).
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from penstock.model.errors import StoreUnavailable
+from penstock.stores.sqlite.disk import Disk
 from penstock.stores.sqlite.errors import translate
 from penstock.stores.sqlite.session import Session
 
@@ -30,18 +33,23 @@ LINGER_TURNS = 4
 """Turns of the loop (microseconds each) a transaction waits for company: a claim, the settling of
 what was claimed before and whatever else comes meanwhile then share one fsync."""
 
+FEW_ROWS = 8
+"""Rows whose callers may wait a little longer for the disk's thread, so that the loop goes on. More
+of them mean a busy loop, on which the thread would have to wait for the interpreter's lock."""
+
 
 class _Operation:
     """One caller's request and where its outcome goes."""
 
-    __slots__ = ("future", "rows", "work", "writes")
+    __slots__ = ("durable", "future", "rows", "work", "writes")
 
     def __init__(
-        self, work: Work[Any], rows: int, writes: bool, future: asyncio.Future[Any]
+        self, work: Work[Any], rows: int, writes: bool, durable: bool, future: asyncio.Future[Any]
     ) -> None:
         self.work = work
         self.rows = rows
         self.writes = writes
+        self.durable = durable and writes
         self.future = future
 
 
@@ -55,10 +63,15 @@ class GroupCommit:
         *,
         thread: bool,
         committed: Callable[[Wakes], None],
+        disk: Disk | None = None,
+        busy: Callable[[], bool] = bool,
     ) -> None:
+        """`disk`: what can be told without waiting; `busy`: whether a message is due soon."""
         self._session = session
         self._name = name
         self._committed = committed
+        self._disk = disk
+        self._busy = busy
         self._queue: deque[_Operation] = deque()
         self._between: deque[Callable[[], None]] = deque()
         self._flush_due = False
@@ -67,12 +80,17 @@ class GroupCommit:
             ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-writer") if thread else None
         )
 
-    def submit(self, work: Work[T], *, rows: int = 1, writes: bool = True) -> asyncio.Future[T]:
-        """Run the work in the next transaction; the future has its result once it is durable."""
+    def submit(
+        self, work: Work[T], *, rows: int = 1, writes: bool = True, durable: bool = True
+    ) -> asyncio.Future[T]:
+        """Run the work in the next transaction; the future has its result once it is durable.
+
+        Not `durable`: once it is committed, which a kill does not undo, but a power cut might.
+        """
         if self._closed:
             raise StoreUnavailable(f"{self._name}: the store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Operation(work, rows, writes, future))
+        self._queue.append(_Operation(work, rows, writes, durable, future))
         self._flush_soon()
         return future
 
@@ -108,26 +126,45 @@ class GroupCommit:
         batch = [operation for operation in self._queue if not operation.future.cancelled()]
         self._queue.clear()
         if self._thread is None:
-            self._flushed(batch, self._run_all(batch))
+            disk = self._disk_for(batch)
+            self._session.wait_for_disk(disk is None)
+            self._flushed(batch, self._run_all(batch), disk)
         else:
             loop = asyncio.get_running_loop()
             running = loop.run_in_executor(self._thread, self._run_all, batch)
             running.add_done_callback(lambda done: self._flushed(batch, done.result()))
 
-    def _flushed(self, batch: list[_Operation], outcomes: list[Any]) -> None:
+    def _disk_for(self, batch: Sequence[_Operation]) -> Disk | None:
+        """The disk, if it is to be told by its thread; None: the loop waits for it."""
+        if self._disk is None:
+            return None
+        rows = [operation.rows for operation in batch if operation.durable]
+        return None if rows and (sum(rows) > FEW_ROWS or not self._busy()) else self._disk
+
+    def _flushed(
+        self, batch: list[_Operation], outcomes: list[Any], disk: Disk | None = None
+    ) -> None:
         self._queue.extendleft(reversed(batch[len(outcomes) :]))  # too much for one transaction
         self._flush_due = False
         if self._queue or self._between:
             self._flush_soon()
         wakes, self._session.wakes = self._session.wakes, {}
-        for operation, outcome in zip(batch, outcomes, strict=False):
-            if operation.future.done():  # cancelled while it was running
-                continue
-            if isinstance(outcome, BaseException):
-                operation.future.set_exception(outcome)
-            else:
-                operation.future.set_result(outcome)
+        done, changed = list(zip(batch, outcomes, strict=False)), self._session.has_changed()
+        if disk is not None:
+            waiting = [pair for pair in done if pair[0].durable]
+            if waiting:
+                disk.tell(partial(self._on_disk, waiting))
+            elif changed:
+                disk.tell()
+            done = [pair for pair in done if not pair[0].durable]
+        for operation, outcome in done:
+            _answer(operation.future, outcome)
         self._committed(wakes)
+
+    def _on_disk(self, waiting: list[tuple[_Operation, Any]], error: BaseException | None) -> None:
+        failed = None if error is None else StoreUnavailable(f"{self._name}: {error}")
+        for operation, outcome in waiting:
+            _answer(operation.future, outcome if failed is None else failed)
 
     def _run_all(self, batch: Sequence[_Operation]) -> list[Any]:
         """Outcomes of as many of the batch as fit into one transaction."""
@@ -165,3 +202,12 @@ class GroupCommit:
         self._session.rollbacks += 1
         if self._session.connection.in_transaction:
             self._session.execute("ROLLBACK")
+
+
+def _answer(future: asyncio.Future[Any], outcome: Any) -> None:
+    if future.done():  # cancelled while it was running
+        return
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

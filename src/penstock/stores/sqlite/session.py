@@ -12,6 +12,7 @@ from penstock.stores.sqlite.rows import event_of, json_array
 MAX_EVENTS = 200
 """Lines kept of one message's timeline; the oldest go first."""
 _TOKEN_BITS = 32
+_WAIT, _GO_ON = "PRAGMA synchronous = full", "PRAGMA synchronous = normal"
 
 
 class Session:
@@ -25,6 +26,20 @@ class Session:
         self.rollbacks = 0
         """Transactions that came to nothing: what was remembered of them is wrong."""
         self._last_token = epoch << _TOKEN_BITS
+        self._waits = True
+        self._changes = 0
+
+    def wait_for_disk(self, wait: bool) -> None:
+        """Whether commits from now on wait for it, of a session that does at first."""
+        if wait != self._waits:
+            self._waits = wait
+            # Not `execute`, which would find the statement prepared: this one acts as it is.
+            self.connection.executescript(_WAIT if wait else _GO_ON)
+
+    def has_changed(self) -> bool:
+        """Whether there is a row that was written since this was last asked."""
+        before, self._changes = self._changes, self.connection.total_changes
+        return self._changes != before
 
     def wake(self, route: str, due: int) -> None:
         if due < self.wakes.get(route, due + 1):

@@ -27,6 +27,7 @@ from penstock.stores.sqlite import lease as leases
 from penstock.stores.sqlite import put as puts
 from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
+from penstock.stores.sqlite.disk import Disk
 from penstock.stores.sqlite.group import PUT_ROWS, GroupCommit, Wakes, Work
 from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.reader import Reader
@@ -36,6 +37,11 @@ from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.wal import Checkpoints
 
 T = TypeVar("T")
+
+SOON_MS = 50
+"""What is due within this time could be late if the loop waited for the disk."""
+LOST_MS = 1_000
+"""What was due so long ago is not claimed here any more."""
 
 
 class SqliteStore:
@@ -56,9 +62,19 @@ class SqliteStore:
         self._retention = retention
         self._retention_count = retention_count
         self._listeners: list[WakeListener] = []
+        self._disk = None
+        if address.path is not None and address.synchronous == "full":
+            self._disk = Disk(address.path)
         self._group = GroupCommit(
-            session, self.name, thread=address.writer == "thread", committed=self._committed
+            session,
+            self.name,
+            thread=address.writer == "thread",
+            committed=self._committed,
+            disk=self._disk,
+            busy=self._is_something_due,
         )
+        self._next: dict[str, int] = {}
+        """Route → when something is due that was not claimed, as far as is known."""
         self.policies = SqlitePolicies(self._group)
         self._turns: dict[str, KeyLimit] = {}
         """Routes whose turns are known to be kept."""
@@ -95,7 +111,11 @@ class SqliteStore:
         return self._group.submit(lambda s: puts.put(s, messages, now), rows=len(messages))
 
     async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
-        return await self._group.submit(lambda s: leases.claim(s, route, limit, lease, now), rows=0)
+        claim = await self._group.submit(
+            lambda s: leases.claim(s, route, limit, lease, now), rows=0, durable=False
+        )
+        self._learn(route, claim, now)
+        return claim
 
     async def claim_keyed(
         self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
@@ -105,15 +125,16 @@ class SqliteStore:
                 turns.prepare(session, route, per_key)
             return turns.claim(session, route, limit, lease, now, per_key)
 
-        claim = await self._group.submit(work, rows=0)
+        claim = await self._group.submit(work, rows=0, durable=False)
         self._turns[route] = per_key
+        self._learn(route, claim, now)
         return claim
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
         if not settlements:
             return []
         return await self._group.submit(
-            lambda s: settles.settle(s, settlements, now), rows=len(settlements)
+            lambda s: settles.settle(s, settlements, now), rows=len(settlements), durable=False
         )
 
     async def settle_counted(
@@ -123,14 +144,17 @@ class SqliteStore:
             self.policies.conclude_within(session, sent, now)
             return settles.settle(session, settlements, now)
 
-        return await self._group.submit(work, rows=len(settlements) + len(sent))
+        rows = len(settlements) + len(sent)
+        return await self._group.submit(work, rows=rows, durable=False)
 
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         if tokens:
-            await self._group.submit(lambda s: leases.extend(s, tokens, until), rows=len(tokens))
+            await self._group.submit(
+                lambda s: leases.extend(s, tokens, until), rows=len(tokens), durable=False
+            )
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        return await self._group.submit(lambda s: leases.reap(s, now, limit))
+        return await self._group.submit(lambda s: leases.reap(s, now, limit), durable=False)
 
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
         if not amendments:
@@ -153,7 +177,7 @@ class SqliteStore:
             ledger.forget(session, now, limit)
             return recall.purge(session, now, limit, self._retention, self._retention_count)
 
-        return await self._group.submit(work)
+        return await self._group.submit(work, durable=False)
 
     async def figures(self, now: int) -> StoreFigures:
         return await self._read(lambda c: search.figures(c, now))
@@ -215,6 +239,8 @@ class SqliteStore:
     async def close(self) -> None:
         """Answer what was asked for, then let go of the file; closing twice is harmless."""
         await self._group.close()
+        if self._disk is not None:
+            await self._disk.close()
         if self._checkpoints is not None:
             await self._checkpoints.close()
         if self._reader is not None:
@@ -223,10 +249,25 @@ class SqliteStore:
             self._clock.close()
         self._session.connection.close()
 
+    def _learn(self, route: str, claim: Claim, now: int) -> None:
+        if claim.next_due is not None:
+            self._next[route] = claim.next_due
+        elif claim.messages:
+            self._next[route] = now
+        else:
+            self._next.pop(route, None)
+
+    def _is_something_due(self) -> bool:
+        """Whether a worker of this process is about to claim."""
+        now = self._clock.now()
+        return any(-LOST_MS < due - now < SOON_MS for due in self._next.values())
+
     def _committed(self, wakes: Wakes) -> None:
         if self._checkpoints is not None:
             self._checkpoints.after_commit()
         for route, due in wakes.items():
+            if due < self._next.get(route, due):
+                self._next[route] = due
             for listener in self._listeners:
                 listener(route, due)
 
@@ -235,7 +276,7 @@ class SqliteStore:
         if not self._has_heartbeats:
             await self._group.submit(fleet.make_table)
             self._has_heartbeats = True
-        return await self._group.submit(work, writes=writes)
+        return await self._group.submit(work, writes=writes, durable=False)
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Of a file in a thread; what is in memory is read in turn with the writes."""
