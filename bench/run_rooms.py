@@ -20,6 +20,7 @@ from penstock.model.room import RoomSettings
 from penstock.model.ticket import Joining
 from penstock.ports.rooms import RoomStore
 from penstock.rooms.parts import RoomParts
+from penstock.rooms.promote import ROOMS_A_TASK
 from penstock.sdk.async_client import AsyncClient
 from penstock.settings import given
 from penstock.wiring import open_parts, open_rooms
@@ -70,16 +71,22 @@ async def _one_room(store: RoomStore, count: int) -> tuple[float, float]:
 
 
 async def _many_rooms(parts: RoomParts, each: int) -> tuple[float, float]:
-    """Promotions a second over all rooms, and this process's memory with them."""
+    """Promotions a second over all rooms, and this process's memory with them.
+
+    As the promoter's own workers do it: so many tasks, each taking the next few rooms when it has
+    done the ones before.
+    """
     store = parts.store
     names = [f"room-{n}" for n in range(ROOMS)]
     for first in range(0, ROOMS, 100):
         await asyncio.gather(*(_open(store, name, each) for name in names[first : first + 100]))
+    tasks = iter([names[first : first + ROOMS_A_TASK] for first in range(0, ROOMS, ROOMS_A_TASK)])
+
+    async def work() -> int:
+        return sum([await parts.promoter.promote(task) for task in tasks])
+
     begun = time.perf_counter()
-    done = 0
-    groups = [names[first : first + 50] for first in range(0, ROOMS, 50)]
-    for some in range(0, len(groups), 4):
-        done += sum(await asyncio.gather(*map(parts.promoter.promote, groups[some : some + 4])))
+    done = sum(await asyncio.gather(*(work() for _ in range(parts.promoter.workers))))
     assert done == ROOMS * each
     rate = done / (time.perf_counter() - begun)
     return rate, psutil.Process(os.getpid()).memory_info().rss / 1e6

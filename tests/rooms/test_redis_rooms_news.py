@@ -49,13 +49,16 @@ async def test_who_is_let_in_by_one_process_is_heard_by_another(server: RedisSer
     async with process(server, "other") as other, process(server, "one") as one:
         other.listen_turns(lambda room, users: heard.put_nowait((room, list(users))))
         settings = RoomSettings(capacity=2)
-        await one.put_room("sale", settings, None, one.clock.now())
+        rooms = ["sale", "empty", "concert"]
+        for room in rooms:
+            await one.put_room(room, settings, None, one.clock.now())
         joining = [Joining(f"user {n} ü") for n in range(3)]
         await one.join("sale", joining, one.clock.now())
-        await one.promote(["sale"], one.clock.now(), 10)
+        await one.join("concert", joining[2:], one.clock.now())
+        await one.promote(rooms, one.clock.now(), 10)
         async with asyncio.timeout(20):
-            told = await heard.get()
-    assert told == ("sale", ["user 0 ü", "user 1 ü"])
+            told = [await heard.get(), await heard.get()]
+    assert told == [("sale", ["user 0 ü", "user 1 ü"]), ("concert", ["user 2 ü"])]
 
 
 async def test_a_room_another_program_makes_is_heard_of_at_once(server: RedisServer) -> None:

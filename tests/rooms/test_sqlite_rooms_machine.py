@@ -105,6 +105,25 @@ async def test_a_call_for_many_rooms_stops_at_its_measure_and_says_that_there_is
     assert [(p.room, len(p.admitted)) for p in again] == [(names[3], 400)]
 
 
+async def test_people_of_two_rooms_who_came_by_turns_are_let_in_each_to_their_own() -> None:
+    opened = await open_at("sqlite://")
+    rooms = (await opened.open_rooms(1000, "test")).store
+    for name in ("a", "b"):
+        await rooms.put_room(name, RoomSettings(capacity=4), None, LONG_AGO)
+    for name, users in (("a", "01"), ("b", "0"), ("a", "2"), ("b", "12345"), ("a", "345")):
+        await rooms.join(name, [Joining(user) for user in users], LONG_AGO)
+    promoted = await rooms.promote(["a", "b"], LONG_AGO, 10)
+    looked = [await rooms.look(name, list("012345"), LONG_AGO) for name in ("a", "b")]
+    await opened.close()
+    for promotion, seen in zip(promoted, looked, strict=True):
+        assert seen is not None
+        assert [ticket.user for ticket in promotion.admitted] == list("0123")
+        assert [ticket and ticket.pass_id for ticket in seen.tickets[:4]] == [
+            ticket.pass_id for ticket in promotion.admitted
+        ]
+        assert [ticket and ticket.ahead for ticket in seen.tickets] == [None] * 4 + [0, 1]
+
+
 async def test_turns_that_another_process_gave_are_told_once(tmp_path: Path) -> None:
     here, there = [await open_at(f"sqlite:///{tmp_path}/r.db") for _ in range(2)]
     ours, theirs = [(await opened.open_rooms(1000, "test")).store for opened in (here, there)]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -43,10 +45,12 @@ class Shaky(ModelRooms):
         self.away = False
         self.gate = asyncio.Event()
         self.gate.set()
-        self.steps = 0
+        self.looks: dict[str, list[int]] = defaultdict(list)
+        """Room → when it was promoted."""
 
     async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
-        self.steps += 1
+        for name in names:
+            self.looks[name].append(now)
         await self.gate.wait()
         if self.away:
             raise StoreUnavailable("gone")
@@ -125,6 +129,20 @@ async def test_a_room_nobody_speaks_of_is_still_looked_at(store: Shaky, clock: M
     async with promoting(store):
         await clock.advance(1_000)
         assert await state(store, "r", "a") is TicketState.ADMITTED
+
+
+async def test_every_room_is_looked_at_more_than_once_a_second(
+    store: Shaky, clock: ManualClock
+) -> None:
+    names = [f"r{n}" for n in range(120)]  # more than one task takes
+    for name in names:
+        await store.put_room(name, RoomSettings(), None, clock.now())
+    async with promoting(store):
+        await clock.advance(10_000)
+    for name in names:
+        looks = store.looks[name]
+        assert max(after - before for before, after in pairwise(looks)) <= 850
+        assert clock.now() - looks[-1] <= 850
 
 
 async def test_a_full_queue_makes_rooms_wait_and_loses_none(

@@ -19,6 +19,8 @@ LOT_BITS = 40
 BURST_MS = 100
 """A rate may be used up at once for this long: workers need not come to the millisecond."""
 STRIDE = 1_000_000
+LOOK_EVERY_MS = 800
+"""A room that was looked at comes up again after this long: once a second, with time to spare."""
 ATTEND_MS = 5_000
 """How often a room notes that somebody looks after it."""
 OUTAGE_MS = 15_000

@@ -113,7 +113,7 @@ class RoomStore(Protocol):
         ...
 
     async def take_due(self, now: int, limit: int) -> list[str]:
-        """Rooms to look at now, at most about once a second each, shared among all processes."""
+        """Rooms to look at now: each comes up again within a second, for one process of all."""
         ...
 
     async def discover(self, now: int) -> int:

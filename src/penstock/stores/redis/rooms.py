@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from penstock.model.admission import LOOK_EVERY_MS
 from penstock.model.clock import Clock
 from penstock.model.room import (
     DEFAULT_CAPACITY,
@@ -56,7 +57,6 @@ from penstock.stores.redis.rooms_watch import RoomWatch
 
 log = logging.getLogger("penstock.rooms.redis")
 
-LOOK_EVERY_MS = 1_000
 SCAN_EVERY_MS = 700
 """Less than a second, so that a room is found and promoted within one."""
 SCAN_TO_BE_SURE_MS = 10_000
@@ -213,6 +213,8 @@ class RedisRooms:
         ]
 
     async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
+        if len(names) <= self._a_call:
+            return await self._promote(names, now, limit)
         # In a cluster every room is a call of its own: they go out together.
         parts = await asyncio.gather(
             *(self._promote(part, now, limit) for part in self._calls(names))
@@ -323,18 +325,22 @@ class RedisRooms:
         if not news.startswith(TURNS):
             self._tell(decode(news))
         elif self._turn_listeners:
-            room, *users = decode(news[1:]).split("\0")
-            for listener in self._turn_listeners:
-                listener(room, users)
+            for turns in decode(news[1:]).split("\0\0"):
+                room, *users = turns.split("\0")
+                for listener in self._turn_listeners:
+                    listener(room, users)
 
-    def _keys(self, name: str) -> tuple[bytes, ...]:
+    def _keys(self, name: str) -> list[bytes]:
         return room_keys(name, cluster=self.link.cluster)
+
+    @property
+    def _a_call(self) -> int:
+        return 1 if self.link.cluster else ROOMS_A_CALL
 
     def _calls(self, names: Sequence[str]) -> Iterator[Sequence[str]]:
         """Rooms that one call may take: in a cluster each has a slot of its own."""
-        size = 1 if self.link.cluster else ROOMS_A_CALL
-        for start in range(0, len(names), size):
-            yield names[start : start + size]
+        for start in range(0, len(names), self._a_call):
+            yield names[start : start + self._a_call]
 
     async def _look_now(self, name: str, now: int) -> None:
         await self.link.call("ZADD", ROOMS, now, encode(name))

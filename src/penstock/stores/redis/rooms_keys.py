@@ -6,22 +6,20 @@ streams of its own.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 WAITING = "WAITING:"
 LANES = 3
 """Lanes besides the default one."""
 _NAMES = (
-    "PENSTOCK_ROOM:",
-    "ENTRY_QUEUE_SLOTS:",
-    WAITING,
-    *(f"PENSTOCK_ROOM_LANE_{number}:" for number in range(1, LANES + 1)),
-    "WAITING_QUEUE_INDEX_RECORD:",
-    "WAITING_USER_IDS:",
-    "PENSTOCK_ROOM_TICKETS:",
-    "PENSTOCK_ROOM_SEEN:",
-    "PENSTOCK_ROOM_HELD:",
-    "PENSTOCK_ROOM_GONE:",
+    b"PENSTOCK_ROOM:",
+    b"ENTRY_QUEUE_SLOTS:",
+    WAITING.encode(),
+    *(b"PENSTOCK_ROOM_LANE_%d:" % number for number in range(1, LANES + 1)),
+    b"WAITING_QUEUE_INDEX_RECORD:",
+    b"WAITING_USER_IDS:",
+    b"PENSTOCK_ROOM_TICKETS:",
+    b"PENSTOCK_ROOM_SEEN:",
+    b"PENSTOCK_ROOM_HELD:",
+    b"PENSTOCK_ROOM_GONE:",
 )
 ENTRY = "ENTRY"
 DISPATCH = "DISPATCH"
@@ -36,7 +34,8 @@ SECRET = "PENSTOCK_ROOMS_SECRET"  # noqa: S105 - a key's name
 WAKE = "PENSTOCK_ROOMS_WAKE"
 """Channel: rooms in which there is something to do, and turns."""
 TURNS = b"\0"
-"""Begins news of a room and of those who were let in there, with such bytes between them."""
+"""Begins news of a room and of those who were let in there, with such bytes between them, and with
+two between such news of several rooms."""
 
 
 def encode(text: str) -> bytes:
@@ -48,11 +47,12 @@ def decode(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-@lru_cache(maxsize=4096)
-def room_keys(room: str, *, cluster: bool) -> tuple[bytes, ...]:
+def room_keys(room: str, *, cluster: bool) -> list[bytes]:
     """In the order of room_common.lua."""
-    tag = f"{{{room}}}" if cluster else room
-    return (*(encode(name + tag) for name in _NAMES), stream(ENTRY, room, cluster=cluster))
+    tag = encode(f"{{{room}}}" if cluster else room)
+    keys = [name + tag for name in _NAMES]
+    keys.append(stream(ENTRY, room, cluster=cluster))
+    return keys
 
 
 def stream(name: str, room: str, *, cluster: bool) -> bytes:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from penstock.model.admission import LOT_BITS
+from penstock.stores.sqlite.room_admitted import Row
 from penstock.stores.sqlite.session import Session
 
 FIRST_NUMBER = 1 << (LOT_BITS + 1)
@@ -97,16 +98,16 @@ class Heads:
         self._before: list[tuple[int, str, int]] = []
         self._last: list[tuple[int, int, str, int]] = []
 
-    def leave(self, room: int, lane: str, numbers: Sequence[int], left: int) -> None:
-        """Those with these numbers, in order; `left` stay. Whole blocks go but perhaps the last."""
-        self._lanes.append((len(numbers), room, lane))
+    def leave(self, room: int, lane: str, rows: Sequence[Row], left: int) -> None:
+        """These, in their order; `left` stay. Whole blocks go but perhaps the last."""
+        self._lanes.append((len(rows), room, lane))
         if left <= 0:
             self._emptied.append((room, lane))
             return
-        last = block_of(numbers[-1])
-        if block_of(numbers[0]) != last:
+        last = block_of(rows[-1][0])
+        if block_of(rows[0][0]) != last:
             self._before.append((room, lane, last))
-        of_last = sum(block_of(number) == last for number in numbers)
+        of_last = sum(block_of(row[0]) == last for row in rows)
         self._last.append((of_last, room, lane, last))
 
     def save(self, session: Session) -> None:

@@ -22,7 +22,15 @@ from penstock.model.ticket import Promotion, Ticket, TicketState
 from penstock.stores.sqlite import room_line as line
 from penstock.stores.sqlite import room_record as records
 from penstock.stores.sqlite.room_admitted import Admitted
-from penstock.stores.sqlite.room_record import ENDED, HOLDING, WAITING, Moments, Record
+from penstock.stores.sqlite.room_record import (
+    ENDED,
+    HOLDING,
+    STATES,
+    WAITING,
+    Lanes,
+    Moments,
+    Record,
+)
 from penstock.stores.sqlite.rows import json_array
 from penstock.stores.sqlite.session import Session
 
@@ -34,9 +42,11 @@ SELECT number, user, joined, instance, id FROM room_tickets
 WHERE room = ? AND lane = ? AND kind = 0 ORDER BY number, user LIMIT ?
 """
 ADMIT = """
-UPDATE room_tickets SET kind = 1, state = 'ADMITTED', promoted = ?, until = ?, pass = ?
-WHERE id = ?
+UPDATE room_tickets SET kind = 1, state = 'ADMITTED', promoted = ?, until = ?, pass = ? || number
+WHERE id BETWEEN ? AND ?
 """
+"""Those who came one after the other have ids in a row: a statement for all of them costs half as
+much as one for each."""
 
 
 class Step:
@@ -47,12 +57,11 @@ class Step:
         *("state", "waiting"),
     )
 
-    def __init__(self, record: Record, lanes: dict[str, int], moments: Moments, now: int) -> None:
+    def __init__(self, record: Record, lanes: Lanes, moments: Moments, now: int) -> None:
         self.record = record
         self.settings = settings = records.settings_of(record.settings)
-        self.state = effective_state(RoomState(record.state), settings.opens_at, now)
+        self.state = effective_state(STATES[record.state], settings.opens_at, now)
         self.lanes = lanes
-        """Lane → how many wait."""
         self.waiting = sum(lanes.values())
         self.moments = moments
         self.over = self.silent = self.number = 0
@@ -60,15 +69,17 @@ class Step:
 
 
 def promote(session: Session, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
-    found = records.load_all(session, names)
+    found = records.survey(session, names)
     left = MOST_A_CALL
     done: dict[str, Promotion] = {}
     stepped = []
-    for step in _survey(session, list(found.values()), now):
+    for name in dict.fromkeys(names):
+        if name not in found:
+            continue
         if left <= 0:
-            name = step.record.name
             done[name] = Promotion(room=name, more=True)
             continue
+        step = Step(*found[name], now)
         _attend(session, step, now, limit)
         _expire(session, step, now, limit)
         _admit(session, step, now, limit)
@@ -79,13 +90,6 @@ def promote(session: Session, names: Sequence[str], now: int, limit: int) -> lis
         done[step.record.name] = _finish(step, now, limit)
     records.save_steps(session, [step.record for step in stepped])
     return [done.pop(name) if name in done else Promotion(room=name) for name in names]
-
-
-def _survey(session: Session, found: Sequence[Record], now: int) -> list[Step]:
-    ids = json_array([record.id for record in found])
-    lanes = records.lanes_of(session, found, ids)
-    moments = records.moments(session, ids)
-    return [Step(record, lanes[record.id], moments[record.id], now) for record in found]
 
 
 def _attend(session: Session, step: Step, now: int, limit: int) -> None:
@@ -184,12 +188,28 @@ def _write(session: Session, steps: Sequence[Step], now: int) -> None:
             continue
         named, until = admitted.named, admitted.until
         for lane, rows in admitted.rows.items():
-            heads.leave(room, lane, [row[0] for row in rows], step.lanes[lane])
-            tickets += [(now, until, f"{named}{row[0]}", row[4]) for row in rows]
+            heads.leave(room, lane, rows, step.lanes[lane])
+            tickets += [(now, until, named, *run) for run in _in_a_row([row[4] for row in rows])]
     if tickets:
         session.connection.executemany(ADMIT, tickets)
         heads.save(session)
     _see_again(session, steps)
+
+
+def _in_a_row(ids: list[int]) -> list[tuple[int, int]]:
+    """The first and the last of each stretch without a gap."""
+    ids.sort()
+    first = before = ids[0]
+    if ids[-1] - first == len(ids) - 1:  # each is there once: the usual case
+        return [(first, ids[-1])]
+    stretches = []
+    for number in ids[1:]:
+        if number != before + 1:
+            stretches.append((first, before))
+            first = number
+        before = number
+    stretches.append((first, before))
+    return stretches
 
 
 def _see_again(session: Session, steps: Sequence[Step]) -> None:

@@ -29,6 +29,9 @@ from penstock.stores.sqlite.session import Session
 WAITING, HOLDING, ENDED = range(3)
 Moments: TypeAlias = tuple[int | None, int | None, int | None]
 """The first `until` of each kind of ticket: last seen, loses its slot, is forgotten."""
+Lanes: TypeAlias = dict[str, int]
+"""Lane → how many wait."""
+_ONE_LANE = {DEFAULT_LANE}
 _FIELDS = (
     "id", "name", "settings", "state", "epoch", "in_use", "number", "joined", "promoted",
     "admitted", "entered", "gone_left", "gone_expired", "gone_revoked", "credit", "credit_at",
@@ -36,10 +39,6 @@ _FIELDS = (
 )  # fmt: skip
 _LOAD = f"SELECT {', '.join(_FIELDS)} FROM rooms WHERE name = ?"  # noqa: S608 - constants only
 _SAVE = f"UPDATE rooms SET {', '.join(f'{name} = ?' for name in _FIELDS[2:])} WHERE id = ?"  # noqa: S608
-_LOAD_ALL = (
-    f"SELECT {', '.join(f'r.{name}' for name in _FIELDS)} FROM json_each(?) AS asked"  # noqa: S608
-    " CROSS JOIN rooms AS r ON r.name = asked.value ORDER BY asked.key"
-)
 _STEP = (
     "in_use", "promoted", "admitted", "entered", "gone_expired", "credit", "credit_at", "attended",
     "floor", "shares", "flow", "due",
@@ -79,16 +78,26 @@ FORGET = """
 DELETE FROM room_tickets WHERE room = ? AND user IN (
   SELECT user FROM room_tickets WHERE room = ? AND kind = 2 AND until <= ? LIMIT ?)
 """
-_FIRST = "(SELECT min(until) FROM room_tickets WHERE room = asked.value AND kind = {})"
+_FIRST = "(SELECT min(until) FROM room_tickets WHERE room = {} AND kind = {})"
 MOMENTS = (
-    f"SELECT asked.value, {', '.join(_FIRST.format(kind) for kind in range(3))}"  # noqa: S608
+    f"SELECT asked.value, {', '.join(_FIRST.format('asked.value', kind) for kind in range(3))}"  # noqa: S608
     " FROM json_each(?) AS asked"
 )
+_SURVEY = f"""
+SELECT {", ".join(f"r.{name}" for name in _FIELDS)},
+  {", ".join(_FIRST.format("r.id", kind) for kind in range(3))},
+  (SELECT waiting FROM room_lanes WHERE room = r.id AND lane = '{DEFAULT_LANE}')
+FROM json_each(?) AS asked CROSS JOIN rooms AS r ON r.name = asked.value
+"""  # noqa: S608 - constants only
 TOUCH = "UPDATE room_tickets SET until = max(until, ?) WHERE room = ? AND user = ? AND kind = 0"
 CLEAR = tuple(
     f"DELETE FROM {table} WHERE room = ?"  # noqa: S608 - constants only
     for table in ("room_tickets", "room_blocks", "room_lanes")
 )
+STATES = {state.value: state for state in RoomState}
+"""A look into this is cheaper than to make one of a text."""
+_flow = msgspec.json.Decoder(Flow)
+_encode = msgspec.json.Encoder().encode
 _GONE = {
     TicketState.LEFT: "gone_left",
     TicketState.EXPIRED: "gone_expired",
@@ -126,15 +135,15 @@ class Record(msgspec.Struct):
         return Room(
             name=self.name,
             settings=settings_of(self.settings),
-            state=RoomState(self.state),
+            state=STATES[self.state],
             epoch=self.epoch,
         )
 
     def state_at(self, now: int) -> RoomState:
-        return effective_state(RoomState(self.state), settings_of(self.settings).opens_at, now)
+        return effective_state(STATES[self.state], settings_of(self.settings).opens_at, now)
 
     def read_flow(self) -> Flow:
-        return msgspec.json.decode(self.flow, type=Flow)
+        return _flow.decode(self.flow)
 
     def read_shares(self) -> LaneShares:
         return msgspec.json.decode(self.shares, type=LaneShares)
@@ -146,7 +155,7 @@ def settings_of(text: str) -> RoomSettings:
 
 
 def to_json(value: RoomSettings | Flow | LaneShares) -> str:
-    return msgspec.json.encode(value).decode()
+    return _encode(value).decode()
 
 
 def load(session: Session, name: str) -> Record | None:
@@ -154,10 +163,20 @@ def load(session: Session, name: str) -> Record | None:
     return None if row is None else Record(*row)
 
 
-def load_all(session: Session, names: Sequence[str]) -> dict[str, Record]:
-    """Those that exist, in the order of the names."""
-    rows = session.execute(_LOAD_ALL, (json_array(names),)).fetchall()
-    return {row[1]: Record(*row) for row in rows}
+def survey(session: Session, names: Sequence[str]) -> dict[str, tuple[Record, Lanes, Moments]]:
+    """Of those that exist: the record, how many wait in each lane, and the moments."""
+    found = {}
+    in_lanes = []
+    for row in session.execute(_SURVEY, (json_array(names),)):
+        record = Record(*row[:-4])
+        if settings_of(record.settings).lanes.keys() != _ONE_LANE:
+            in_lanes.append(record)
+        found[record.name] = record, {DEFAULT_LANE: row[-1] or 0}, row[-4:-1]
+    if in_lanes:
+        lanes = lanes_of(session, in_lanes, json_array([record.id for record in in_lanes]))
+        for record in in_lanes:
+            found[record.name] = record, lanes[record.id], found[record.name][2]
+    return found
 
 
 def save_steps(session: Session, found: Sequence[Record]) -> None:
@@ -180,12 +199,12 @@ def moments(session: Session, ids: str) -> dict[int, Moments]:
     return {row[0]: row[1:] for row in session.execute(MOMENTS, (ids,))}
 
 
-def lanes(session: Session, record: Record) -> dict[str, int]:
-    """Lane → how many wait, however many they are."""
+def lanes(session: Session, record: Record) -> Lanes:
+    """However many they are, nobody is counted."""
     return lanes_of(session, [record], json_array([record.id]))[record.id]
 
 
-def lanes_of(session: Session, found: Sequence[Record], ids: str) -> dict[int, dict[str, int]]:
+def lanes_of(session: Session, found: Sequence[Record], ids: str) -> dict[int, Lanes]:
     """The same for many rooms, whose ids are also given as a JSON array."""
     by_room = {record.id: dict.fromkeys(settings_of(record.settings).lanes, 0) for record in found}
     for room, lane, waiting in session.execute(line.LANES, (ids,)):

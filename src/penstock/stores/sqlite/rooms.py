@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from penstock.model.admission import LOOK_EVERY_MS
 from penstock.model.clock import Clock
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState, first_state
 from penstock.model.ticket import (
@@ -29,7 +30,6 @@ from penstock.stores.sqlite.room_record import Record
 from penstock.stores.sqlite.rooms_schema import make_tables
 from penstock.stores.sqlite.session import Session
 
-LOOK_EVERY_MS = 1_000
 _SECRET = "entry-token"  # noqa: S105 - a row's name
 
 

@@ -64,11 +64,11 @@ end
 
 local NO_LANES = {}
 
--- The room at KEYS[b + 1 …], or nil. `default` are the settings of rooms nobody has PUT.
+-- The room at KEYS[b + 1 …], or nil. `default` are the settings of rooms nobody has PUT. What few
+-- rooms have, or one script asks for, is read where it is needed.
 local function load_room(b, now, default)
   local f = call('HMGET', KEYS[b + ROOM], 'settings', 'state', 'epoch', 'attended', 'floor',
-    'lanes', 'seq', 'credit', 'credit_at', 'shares', 'flow_since', 'flow_count', 'flow_before', 'A',
-    'promoted')
+    'lanes', 'flow_since', 'flow_count', 'flow_before', 'A', 'promoted')
   if not f[3] then
     if call('EXISTS', KEYS[b + WAITING]) == 0 then return nil end
     call('HSET', KEYS[b + ROOM], 'epoch', 1, 'state', 'open', 'attended', now)
@@ -78,10 +78,9 @@ local function load_room(b, now, default)
   local r = {
     b = b, stored_state = f[2], state = f[2], epoch = f[3], attended = tonumber(f[4] or 0),
     floor = tonumber(f[5] or 0), index = f[6] and cjson.decode(f[6]) or NO_LANES,
-    seq = f[7] or 0, credit = f[8] or 0, credit_at = f[9] or 0, shares = f[10],
-    flow_since = f[11] or 0, flow_count = f[12] or 0, flow_before = f[13] or 0,
-    admitted = f[14] or 0, promoted = f[15] or 0, slots_read = slots, slots = math.max(0, slots),
-    changes = {}, held = nil, seen = nil,
+    flow_since = f[7] or 0, flow_count = f[8] or 0, flow_before = f[9] or 0,
+    admitted = f[10] or 0, promoted = f[11] or 0, slots_read = slots, slots = math.max(0, slots),
+    changes = {},
   }
   setmetatable(r, read_settings(f[1] or default))
   if r.state == 'scheduled' and r.opens_at and r.opens_at <= now then r.state = 'open' end

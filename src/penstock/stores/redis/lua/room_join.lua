@@ -10,6 +10,7 @@ local now = clamped(tonumber(ARGV[1]))
 local r = load_room(0, now, ARGV[2])
 if not r then return false end
 
+local seq = tonumber(redis.call('HGET', KEYS[ROOM], 'seq') or 0)
 local joined_at = string.format('%.3f', now / 1000)
 local quotes = {}
 local function quoted(instance)
@@ -21,8 +22,8 @@ local function next_number(user)
   if r.state == 'scheduled' and r.lottery then
     return tonumber(string.sub(redis.sha1hex(r.seed .. ':' .. user), 1, 10), 16)
   end
-  r.seq = math.max(r.seq + 1, now * 1000)
-  return r.seq
+  seq = math.max(seq + 1, now * 1000)
+  return seq
 end
 
 local users, answers, new = {}, {}, {}
@@ -68,7 +69,7 @@ if #new > 0 then
   call_many('HSET', KEYS[USERS], lanes, 2)
   call_many('ZADD', KEYS[SEEN], seen, 2)
   redis.call('HINCRBY', KEYS[ROOM], 'joined', #new)
-  redis.call('HSET', KEYS[ROOM], 'seq', r.seq)
+  redis.call('HSET', KEYS[ROOM], 'seq', seq)
   if r.state == 'open' and r.slots < r.capacity then redis.call('PUBLISH', ARGV[3], ARGV[4]) end
 end
 for _, answer in ipairs(answers) do

@@ -84,7 +84,11 @@ local function expire(r)
 end
 
 local function earned(r)
-  local credit, since = tonumber(r.credit), tonumber(r.credit_at)
+  if not r.credit then
+    local kept = call('HMGET', KEYS[r.b + ROOM], 'credit', 'credit_at')
+    r.credit, r.credit_at = tonumber(kept[1] or 0), tonumber(kept[2] or 0)
+  end
+  local credit, since = r.credit, r.credit_at
   local full = math.max(1, math.floor(r.rate * BURST_MS / r.per)) * r.per
   if now <= since then return math.min(credit, full) end
   local enough = math.floor(full / r.rate) + 1
@@ -93,7 +97,8 @@ end
 
 -- Which lane each of `count` people is taken from, in order: stride scheduling.
 local function draw(r, by, count)
-  local shares = r.shares and cjson.decode(r.shares) or { at = 0, passes = {} }
+  local kept = call('HGET', KEYS[r.b + ROOM], 'shares')
+  local shares = kept and cjson.decode(kept) or { at = 0, passes = {} }
   local names, order = { DEFAULT }, {}
   for lane in pairs(r.index) do names[#names + 1] = lane end
   table.sort(names) -- decides between equals
@@ -155,6 +160,8 @@ end
 
 -- What is written of everybody who is let in, room after room: tables that have grown once.
 local tickets, lengths, held, gone = {}, {}, {}, {}
+-- Who was let in where, told all together in the end.
+local news = {}
 
 -- What is to be known of somebody who does not come from our own line alone: the score, a sign of
 -- life, the ticket there was, if its slot is ours.
@@ -244,23 +251,32 @@ local function admit(r, name, users, lanes, wanted)
   r.slots = r.slots + n - again
   if again > 0 then r.held = first_moment(KEYS[b + HELD]) end
   if done.E > 0 then call('HINCRBY', KEYS[b + ROOM], 'E', -done.E) end
-  call('PUBLISH', channel, '\0' .. name .. '\0' .. table.concat(users, '\0'))
+  news[#news + 1] = name .. '\0' .. table.concat(users, '\0')
 end
 
--- As many as slots and rate allow: how many. Their tickets are in `tickets` then.
-local function let_in(r, name, all, by)
-  if r.state ~= 'open' then return 0 end
-  local credit = r.rate and earned(r)
-  local count = math.min(r.capacity - r.slots, all, limit)
-  if credit then count = math.min(count, math.floor(credit / r.per)) end
-  if count <= 0 then return 0 end
+-- As many as slots and rate allow: how many, and how many wait on, if it is the rate that may keep
+-- them. Their tickets are in `tickets` then. Nobody is counted where neither rate nor lanes ask.
+local function let_in(r, name)
+  local count = math.min(r.capacity - r.slots, limit)
+  if r.state ~= 'open' or count <= 0 then return 0, 0 end
+  local in_lanes, credit, by, all = next(r.index), nil, nil, 0
+  if in_lanes or r.rate then
+    by, all = waiting_of(r)
+    count = math.min(count, all)
+  end
+  if r.rate then
+    credit = earned(r)
+    count = math.min(count, math.floor(credit / r.per))
+  end
+  if count <= 0 then return 0, all end
   local users, lanes, wanted
-  if next(r.index) then
+  if in_lanes then
     users, lanes, wanted = first_in_line(r, by, count)
   else
     users = call('ZRANGE', KEYS[r.b + WAITING], '0', count - 1)
   end
   count = #users
+  if count == 0 then return 0, 0 end
   admit(r, name, users, lanes, wanted)
   if credit then
     r.credit, r.credit_at = credit - count * r.per, now
@@ -269,7 +285,7 @@ local function let_in(r, name, all, by)
   end
   change(r, 'promoted', whole(r.promoted + count))
   count_flow(r, count)
-  return count
+  return count, all - count
 end
 
 local function look_at(r, left, changed)
@@ -294,12 +310,11 @@ local function promote(b, name)
   r.held = first_moment(KEYS[b + HELD])
   r.seen = r.wait_grace and first_moment(KEYS[b + SEEN])
   local over, silent = expire(r)
-  local by, left = waiting_of(r)
-  local admitted = let_in(r, name, left, by)
+  local admitted, left = let_in(r, name)
   left_to_admit = left_to_admit - admitted
   save_slots(r)
   local more = over == limit or silent == limit or admitted == limit
-  local at = look_at(r, left - admitted, over + silent + admitted > 0)
+  local at = look_at(r, left, over + silent + admitted > 0)
   save_changes(r)
   if admitted == 0 then return { over + silent, more and 1 or 0, at, 0 } end
   local n = 2 * admitted
@@ -309,4 +324,5 @@ end
 
 local replies = {}
 for i = 5, #ARGV do replies[#replies + 1] = promote((i - 5) * KEYS_EACH, ARGV[i]) end
+if news[1] then call('PUBLISH', channel, '\0' .. table.concat(news, '\0\0')) end
 return replies
