@@ -64,6 +64,13 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(Wait, worlds.waits),
 )
 sequences = st.tuples(worlds.books, st.lists(steps, min_size=1, max_size=30))
+traffic: st.SearchStrategy[Step] = st.one_of(
+    decides,
+    decides,
+    st.builds(Conclude, st.integers(1, 12), st.sampled_from(End)),
+    st.builds(Wait, worlds.waits),
+)
+"""Without changes of the rules."""
 
 
 class Beside:

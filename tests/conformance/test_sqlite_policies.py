@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 
 from penstock.limits.counter import Counter
+from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Policy, Scope
 from penstock.stores.sqlite import SqliteStore, open_store
-from penstock.stores.sqlite.ledger import DAY_MS
+from penstock.stores.sqlite.ledger import DAY_MS, Ledger
 from tests.conformance.policy_agreement import (
     Beside,
     Step,
@@ -25,6 +26,14 @@ from tests.conformance.policy_agreement import (
 from tests.unit.limits import worlds
 
 DAILY = Cap(scope=(Scope.KEY,), limit=2, window="24h")
+WEEKLY = Cap(scope=(Scope.KEY,), limit=20, window="7d")
+OLDER = (
+    "DROP TABLE holds",
+    "DROP TABLE ended",
+    "CREATE INDEX stale_accounts ON accounts (stale)",
+    "UPDATE meta SET value = '1' WHERE name = 'schema_version'",
+)
+"""What makes a file of today one of schema 1."""
 
 
 async def opened(url: str = "sqlite:///:memory:") -> SqliteStore:
@@ -83,12 +92,39 @@ async def test_counters_of_an_older_file_count_on(tmp_path: Path) -> None:
     store = await opened(f"sqlite:///{path}")
     await store.policies.put_policy("daily", DAILY)
     await store.close()
-    before = {"1": Counter([worlds.START - 1], [], {"m0": -(worlds.START + 1)}, worlds.START - 1)}
+    before = {"1": Counter((worlds.START - 1,), (), {"m0": -(worlds.START + 1)}, worlds.START - 1)}
     with closing(sqlite3.connect(path)) as file, file:
         row = ("=ann", worlds.START // DAY_MS + 3, msgspec.msgpack.encode(before))
         file.execute("INSERT INTO accounts (name, stale, counters) VALUES (?, ?, ?)", row)
     store = await opened(f"sqlite:///{path}")
     assert await sends(store.policies, 2, worlds.START) == 1
+    await store.close()
+
+
+async def test_counters_of_a_file_from_before_places_were_kept_apart_count_on(
+    tmp_path: Path,
+) -> None:
+    """Schema 1: what is held is in the rows of the accounts, once for all counters."""
+    path = tmp_path / "p.db"
+    store = await opened(f"sqlite:///{path}")
+    await store.policies.put_policy("daily", DAILY)
+    await store.policies.put_policy("weekly", WEEKLY)
+    await store.close()
+    held = {"m0": worlds.START + worlds.HOLD}
+    sent = worlds.START - 1
+    before = (held, {"1": ((sent,), (), sent)}, {"2": Counter((), (), {}, sent)})
+    with closing(sqlite3.connect(path)) as file, file:
+        for statement in OLDER:
+            file.execute(statement)
+        row = ("=ann", worlds.START // DAY_MS + 3, msgspec.msgpack.encode(before))
+        file.execute("INSERT INTO accounts (name, stale, counters) VALUES (?, ?, ?)", row)
+    store = await opened(f"sqlite:///{path}")
+    used = [figure.used for figure in await store.policies.counters("ann", worlds.START)]
+    assert used == [2, 0]
+    assert await sends(store.policies, 2, worlds.START) == 0
+    assert await sends(store.policies, 2, worlds.START + worlds.HOLD) == 1
+    facts = await store.check()
+    assert facts["schema_version"] == "2"
     await store.close()
 
 
@@ -99,17 +135,29 @@ async def test_a_policy_that_was_dropped_and_put_again_counts_anew() -> None:
 
 
 async def test_a_batch_that_fails_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last thing that is written fails, after everything was decided or counted."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
     store = await opened()
-    await store.policies.put_policy("daily", DAILY)
-    monkeypatch.setattr(
-        "penstock.stores.sqlite.ledger.DAY_MS", 0
-    )  # the write divides by it: it fails after everything was decided
-    with pytest.raises(ZeroDivisionError):
-        await sends(store.policies, 1, worlds.START)
-    monkeypatch.setattr("penstock.stores.sqlite.ledger.DAY_MS", DAY_MS)
-    (figure,) = await store.policies.counters("ann", worlds.START)
+    policies = store.policies
+    await policies.put_policy("daily", DAILY)
+    question = Question(id="m", key="ann", due=worlds.START)
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_note_change", fail)
+        with pytest.raises(ZeroDivisionError):
+            await policies.decide([question], worlds.START, worlds.HOLD)
+    (figure,) = await policies.counters("ann", worlds.START)
     assert figure.used == 0
-    assert await sends(store.policies, 3, worlds.START) == 2
+    await policies.decide([question], worlds.START, worlds.HOLD)
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_note_change", fail)
+        with pytest.raises(ZeroDivisionError):
+            await policies.conclude([Conclusion(question, End.RELEASE)], worlds.START)
+    (figure,) = await policies.counters("ann", worlds.START)
+    assert figure.used == 1
+    assert await sends(policies, 3, worlds.START) == 1
     await store.close()
 
 

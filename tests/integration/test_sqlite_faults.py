@@ -146,7 +146,7 @@ async def test_a_locked_file_is_told(tmp_path: Path) -> None:
         other.execute("ROLLBACK")
         other.close()
         assert not (await store.put([new("x")], NOW))[0].duplicate
-        assert (await store.check())["schema_version"] == "1"
+        assert (await store.check())["schema_version"] == "2"
 
 
 @pytest.mark.parametrize("options", ["", "?writer=thread"])

@@ -110,14 +110,14 @@ async def test_an_older_schema_is_brought_up_to_date_step_by_step(
 ) -> None:
     async with opened(tmp_path / "a.db"):
         pass
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 4)
     steps = {
-        1: lambda connection: connection.execute("CREATE TABLE second (x)"),
-        2: lambda connection: connection.execute("ALTER TABLE second ADD COLUMN y"),
+        2: lambda connection: connection.execute("CREATE TABLE second (x)"),
+        3: lambda connection: connection.execute("ALTER TABLE second ADD COLUMN y"),
     }
     monkeypatch.setattr(schema, "MIGRATIONS", steps)
     async with opened(tmp_path / "a.db") as store:
-        assert (await store.check())["schema_version"] == "3"
+        assert (await store.check())["schema_version"] == "4"
     assert execute(tmp_path / "a.db", "SELECT x, y FROM second") == []
 
 
@@ -126,14 +126,14 @@ async def test_a_step_that_fails_leaves_the_older_schema(
 ) -> None:
     async with opened(tmp_path / "a.db"):
         pass
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
-    steps = {1: lambda connection: connection.execute("CREATE TABLE second (x)")}
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 4)
+    steps = {2: lambda connection: connection.execute("CREATE TABLE second (x)")}
     monkeypatch.setattr(schema, "MIGRATIONS", steps)
     with pytest.raises(ConfigError, match="too old"):
         async with opened(tmp_path / "a.db"):
             pass
     version = execute(tmp_path / "a.db", "SELECT value FROM meta WHERE name = 'schema_version'")
-    assert version == [("1",)]
+    assert version == [("2",)]
 
 
 async def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:

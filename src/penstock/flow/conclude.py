@@ -14,10 +14,11 @@ def sent(settlements: Sequence[Settlement]) -> list[Conclusion]:
 
     What may have arrived is counted too when nobody will try it again: a cap is never exceeded.
     """
+    delivered, commit = State.DELIVERED, End.COMMIT
     return [
-        Conclusion(settlement.message, End.COMMIT)
+        Conclusion(settlement.message, commit)
         for settlement in settlements
-        if settlement.state is State.DELIVERED or _ends_unsure(settlement)
+        if settlement.state is delivered or _ends_unsure(settlement)
     ]
 
 
@@ -29,8 +30,9 @@ def unsent(
     Refusals by policies hold nothing, and a lost lease is for its new owner to conclude.
     """
     conclusions = []
+    delivered = State.DELIVERED
     for settlement, state in zip(settlements, states, strict=True):
-        if state is None or state is State.DELIVERED or settlement.decided is not None:
+        if state is None or state is delivered or settlement.decided is not None:
             continue
         if _ends_unsure(settlement):
             continue  # counted already

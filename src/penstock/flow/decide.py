@@ -89,9 +89,9 @@ class Decide:
         allowed: dict[str, str] = {}
         shadowed = 0
         bound: Counter[tuple[str, str]] = Counter()
-        latest, text = None, None
+        latest, text, allow = None, None, Verdict.ALLOW
         for message, decision in zip(messages, decisions, strict=True):
-            if decision.verdict is Verdict.ALLOW:
+            if decision.verdict is allow:
                 ready.append(message)
                 if decision is not latest:  # most of a batch share theirs
                     latest, text = decision, allowed_text(decision)

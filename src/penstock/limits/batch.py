@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.limits import bulk, engine
-from penstock.limits.books import Books
+from penstock.limits.books import Books, Needs
 from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, Decision, Room, Subject
 
 
 def decide_batch(
-    rules: Rules, subjects: Sequence[Subject], now: int, hold: int, books: Books
+    rules: Rules,
+    subjects: Sequence[Subject],
+    now: int,
+    hold: int,
+    books: Books,
+    needs: Needs | None = None,
 ) -> list[Decision]:
-    """In order: the same as one by one."""
+    """In order: the same as one by one. `needs`: of these subjects, where they are known."""
     until = now + hold
-    batch = bulk.Batch(rules, subjects)
+    batch = bulk.Batch(rules, subjects, needs or Needs(rules, subjects))
     if batch.has_room(now, books):
         return batch.decide(now, until, books)
     return [engine.decide(rules, subject, now, until, books) for subject in subjects]
@@ -27,9 +32,17 @@ def explain_batch(
     return [engine.explain(rules, subject, now, books) for subject in subjects]
 
 
-def conclude_batch(rules: Rules, conclusions: Sequence[Conclusion], now: int, books: Books) -> None:
+def conclude_batch(
+    rules: Rules,
+    conclusions: Sequence[Conclusion],
+    now: int,
+    books: Books,
+    needs: Needs | None = None,
+) -> None:
+    """`needs`: of their subjects, where they are known."""
     if bulk.all_sent(conclusions):
-        bulk.Batch(rules, [conclusion.subject for conclusion in conclusions]).count(now, books)
+        subjects = [conclusion.subject for conclusion in conclusions]
+        bulk.Batch(rules, subjects, needs or Needs(rules, subjects)).count(now, books)
         return
     for conclusion in conclusions:
         engine.conclude(rules, conclusion, now, books)

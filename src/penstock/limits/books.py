@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from penstock.limits.counter import Counter
 from penstock.limits.pace import PaceState
@@ -11,6 +11,43 @@ from penstock.limits.rules import CapRule, PaceRule, Rules
 from penstock.model.decision import Subject
 
 Account: TypeAlias = dict[str, Counter]
+"""Name → counter. What has always counted alike is one counter under several names."""
+
+
+class Held(NamedTuple):
+    """Places that messages of one plan took, where nothing else was changed."""
+
+    own: tuple[tuple[str, ...], ...]
+    """Names of the counters kept with each key, by what counts together,"""
+    shared: tuple[str, ...]
+    """and of those that keys share."""
+    keys: list[str]
+    ids: list[str]
+
+
+def open_counters(account: Account, names: tuple[str, ...]) -> Sequence[Counter]:
+    """All that stands under these names and under no other, made or parted if need be."""
+    first = account.get(names[0]) if names else None
+    if first is not None and first.names == names:
+        return (first,)
+    there = {id(c): c for name in names if (c := account.get(name)) is not None}
+    found = [_parted(account, counter, names) for counter in there.values()]
+    missing = tuple(name for name in names if name not in account)
+    if missing:
+        found.append(Counter(names=missing))
+        account.update(dict.fromkeys(missing, found[-1]))
+    return found
+
+
+def _parted(account: Account, counter: Counter, names: tuple[str, ...]) -> Counter:
+    """What stands under some of the names: from now on by itself, if others share it."""
+    inside = tuple(name for name in counter.names if name in names)
+    if len(inside) == len(counter.names):
+        return counter
+    counter.names = tuple(name for name in counter.names if name not in names)
+    own = Counter(counter.times, counter.counts, counter.held.copy(), counter.last, inside)
+    account.update(dict.fromkeys(inside, own))
+    return own
 
 
 def account_of(key: str) -> str:
@@ -27,6 +64,8 @@ class Books:
         self.suppressed: dict[str, Collection[str]] = {}
         """Key → the lists it is on."""
         self.changed_accounts: set[str] = set()
+        """Accounts that changed in more than the places in `held`."""
+        self.held: list[Held] = []
         self.changed_paces: set[str] = set()
 
     def own(self, key: str) -> Account | None:
@@ -51,9 +90,7 @@ class Books:
     def open_counter(self, cap: CapRule, key: str) -> Counter:
         """The counter, made if need be, and noted as changed."""
         account = self.open_own(key) if cap.account is None else self.open_shared(cap.account)
-        counter = account.get(cap.counter)
-        if counter is None:
-            counter = account[cap.counter] = Counter()
+        (counter,) = open_counters(account, (cap.counter,))
         return counter
 
     def pace(self, rule: PaceRule) -> PaceState:
@@ -71,16 +108,18 @@ class Needs:
     """What has to be loaded before a batch is decided or concluded."""
 
     def __init__(self, rules: Rules, subjects: Sequence[Subject]) -> None:
-        self.accounts: set[str] = set()
-        self.paces: set[str] = set()
+        self.plans = rules.plans(subjects)
+        self.distinct = {id(plan): plan for plan in self.plans}
+        plans = self.distinct.values()
+        self.names = ["=" + subject.key for subject in subjects]
+        """Of each its account (account_of, without the call), whether it has any cap there or not:
+        made once, because a text that was looked for once is found faster the next time."""
+        self.accounts = [cap.counter for plan in plans for cap in plan.shared]
+        """With those of the keys, some more than once."""
+        if any(plan.keyed for plan in plans):
+            self.accounts += self.names
+        self.paces = {pace.state for plan in plans for pace in plan.all_paces()}
         self.keys: set[str] = set()
         """Keys that may be suppressed."""
-        plans = rules.plans(subjects)
-        for subject, plan in zip(subjects, plans, strict=True):
-            if plan.keyed:
-                self.accounts.add("=" + subject.key)  # account_of, without the call
-            if plan.suppressions:
-                self.keys.add(subject.key)
-        for plan in {id(plan): plan for plan in plans}.values():
-            self.accounts.update(cap.account for cap in plan.shared if cap.account is not None)
-            self.paces.update(pace.state for pace in plan.all_paces())
+        if any(plan.suppressions for plan in plans):
+            self.keys.update(subject.key for subject in subjects)

@@ -10,20 +10,23 @@ from collections import Counter as Numbers
 from collections.abc import Sequence
 
 from penstock.limits import engine
-from penstock.limits.books import Account, Books
+from penstock.limits.books import Account, Books, Held, Needs, open_counters
 from penstock.limits.counter import TIDY, Counter
-from penstock.limits.rules import CapRule, Plan, Rules
+from penstock.limits.rules import Alike, CapRule, Plan, Rules
 from penstock.model.decision import Conclusion, Decision, End, Subject
+
+_COMMIT = End.COMMIT  # an attribute of an enumeration takes its time
 
 
 class Batch:
     """Messages with their plans, of which there are mostly few."""
 
-    def __init__(self, rules: Rules, subjects: Sequence[Subject]) -> None:
+    def __init__(self, rules: Rules, subjects: Sequence[Subject], needs: Needs) -> None:
         self.rules = rules
         self.subjects = subjects
-        self.plans = rules.plans(subjects)
-        self.distinct = {id(plan): plan for plan in self.plans}
+        self.plans = needs.plans
+        self.names = needs.names
+        self.distinct = needs.distinct
 
     def has_room(self, now: int, books: Books) -> bool:
         """Does no rule that keys share refuse anybody, if all the batch goes out?"""
@@ -48,39 +51,47 @@ class Batch:
     def decide(self, now: int, until: int, books: Books) -> list[Decision]:
         """When there is room in everything shared."""
         quiet = {place for place, plan in self.distinct.items() if engine.quiet_findings(plan, now)}
-        passed: dict[int, list[str]] = {place: [] for place in self.distinct}
-        suppressed = books.suppressed
+        passed: dict[int, list[Subject]] = {place: [] for place in self.distinct}
+        suppressed, accounts = books.suppressed, books.accounts
         decisions = []
-        for subject, plan in zip(self.subjects, self.plans, strict=True):
+        for subject, plan, name in zip(self.subjects, self.plans, self.names, strict=True):
             place = id(plan)
             if (
                 place not in quiet
                 and (subject.expires is None or subject.expires > now)
                 and not (suppressed and subject.key in suppressed)
-                and _reserved(plan, subject, now, until, books)
+                and _reserved(plan, name, subject.id, now, until, accounts)
             ):
-                passed[place].append(subject.id)
+                passed[place].append(subject)
                 decisions.append(plan.allowed)
             else:
                 decisions.append(engine.decide(self.rules, subject, now, until, books))
         for place, plan in self.distinct.items():
-            _reserve_shared(plan, passed[place], now, until, books)
+            if passed[place]:
+                _reserve_shared(plan, passed[place], now, until, books)
         return decisions
 
     def count(self, now: int, books: Books) -> None:
         """All of these were sent now."""
         sent: dict[int, list[str]] = {place: [] for place in self.distinct}
-        for subject, plan in zip(self.subjects, self.plans, strict=True):
-            sent[id(plan)].append(subject.id)
-            if plan.own:
-                _count_own(plan, subject, now, books)
+        changed, accounts = books.changed_accounts, books.accounts
+        for subject, plan, name in zip(self.subjects, self.plans, self.names, strict=True):
+            me = subject.id
+            sent[id(plan)].append(me)
+            if plan.alike:
+                changed.add(name)
+                account = accounts.get(name)
+                if account is None:
+                    account = accounts[name] = {}
+                for alike in plan.alike:
+                    _count_own(alike, account, me, now)
         for place, plan in self.distinct.items():
             for cap in plan.shared:
                 _count_shared(cap, sent[place], now, books)
 
 
 def all_sent(conclusions: Sequence[Conclusion]) -> bool:
-    return all(conclusion.end is End.COMMIT for conclusion in conclusions)
+    return not [conclusion for conclusion in conclusions if conclusion.end is not _COMMIT]
 
 
 def _fits(cap: CapRule, number: int, now: int, books: Books) -> bool:
@@ -88,51 +99,62 @@ def _fits(cap: CapRule, number: int, now: int, books: Books) -> bool:
     if limit.interval:
         return False
     counter = books.counter(cap, "")
-    return (0 if counter is None else limit.used(counter, now)) + number <= limit.limit
+    return number <= limit.limit if counter is None else limit.has_room(counter, now, number)
 
 
-def _reserved(plan: Plan, subject: Subject, now: int, until: int, books: Books) -> bool:
-    """Take a place in every cap kept with the key; False, and nothing is taken: one refuses."""
-    own = plan.own
-    if not own:
+def _reserved(
+    plan: Plan, name: str, me: str, now: int, until: int, accounts: dict[str, Account]
+) -> bool:
+    """Take a place in every cap kept with the key; False, and nothing is taken: it has one, or is
+    counted, or one refuses."""
+    if not plan.alike:
         return True
-    name = "=" + subject.key
-    account = books.accounts.get(name)
-    me = subject.id
+    account = accounts.get(name)
     if account is None:
-        books.accounts[name] = {cap.counter: Counter([], [], {me: until}) for cap in own}
-    else:
-        for cap in plan.own_asked:
-            counter = account.get(cap.counter)
-            if (
-                counter is not None
-                and (len(counter.times) + len(counter.held) >= cap.limit.surely or counter.counts)
-                and cap.limit.free_at(counter, now, me)
-            ):
+        account = accounts[name] = {}
+        for alike in plan.alike:
+            counter = Counter((), (), {me: until}, 0, alike.names)
+            account.update(dict.fromkeys(alike.names, counter))
+        return True
+    for alike in plan.alike:
+        for counter in open_counters(account, alike.names):
+            if me in counter.held or _refuses(alike, counter, now, me):
                 return False
-        _hold_own(own, account, me, now, until)
-    books.changed_accounts.add(name)
+    for alike in plan.alike:
+        for counter in open_counters(account, alike.names):
+            held, times = counter.held, counter.times
+            if len(held) >= TIDY - 1 or (times and times[0] <= now - alike.keeps):
+                alike.limit.hold(counter, me, now, until)
+            else:
+                held[me] = until
     return True
 
 
-def _hold_own(own: list[CapRule], account: Account, me: str, now: int, until: int) -> None:
-    for cap in own:
-        counter = account.get(cap.counter)
-        if counter is None:
-            account[cap.counter] = Counter([], [], {me: until})
-        elif counter.times or len(counter.held) >= TIDY - 1:
-            cap.limit.hold(counter, me, now, until)
-        elif counter.held.get(me, 0) >= -now:
-            counter.held[me] = until
+def _refuses(alike: Alike, counter: Counter, now: int, me: str) -> bool:
+    if len(counter.times) + len(counter.held) < alike.surely and not counter.counts:
+        return False
+    return any(
+        cap.counter in counter.names and cap.limit.free_at(counter, now, me) for cap in alike.asked
+    )
 
 
-def _reserve_shared(plan: Plan, ids: list[str], now: int, until: int, books: Books) -> None:
-    if not ids:
-        return
+def _reserve_shared(plan: Plan, passed: list[Subject], now: int, until: int, books: Books) -> None:
+    ids = [subject.id for subject in passed]
+    shared = []
     for cap in plan.shared:
-        cap.limit.hold_all(books.open_counter(cap, ""), ids, now, until)
+        account = books.accounts.setdefault(cap.counter, {})
+        (counter,) = open_counters(account, (cap.counter,))
+        if counter.held.keys().isdisjoint(ids):
+            shared.append(cap.counter)
+        else:  # some have a place, or are counted
+            books.changed_accounts.add(cap.counter)
+        cap.limit.hold_all(counter, ids, now, until)
     for pace in plan.all_paces():
         pace.rate.go(books.open_pace(pace), now, len(ids))
+    if plan.alike or shared:
+        own = tuple([alike.names for alike in plan.alike])
+        keys = [subject.key for subject in passed]
+        books.held.append(Held(own, tuple(shared), keys, ids))
 
 
 def _count_shared(cap: CapRule, ids: list[str], now: int, books: Books) -> None:
@@ -143,19 +165,12 @@ def _count_shared(cap: CapRule, ids: list[str], now: int, books: Books) -> None:
         cap.limit.count_all(books.open_counter(cap, ""), ids, now)
 
 
-def _count_own(plan: Plan, subject: Subject, now: int, books: Books) -> None:
-    name = "=" + subject.key
-    books.changed_accounts.add(name)
-    account = books.accounts.get(name)
-    if account is None:
-        account = books.accounts[name] = {}
-    me = subject.id
-    for cap in plan.own:
-        counter = account.get(cap.counter)
-        if counter is None:
-            if cap.shadow:
-                continue  # it would have held it back
-            counter = account[cap.counter] = Counter([], [], {})
-        elif cap.shadow and me not in counter.held:
-            continue
-        cap.limit.count(counter, me, now)
+def _count_own(alike: Alike, account: Account, me: str, now: int) -> None:
+    counter = account.get(alike.first)
+    if alike.shadow and (counter is None or me not in counter.held):
+        return  # it would have held it back
+    if counter is not None and counter.names == alike.names:
+        alike.limit.count(counter, me, now)
+        return
+    for part in open_counters(account, alike.names):
+        alike.limit.count(part, me, now)

@@ -21,15 +21,20 @@ MANY = 256
 
 
 class Counter(msgspec.Struct, array_like=True, gc=False):
-    """Sends that may still count, oldest first, and places held by messages on their way."""
+    """Sends that may still count, oldest first, and places held by messages on their way.
 
-    times: list[int] = []
-    counts: list[int] = []
+    There are many of these, and nothing in them is ever looked at by the garbage collector.
+    """
+
+    times: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
     """How many sends each time stands for; empty: one each."""
     held: dict[str, int] = {}
     """Message id → held until; negative: already counted, and remembered until then."""
     last: int = 0
     """The latest send, to the millisecond."""
+    names: tuple[str, ...] = ()
+    """In an account, all the names it goes by there: what always counts alike is counted once."""
 
 
 class Limit:
@@ -48,6 +53,11 @@ class Limit:
     def used(self, counter: Counter, now: int, me: str = "") -> int:
         """Sends that count now, and places held by others."""
         return self._sent(counter, now) + _waiting(counter, now, me)
+
+    def has_room(self, counter: Counter, now: int, number: int) -> bool:
+        """For so many more, as far as the window goes?"""
+        room = self.limit - number - self._sent(counter, now)
+        return len(counter.held) <= room or _waiting(counter, now, "") <= room
 
     def free_at(self, counter: Counter, now: int, me: str) -> int:
         """When there is a place for `me`, should nobody else come; 0: there is one now.
@@ -92,9 +102,12 @@ class Limit:
     def hold_all(self, counter: Counter, ids: Sequence[str], now: int, until: int) -> None:
         """The same for many at once."""
         held = counter.held
-        if any(abs(end) <= now for end in held.values()):
+        if len(held) // REMEMBERED != (len(held) + len(ids)) // REMEMBERED:
             _tidy(held, now)
-        held.update({me: until for me in ids if held.get(me, 0) >= -now})
+        if held.keys().isdisjoint(ids):
+            held.update(dict.fromkeys(ids, until))
+        else:
+            held.update({me: until for me in ids if held.get(me, 0) >= -now})
         self._prune(counter, now)
 
     def count(self, counter: Counter, me: str, now: int) -> None:
@@ -105,33 +118,27 @@ class Limit:
         held[me] = -(now + REMEMBER_MS)
         if len(held) > 2 * REMEMBERED:
             _forget(held)
-        times = counter.times
-        if (
-            self.exact
-            and self.window is not None
-            and not counter.counts
-            and (not times or times[-1] <= now)
-        ):
-            times.append(now)
-        elif self.window is not None:
-            self._add(counter, now if self.exact else self.window.grain(now))
-        counter.last = max(counter.last, now)
+        window, times = self.window, counter.times
+        if window is not None:
+            if self.exact and not counter.counts and (not times or times[-1] <= now):
+                counter.times = (*times, now)
+            else:
+                self._add(counter, now if self.exact else window.grain(now))
+        if counter.last < now:  # noqa: PLR1730 - a call of max takes longer
+            counter.last = now
 
     def count_all(self, counter: Counter, ids: Sequence[str], now: int) -> None:
         """All of these were sent now."""
         held = counter.held
         fresh = [me for me in dict.fromkeys(ids) if held.get(me, 0) >= -now]
-        while fresh:
-            # As many as are known before the first ones have to be forgotten.
-            room = max(1, 2 * REMEMBERED - len(held))
-            some, fresh = fresh[:room], fresh[room:]
-            held.update(dict.fromkeys(some, -(now + REMEMBER_MS)))
+        if fresh:
+            held.update(dict.fromkeys(fresh, -(now + REMEMBER_MS)))
             if len(held) > 2 * REMEMBERED:
                 _forget(held)
             counter.last = max(counter.last, now)
             if self.window is not None:
                 sent = now if self.exact else self.window.grain(now)
-                self._add(counter, sent, len(some))
+                self._add(counter, sent, len(fresh))
 
     def resets(self, counter: Counter, now: int) -> int | None:
         """When the count next goes down by itself, or the interval is over; None: nothing counts.
@@ -152,6 +159,10 @@ class Limit:
     def keeps(self) -> int:
         """How long after its last send a counter still matters."""
         return max(self.interval, 0 if self.window is None else self.window.keeps)
+
+    def keeps_sends(self) -> int:
+        """How long it looks back on single sends; -1: it does not."""
+        return -1 if self.window is None else self.window.keeps
 
     def text(self, used: int) -> str:
         parts = []
@@ -174,7 +185,7 @@ class Limit:
         """When fewer than `room` of the sends count."""
         if room <= 0:
             return window.leaves(now, now)
-        counts = counter.counts or [1] * len(counter.times)
+        counts = counter.counts or (1,) * len(counter.times)
         seen = 0
         for sent, number in zip(reversed(counter.times), reversed(counts), strict=True):
             seen += number
@@ -184,39 +195,38 @@ class Limit:
 
     def _add(self, counter: Counter, sent: int, number: int = 1) -> None:
         times, counts = counter.times, counter.counts
-        if not self.exact and not counts:
-            counts.extend([1] * len(times))
         place = bisect_right(times, sent)
-        if counts and place and times[place - 1] == sent:
-            counts[place - 1] += number
-        elif counts or not self.exact:
-            times.insert(place, sent)
-            counts.insert(place, number)
+        if self.exact and not counts:
+            counter.times = (*times[:place], *[sent] * number, *times[place:])
+            return
+        counts = counts or (1,) * len(times)
+        if place and times[place - 1] == sent:
+            counter.counts = (*counts[: place - 1], counts[place - 1] + number, *counts[place:])
         else:
-            times[place:place] = [sent] * number
+            counter.times = (*times[:place], sent, *times[place:])
+            counter.counts = (*counts[:place], number, *counts[place:])
 
     def _prune(self, counter: Counter, now: int) -> None:
         times = counter.times
         if self.window is not None and times and times[0] <= now - self.window.keeps:
             gone = bisect_right(times, now - self.window.keeps)
-            del times[:gone]
-            del counter.counts[:gone]
+            counter.times = times[gone:]
+            counter.counts = counter.counts[gone:]
 
 
-def release(counter: Counter, me: str) -> bool:
-    """Give the place back; what was counted stays counted."""
-    if counter.held.get(me, 0) > 0:
-        del counter.held[me]
-        return True
-    return False
+def holds(counter: Counter | None, me: str) -> bool:
+    """Has it a place there? What was counted has none."""
+    return counter is not None and counter.held.get(me, 0) > 0
 
 
-def keep(counter: Counter, me: str, until: int) -> bool:
+def release(counter: Counter, me: str) -> None:
+    """Give back the place that it holds."""
+    del counter.held[me]
+
+
+def keep(counter: Counter, me: str, until: int) -> None:
     """Hold the place for longer."""
-    if counter.held.get(me, 0) > 0:
-        counter.held[me] = until
-        return True
-    return False
+    counter.held[me] = until
 
 
 def _waiting(counter: Counter, now: int, me: str) -> int:
@@ -228,12 +238,14 @@ def _waiting(counter: Counter, now: int, me: str) -> int:
 
 def _tidy(held: dict[str, int], now: int) -> None:
     """Drop the places that are over."""
-    for other in [other for other, end in held.items() if abs(end) <= now]:
-        del held[other]
+    if held and min(map(abs, held.values())) <= now:
+        for other in [other for other, end in held.items() if abs(end) <= now]:
+            del held[other]
 
 
 def _forget(held: dict[str, int]) -> None:
-    """The counted ids that were counted first."""
-    counted = sorted((-end, me) for me, end in held.items() if end < 0)
-    for _, me in counted[: max(0, len(held) - REMEMBERED)]:
+    """The counted ids that were counted first, if they are too many."""
+    counted = sorted(me for me, end in held.items() if end < 0)
+    counted.sort(key=held.__getitem__, reverse=True)  # stable: of one moment by id
+    for me in counted[: max(0, len(counted) - REMEMBERED)]:
         del held[me]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 from zlib import crc32
 
 from msgspec.structs import replace
 
-from penstock.limits.books import Books
-from penstock.limits.counter import Counter, keep, release
+from penstock.limits.books import Books, open_counters
+from penstock.limits.counter import Counter, holds, keep, release
 from penstock.limits.rules import AnyRule, CapRule, PaceRule, Plan, QuietRule, Rules
 from penstock.limits.wall import wall_text
 from penstock.model.decision import ALLOWED, Conclusion, Decision, End, Reason, RuleResult, Subject
@@ -109,19 +109,24 @@ def conclude(rules: Rules, conclusion: Conclusion, now: int, books: Books) -> No
         case End.RELEASE:
             _let_go(plan, subject, books)
         case End.KEEP:
-            for cap in plan.all_caps():
-                counter = books.counter(cap, subject.key)
-                if counter is not None and keep(counter, subject.id, conclusion.until):
-                    books.open_counter(cap, subject.key)
+            for counter in _open_held(plan, subject, books):
+                keep(counter, subject.id, conclusion.until)
 
 
 def _count(plan: Plan, subject: Subject, now: int, books: Books) -> None:
-    for cap in plan.all_caps():
-        if cap.shadow:
-            counter = books.counter(cap, subject.key)
-            if counter is None or subject.id not in counter.held:
-                continue  # it would have held it back
-        cap.limit.count(books.open_counter(cap, subject.key), subject.id, now)
+    for alike in plan.alike:
+        if _counts(alike.caps[0], subject, books):
+            for counter in open_counters(books.open_own(subject.key), alike.names):
+                alike.limit.count(counter, subject.id, now)
+    for cap in plan.shared:
+        if _counts(cap, subject, books):
+            cap.limit.count(books.open_counter(cap, subject.key), subject.id, now)
+
+
+def _counts(cap: CapRule, subject: Subject, books: Books) -> bool:
+    """A shadow counts only what it would not have held back."""
+    counter = books.counter(cap, subject.key) if cap.shadow else None
+    return not cap.shadow or (counter is not None and subject.id in counter.held)
 
 
 def _refused_outright(plan: Plan, subject: Subject, now: int, books: Books) -> Decision | None:
@@ -184,17 +189,14 @@ def _reserve(
 ) -> None:
     """A shadow rule counts what it would have let go, so that it shows what it would do."""
     refusing = {id(finding.rule) for finding in shadowed} if shadowed else ()
-    caps = plan.all_caps()
-    if caps:
-        me = subject.id
-        own = books.open_own(subject.key) if plan.keyed else {}
-        for cap in caps:
-            if not refusing or id(cap) not in refusing:
-                account = own if cap.account is None else books.open_shared(cap.account)
-                counter = account.get(cap.counter)
-                if counter is None:
-                    counter = account[cap.counter] = Counter()
-                cap.limit.hold(counter, me, now, hold)
+    me = subject.id
+    for alike in plan.alike:
+        if not refusing or id(alike.caps[0]) not in refusing:  # a shadow stands alone
+            for counter in open_counters(books.open_own(subject.key), alike.names):
+                alike.limit.hold(counter, me, now, hold)
+    for cap in plan.shared:
+        if not refusing or id(cap) not in refusing:
+            cap.limit.hold(books.open_counter(cap, subject.key), me, now, hold)
     for pace in plan.all_paces():
         if not refusing or id(pace) not in refusing:
             pace.rate.go(books.open_pace(pace), now)
@@ -202,12 +204,22 @@ def _reserve(
 
 def _let_go(plan: Plan, subject: Subject, books: Books) -> None:
     """Give back the places that an earlier decision about this message held."""
+    for counter in _open_held(plan, subject, books):
+        release(counter, subject.id)
+
+
+def _open_held(plan: Plan, subject: Subject, books: Books) -> Iterator[Counter]:
+    """The counters in which it holds a place."""
     own = books.own(subject.key) if plan.keyed else None
-    for cap in plan.all_caps():
-        account = own if cap.account is None else books.accounts.get(cap.account)
-        counter = None if account is None else account.get(cap.counter)
-        if counter is not None and counter.held and release(counter, subject.id):
-            books.open_counter(cap, subject.key)
+    if own:
+        for alike in plan.alike:
+            names = tuple([name for name in alike.names if holds(own.get(name), subject.id)])
+            if names:
+                yield from open_counters(books.open_own(subject.key), names)
+    for cap in plan.shared:
+        counter = books.counter(cap, subject.key)
+        if counter is not None and holds(counter, subject.id):
+            yield books.open_counter(cap, subject.key)
 
 
 def _refusal(plan: Plan, subject: Subject, findings: Findings) -> Decision:

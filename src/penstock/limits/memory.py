@@ -94,6 +94,7 @@ class MemoryPolicies:
         return room_on(self._rules, route, now, self.books)
 
     def _loaded(self, subjects: Sequence[Subject]) -> Books:
+        self.books.held.clear()  # they are in the counters, and nowhere else
         self.books.suppressed = {
             subject.key: [
                 list_id for list_id in sorted(self._keys) if subject.key in self._keys[list_id]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 from itertools import product
 from math import ceil
 from typing import TypeAlias
@@ -85,6 +86,27 @@ class CapRule(Rule):
         self.limit = _limit(policy, zone)
 
 
+class Alike:
+    """Caps kept with the key that always count together, whatever happens to a message: one
+    counter does for them all, under all their names, for as long as they have the same past."""
+
+    __slots__ = ("asked", "caps", "first", "keeps", "limit", "names", "shadow", "surely")
+
+    def __init__(self, caps: list[CapRule], asked: list[CapRule]) -> None:
+        self.caps = caps
+        self.names = tuple(cap.counter for cap in caps)
+        self.first = self.names[0]
+        self.shadow = caps[0].shadow
+        """It stands alone."""
+        self.limit = max((cap.limit for cap in caps), key=Limit.keeps_sends)
+        """Of the cap that looks back the longest: what is enough for it is enough for all."""
+        self.keeps = self.limit.keeps_sends()
+        self.asked = [cap for cap in caps if cap in asked]
+        """Those that may refuse."""
+        self.surely = min((cap.limit.surely for cap in self.asked), default=sys.maxsize)
+        """With fewer sends and places than this, none of them refuses."""
+
+
 class PaceRule(Rule):
     __slots__ = ("rate", "state", "text", "whole")
 
@@ -105,6 +127,7 @@ class Plan:
     """Every rule for messages of one route and one set of labels."""
 
     __slots__ = (
+        "alike",
         "allowed",
         "bypassed",
         "caps",
@@ -138,6 +161,8 @@ class Plan:
         """All that count and are kept with the key,"""
         self.own_asked: list[CapRule] = []
         """and of those the ones that may refuse."""
+        self.alike: list[Alike] = []
+        """All of `own`, by what counts together."""
         self.shared: list[CapRule] = []
         self.shared_asked: list[CapRule] = []
         self.allowed = ALLOWED
@@ -147,6 +172,7 @@ class Plan:
         """With its caps sorted by where they are kept, and its rules by name."""
         self.own = [cap for cap in self.all_caps() if cap.account is None]
         self.own_asked = [cap for cap in self.caps if cap.account is None]
+        self.alike = list(self._alike())
         self.shared = [cap for cap in self.all_caps() if cap.account is not None]
         self.shared_asked = [cap for cap in self.caps if cap.account is not None]
         self.keyed = bool(self.own)
@@ -154,6 +180,15 @@ class Plan:
         asked = tuple(dict.fromkeys((*self.suppressions, *(rule.id for rule in rules))))
         self.allowed = Decision(verdict=Verdict.ALLOW, asked=asked, bypassed=tuple(self.bypassed))
         return self
+
+    def _alike(self) -> Iterator[Alike]:
+        """A shadow may sit out what others count, and coarse memories differ."""
+        together = [cap for cap in self.own if cap.limit.exact and not cap.shadow]
+        if together:
+            yield Alike(together, self.own_asked)
+        for cap in self.own:
+            if cap not in together:
+                yield Alike([cap], self.own_asked)
 
     def all_caps(self) -> list[CapRule]:
         return self.caps + self.counted if self.counted else self.caps
@@ -225,7 +260,8 @@ class Rules:
                 if name.partition(SEPARATOR)[0] in self.names:
                     self._remember_alive(name)
                 else:
-                    del account[name]
+                    counter = account.pop(name)
+                    counter.names = tuple(other for other in counter.names if other != name)
         return account
 
     def _remember_alive(self, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from copy import deepcopy
 from fractions import Fraction
 from itertools import pairwise
 
@@ -40,7 +41,14 @@ def counters(books: Books, now: int = 0) -> bytes:
         for counter in account.values():
             for over in [me for me, end in counter.held.items() if abs(end) <= now]:
                 del counter.held[over]
-    return msgspec.msgpack.encode(books.accounts, order="sorted")
+    accounts = {
+        name: {
+            counter: (value.times, value.counts, value.held, value.last)
+            for counter, value in account.items()
+        }
+        for name, account in books.accounts.items()
+    }
+    return msgspec.msgpack.encode(accounts, order="sorted")
 
 
 def alone(store: MemoryPolicies, question: Question, now: int) -> Decision:
@@ -248,18 +256,7 @@ async def test_a_deferral_ends_in_time_and_then_it_goes_out(
 
 def _copy(store: MemoryPolicies) -> Books:
     books = Books()
-    books.accounts = {
-        name: {
-            counter: msgspec.structs.replace(
-                value,
-                times=list(value.times),
-                counts=list(value.counts),
-                held=dict(value.held),
-            )
-            for counter, value in account.items()
-        }
-        for name, account in store.books.accounts.items()
-    }
+    books.accounts = deepcopy(store.books.accounts)
     books.paces = {
         name: msgspec.structs.replace(state) for name, state in store.books.paces.items()
     }

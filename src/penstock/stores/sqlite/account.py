@@ -1,7 +1,8 @@
 """The counters of one key as a row keeps them.
 
-A message holds a place in every cap of its key alike, so what is held is written once for all
-counters that agree on it. Files from before have a plain map of counters: both are read.
+A message counts in every cap of its key alike, so these are mostly one counter under several
+names, and a row is a list of counters with their names. Files from before have a map of counters,
+or what is held apart from what was sent: all are read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from penstock.limits.books import Account
 from penstock.limits.counter import Counter
 
-Sends: TypeAlias = tuple[list[int], list[int], int]
+Sends: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 """Times, counts and the last of them."""
 
 
@@ -25,29 +26,34 @@ class _Sheet(msgspec.Struct, array_like=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Sheet | dict[str, Counter]).decode
+_decode = msgspec.msgpack.Decoder(list[Counter]).decode
+_decode_older = msgspec.msgpack.Decoder(_Sheet | dict[str, Counter]).decode
 
 
 def pack_account(account: Account) -> bytes:
-    held: dict[str, int] | None = None
-    alike: dict[str, Sends] = {}
-    others: dict[str, Counter] = {}
-    for name, counter in account.items():
-        if held is None:
-            held = counter.held
-        if counter.held is held or counter.held == held:
-            alike[name] = (counter.times, counter.counts, counter.last)
-        else:
-            others[name] = counter
-    return _encode((held or {}, alike, others))
+    for counter in account.values():
+        if len(counter.names) == len(account):
+            return _encode((counter,))
+        break
+    return _encode(list({id(counter): counter for counter in account.values()}.values()))
 
 
 def unpack_account(packed: bytes) -> Account:
-    sheet: _Sheet | Account = _decode(packed)
-    if isinstance(sheet, dict):
-        return sheet
-    account = sheet.others
-    held = sheet.held
-    for name, (times, counts, last) in sheet.alike.items():
-        account[name] = Counter(times, counts, held.copy(), last)
+    try:
+        counters = _decode(packed)
+    except msgspec.ValidationError:
+        return _unpack_older(packed)
+    if len(counters) == 1:
+        return dict.fromkeys(counters[0].names, counters[0])
+    return {name: counter for counter in counters for name in counter.names}
+
+
+def _unpack_older(packed: bytes) -> Account:
+    sheet: _Sheet | Account = _decode_older(packed)
+    account = sheet if isinstance(sheet, dict) else sheet.others
+    if isinstance(sheet, _Sheet):
+        for name, (times, counts, last) in sheet.alike.items():
+            account[name] = Counter(times, counts, sheet.held.copy(), last)
+    for name, counter in account.items():
+        counter.names = (name,)
     return account

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from penstock.model.errors import StoreUnavailable
 from penstock.stores.sqlite.disk import Disk
@@ -93,6 +93,19 @@ class GroupCommit:
         self._queue.append(_Operation(work, rows, writes, durable, future))
         self._flush_soon()
         return future
+
+    async def look(self, work: Work[T]) -> T:
+        """A short read that waits for no company: nobody has to wait for its answer either.
+
+        At once where the connection is the loop's own, in turn where it is a thread's.
+        """
+        if self._thread is not None or self._closed:
+            return await self.submit(work, writes=False)
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        (outcome,) = self._run([_Operation(work, 0, False, answer)])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return cast("T", outcome)
 
     def between(self, step: Callable[[], None]) -> None:
         """Run a step on the connection between two transactions; none after the last one."""

@@ -1,12 +1,13 @@
 """Counters and paces in the tables: load what a batch needs, write back what it changed.
 
 What was read or written last stays in memory, because what is decided is mostly concluded a moment
-later. It holds for as long as nobody else has written to the file and nothing was rolled back.
+later. It holds for as long as nobody else has written counters and nothing was rolled back. A row
+is written when its sends change; places held meanwhile are in `holds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -15,6 +16,7 @@ from penstock.limits.pace import PaceState
 from penstock.limits.rules import Rules
 from penstock.stores.sqlite import policy_statements as statements
 from penstock.stores.sqlite.account import pack_account, unpack_account
+from penstock.stores.sqlite.holds import Holds
 from penstock.stores.sqlite.rows import json_array
 from penstock.stores.sqlite.session import Session
 
@@ -27,79 +29,116 @@ _pace = msgspec.msgpack.Decoder(PaceState)
 
 
 class Ledger:
-    """The accounts of one connection. Only for work that writes: it is alone with the file."""
+    """The accounts of one connection, as the transaction under way sees them."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}
-        """Everything known, those used last at the end; an empty one: there is no row."""
-        self._stale: dict[str, int] = {}
-        """Account → what its row says."""
+        """Everything known, those used last at the end; with every place that is held."""
+        self._holds = Holds()
         self._seen: tuple[int, int] | None = None
+        self._mark = -1
+        """Of the last change that is known here."""
+        self._scanned = ""
+        """The last account that was looked at to be forgotten."""
 
     def load(self, session: Session, needs: Needs) -> Books:
         """What the batch needs; what it changes is to be written, or to be rolled back."""
-        self._check(session)
         books = load_paces(session, needs.paces) if needs.paces else Books()
         if needs.keys:
             books.suppressed = load_suppressed(session, needs.keys)
-        known, wanted = self._accounts, needs.accounts
-        missing = [name for name in wanted if name not in known]
-        if missing:
-            rows = session.execute(statements.ACCOUNTS, (json_array(missing),))
-            found = {name: (unpack_account(counters), stale) for name, stale, counters in rows}
-            for name, (account, stale) in found.items():
-                known[name] = account
-                self._stale[name] = stale
-        books.accounts = {name: known[name] for name in wanted if name in known}
+        books.accounts = self.accounts(session, needs.accounts)
         return books
 
-    def write(self, session: Session, books: Books, rules: Rules, now: int) -> None:
+    def accounts(self, session: Session, names: Collection[str]) -> dict[str, Account]:
+        """Everything known, with at least these; one that is not there has nothing in it."""
+        self._check(session)
+        known = self._accounts
+        missing = [name for name in names if name not in known]
+        if missing:
+            rows = session.execute(statements.ACCOUNTS, (json_array(missing),))
+            for name, counters in rows:
+                known[name] = unpack_account(counters)
+            for name in self._holds.unseen(missing):
+                self._holds.lay_over(known.setdefault(name, {}), name)
+        return known
+
+    def decided(
+        self,
+        session: Session,
+        ids: Sequence[str],
+        books: Books,
+        rules: Rules,
+        now: int,
+        until: int,
+    ) -> None:
+        """Write what was decided about these: whatever they held before is decided anew."""
+        changed = self._holds.end(session, ids)
+        if books.held:
+            self._holds.add(session, books.held, until)
+        self._write(session, books, rules, now, changed=changed or bool(books.held))
+
+    def concluded(
+        self, session: Session, ids: Sequence[str], books: Books, rules: Rules, now: int
+    ) -> None:
+        """Write how these ended."""
+        changed = self._holds.end(session, ids)
+        self._write(session, books, rules, now, changed=changed)
+
+    def forget(self, session: Session, now: int, limit: int) -> None:
+        """Drop what cannot matter any more: a few accounts after the others, round and round."""
+        self._check(session)
+        changed = self._holds.forget(session, now)
+        rows = session.execute(statements.SCAN, (self._scanned, limit)).fetchall()
+        self._scanned = rows[-1][0] if len(rows) == limit else ""
+        stale = [name for name, day in rows if day <= now // DAY_MS]
+        if stale:
+            session.execute(statements.DROP_ACCOUNTS, (json_array(stale),))
+        if changed or stale:
+            self._note_change(session)
+
+    def _write(
+        self, session: Session, books: Books, rules: Rules, now: int, *, changed: bool
+    ) -> None:
         if books.changed_accounts:
             stale = (now + rules.keeps) // DAY_MS + 1
-            known, written = self._accounts, self._stale
-            same, other = [], []
+            known = self._accounts
+            values: list[object] = []
             for name in sorted(books.changed_accounts):
-                account = known[name] = rules.living(books.accounts[name])
-                row = (name, stale, bytearray(pack_account(account)))  # bytes bind more slowly
-                if written.get(name) == stale:
-                    same.append(row)
-                else:
-                    other.append(row)
-                    written[name] = stale
-            execute_many = session.connection.executemany
-            if same:
-                execute_many(statements.PUT_COUNTERS, same)
-            if other:
-                execute_many(statements.PUT_ACCOUNT, other)
-            self._bound()
+                account = rules.living(known[name])
+                values += (name, stale, bytearray(pack_account(account)))  # bytes bind more slowly
+            session.write_rows(statements.put_accounts, values, 3)
         for name in books.changed_paces:
-            session.execute(statements.PUT_PACE, (name, _encode(books.paces[name])))
+            session.execute(statements.PUT_PACE, (name, bytearray(_encode(books.paces[name]))))
+        if changed or books.changed_accounts:
+            self._note_change(session)
+            self._bound()
 
     def _check(self, session: Session) -> None:
         """Forget everything when it may be other than what the transaction sees."""
         (version,) = session.execute(statements.DATA_VERSION).fetchone()
         seen = (version, session.rollbacks)
-        if seen != self._seen:
+        if seen == self._seen:
+            return
+        row = session.execute(statements.LEDGER).fetchone()
+        mark = 0 if row is None else int(row[0])
+        rolled_back = self._seen is None or self._seen[1] != session.rollbacks
+        if rolled_back or mark != self._mark:
             self._accounts.clear()
-            self._stale.clear()
-            self._seen = seen
+            self._holds.read(session)
+            self._mark = mark
+        self._seen = seen
+
+    def _note_change(self, session: Session) -> None:
+        """Others see by this that what they know of counters is not right any more."""
+        self._mark = session.new_token()
+        session.execute(statements.SET_LEDGER, (str(self._mark),))
 
     def _bound(self) -> None:
         if len(self._accounts) > KEPT:
+            needed = self._holds.accounts()
             for name in list(self._accounts)[: len(self._accounts) - KEPT // 2]:
-                del self._accounts[name]
-                self._stale.pop(name, None)
-
-
-def load(session: Session, needs: Needs) -> Books:
-    """What the tables say, to be looked at only."""
-    books = load_paces(session, needs.paces) if needs.paces else Books()
-    if needs.keys:
-        books.suppressed = load_suppressed(session, needs.keys)
-    if needs.accounts:
-        rows = session.execute(statements.ACCOUNTS, (json_array(list(needs.accounts)),))
-        books.accounts = {name: unpack_account(counters) for name, _, counters in rows}
-    return books
+                if name not in needed:  # the tables alone do not have their places
+                    del self._accounts[name]
 
 
 def load_paces(session: Session, names: Collection[str]) -> Books:
@@ -115,13 +154,3 @@ def load_suppressed(session: Session, keys: Collection[str]) -> dict[str, Collec
     for key, list_id in session.execute(statements.SUPPRESSED, (json_array(list(keys)),)):
         lists.setdefault(key, []).append(list_id)
     return dict(lists)
-
-
-def load_account(session: Session, name: str) -> Account:
-    row = session.execute(statements.ACCOUNTS, (json_array([name]),)).fetchone()
-    return {} if row is None else unpack_account(row[2])
-
-
-def forget(session: Session, now: int, limit: int) -> None:
-    """Drop accounts in which nothing can matter any more."""
-    session.execute(statements.DROP_STALE, (now // DAY_MS, limit))

@@ -54,9 +54,11 @@ class SqlitePolicies:
     async def decide(self, subjects: Sequence[Subject], now: int, hold: int) -> list[Decision]:
         def work(session: Session) -> list[Decision]:
             rules = self._current.get(session)
-            books = self._ledger.load(session, Needs(rules, subjects))
-            decisions = decide_batch(rules, subjects, now, hold, books)
-            self._ledger.write(session, books, rules, now)
+            needs = Needs(rules, subjects)
+            books = self._ledger.load(session, needs)
+            decisions = decide_batch(rules, subjects, now, hold, books, needs)
+            ids = [subject.id for subject in subjects]
+            self._ledger.decided(session, ids, books, rules, now, now + hold)
             return decisions
 
         return await self._group.submit(work, rows=len(subjects))
@@ -71,23 +73,30 @@ class SqlitePolicies:
     ) -> None:
         """As a part of a transaction that writes."""
         rules = self._current.get(session)
-        needs = Needs(rules, [conclusion.subject for conclusion in conclusions])
+        subjects = [conclusion.subject for conclusion in conclusions]
+        needs = Needs(rules, subjects)
         books = self._ledger.load(session, needs)
-        conclude_batch(rules, conclusions, now, books)
-        self._ledger.write(session, books, rules, now)
+        conclude_batch(rules, conclusions, now, books, needs)
+        ids = [subject.id for subject in subjects]
+        self._ledger.concluded(session, ids, books, rules, now)
+
+    def forget_within(self, session: Session, now: int, limit: int) -> None:
+        """As a part of a transaction that writes: drop what cannot matter any more."""
+        self._ledger.forget(session, now, limit)
 
     async def explain(self, subjects: Sequence[Subject], now: int) -> list[Decision]:
         def work(session: Session) -> list[Decision]:
             rules = self._current.get(session)
-            books = ledger.load(session, Needs(rules, subjects))
+            books = self._ledger.load(session, Needs(rules, subjects))
             return explain_batch(rules, subjects, now, books)
 
         return await self._group.submit(work, writes=False)
 
     async def counters(self, key: str, now: int) -> list[CounterFigure]:
         def work(session: Session) -> list[CounterFigure]:
-            account = ledger.load_account(session, account_of(key))
-            return figures(self._current.get(session), account, key, now)
+            rules, name = self._current.get(session), account_of(key)
+            account = self._ledger.accounts(session, [name]).get(name, {})
+            return figures(rules, account, key, now)
 
         return await self._group.submit(work, writes=False)
 
@@ -100,4 +109,4 @@ class SqlitePolicies:
             books = ledger.load_paces(session, [pace.state for pace in paces])
             return room_on(rules, route, now, books)
 
-        return await self._group.submit(work, writes=False)
+        return await self._group.look(work)

@@ -38,21 +38,33 @@ SELECT key, list FROM suppressed WHERE key IN (SELECT value FROM json_each(?)) O
 
 # Another number: another connection has written to the file since.
 DATA_VERSION: Final = "PRAGMA data_version"
+# The last change of accounts or holds, whoever made it.
+LEDGER: Final = "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'ledger'"
+SET_LEDGER: Final = """
+INSERT INTO meta (name, value) VALUES ('ledger', ?)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
 ACCOUNTS: Final = """
-SELECT name, stale, counters FROM accounts WHERE name IN (SELECT value FROM json_each(?))
+SELECT name, counters FROM accounts WHERE name IN (SELECT value FROM json_each(?))
 """
-PUT_ACCOUNT: Final = """
-INSERT INTO accounts (name, stale, counters) VALUES (?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET stale = excluded.stale, counters = excluded.counters
-"""
-# Of a row that has the same `stale` already: its index is left alone.
-PUT_COUNTERS: Final = """
-INSERT INTO accounts (name, stale, counters) VALUES (?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET counters = excluded.counters
-"""
-DROP_STALE: Final = """
-DELETE FROM accounts WHERE name IN (SELECT name FROM accounts WHERE stale <= ? LIMIT ?)
-"""
+
+
+def put_accounts(rows: int) -> str:
+    values = ", ".join(["(?, ?, ?)"] * rows)
+    return (
+        f"INSERT INTO accounts (name, stale, counters) VALUES {values}"  # noqa: S608 - constants
+        " ON CONFLICT (name) DO UPDATE SET stale = excluded.stale, counters = excluded.counters"
+    )
+
+
+SCAN: Final = "SELECT name, stale FROM accounts WHERE name > ? ORDER BY name LIMIT ?"
+DROP_ACCOUNTS: Final = "DELETE FROM accounts WHERE name IN (SELECT value FROM json_each(?))"
+HOLDS: Final = "SELECT n, until, places FROM holds ORDER BY n"
+ADD_HOLDS: Final = "INSERT INTO holds (n, until, places) VALUES (?, ?, ?)"
+DROP_HOLDS: Final = "DELETE FROM holds WHERE n = ?"
+ENDED: Final = "SELECT n, ids FROM ended"
+END_HOLDS: Final = "INSERT INTO ended (n, at, ids) VALUES (?, ?, ?)"
+DROP_ENDED: Final = "DELETE FROM ended WHERE n = ?"
 PACES: Final = "SELECT name, state FROM paces WHERE name IN (SELECT value FROM json_each(?))"
 PUT_PACE: Final = """
 INSERT INTO paces (name, state) VALUES (?, ?)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from penstock.model.message import NewMessage, OnConflict
 from penstock.model.outcome import Receipt
@@ -18,8 +19,6 @@ from penstock.stores.sqlite.rows import (
 )
 from penstock.stores.sqlite.session import Session
 
-ROWS = 8
-"""Plain messages one statement takes: more of them gain nothing, and what is left goes singly."""
 _SCHEDULED = NUMBERS[State.SCHEDULED]
 
 
@@ -52,19 +51,11 @@ def _insert(session: Session, messages: Sequence[NewMessage], now: int) -> int:
     """Insert what is new, in the order of the batch; how many that were."""
     keyed = messages[0].key != messages[0].id
     values = plain_values(messages, now, keyed=keyed)
-    execute_many = session.connection.executemany
     if values is None:
-        return execute_many(statements.PUT, put_rows(messages, now)).rowcount
+        rows = put_rows(messages, now)
+        return session.connection.executemany(statements.PUT, rows).rowcount
     width = len(values) // len(messages)
-    whole = len(messages) // ROWS * ROWS * width
-    kept = 0
-    if whole:
-        slices = [values[i : i + ROWS * width] for i in range(0, whole, ROWS * width)]
-        kept = execute_many(statements.put_plain(ROWS, keyed=keyed), slices).rowcount
-    if whole < len(values):
-        singles = [values[i : i + width] for i in range(whole, len(values), width)]
-        kept += execute_many(statements.put_plain(1, keyed=keyed), singles).rowcount
-    return kept
+    return session.write_rows(partial(statements.put_plain, keyed=keyed), values, width)
 
 
 def _block(

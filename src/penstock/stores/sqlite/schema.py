@@ -13,7 +13,7 @@ from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.errors import store_errors
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x50454E53  # "PENS"
 BUSY_MS = 5_000
 """How long to wait for another process's transaction (they take milliseconds)."""
@@ -22,7 +22,17 @@ WAL_LIMIT = 64 * 1024 * 1024
 """A write-ahead log that had to grow past this is cut back when it starts over."""
 
 Migration = Callable[[sqlite3.Connection], None]
-MIGRATIONS: dict[int, Migration] = {}
+
+
+def _hold_apart(connection: sqlite3.Connection) -> None:
+    """To 2: places held have tables of their own; rows of accounts are read as they are."""
+    for statement in _statements():
+        if statement.startswith(("CREATE TABLE holds", "CREATE TABLE ended")):
+            connection.execute(statement)
+    connection.execute("DROP INDEX stale_accounts")
+
+
+MIGRATIONS: dict[int, Migration] = {1: _hold_apart}
 """From version → the step to the next one; each runs inside one transaction."""
 
 
@@ -112,13 +122,17 @@ def _bring_up_to_date(connection: sqlite3.Connection, address: Address) -> None:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    script = files("penstock.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
-    lines = [line.partition("--")[0] for line in script.splitlines()]
-    for statement in "\n".join(lines).split(";"):  # executescript would commit first
-        if statement.strip():
-            connection.execute(statement)
+    for statement in _statements():
+        connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     _set_version(connection, SCHEMA_VERSION)
+
+
+def _statements() -> list[str]:
+    """Of the schema, one by one: executescript would commit first."""
+    script = files("penstock.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
+    lines = [line.partition("--")[0] for line in script.splitlines()]
+    return [text for part in "\n".join(lines).split(";") if (text := part.strip())]
 
 
 def _set_version(connection: sqlite3.Connection, version: int) -> None:

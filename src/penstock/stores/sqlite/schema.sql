@@ -1,4 +1,4 @@
--- Penstock's tables, version 1. Times are epoch milliseconds.
+-- Penstock's tables, version 2. Times are epoch milliseconds.
 -- States: 0 scheduled, 1 leased, 2 delivered, 3 dead, 4 blocked, 5 expired, 6 cancelled.
 
 CREATE TABLE meta (
@@ -97,13 +97,26 @@ CREATE TABLE suppressed (
 CREATE INDEX suppressed_by_list ON suppressed (list, key);
 
 -- Counters: all of one key in one row. `stale` is the day (since 1970) from which nothing in it
--- can matter any more.
+-- can matter any more. The number of the last change of these and of holds is in meta.
 CREATE TABLE accounts (
     name     TEXT PRIMARY KEY,
     stale    INTEGER NOT NULL,
     counters BLOB NOT NULL                     -- msgpack
 ) WITHOUT ROWID;
-CREATE INDEX stale_accounts ON accounts (stale);
+
+-- Places that messages on their way hold in counters: one row a batch that was decided,
+CREATE TABLE holds (
+    n      INTEGER PRIMARY KEY,
+    until  INTEGER NOT NULL,
+    places BLOB NOT NULL                       -- msgpack
+);
+-- and those of its messages that have ended, until all have.
+CREATE TABLE ended (
+    n   INTEGER NOT NULL,
+    at  INTEGER NOT NULL,
+    ids BLOB NOT NULL,                         -- msgpack
+    PRIMARY KEY (n, at)
+) WITHOUT ROWID;
 
 CREATE TABLE paces (
     name  TEXT PRIMARY KEY,

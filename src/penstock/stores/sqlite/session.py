@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from penstock.model.message import Event
 from penstock.stores.sqlite import statements
@@ -11,6 +12,8 @@ from penstock.stores.sqlite.rows import event_of, json_array
 
 MAX_EVENTS = 200
 """Lines kept of one message's timeline; the oldest go first."""
+ROWS = 8
+"""Rows that one statement takes: more of them gain nothing, and what is left goes singly."""
 _TOKEN_BITS = 32
 _WAIT, _GO_ON = "PRAGMA synchronous = full", "PRAGMA synchronous = normal"
 
@@ -49,6 +52,23 @@ class Session:
         """Never given before, by any process: `epoch` is this session's own."""
         self._last_token += 1
         return self._last_token
+
+    def write_rows(self, statement: Callable[[int], str], values: list[Any], width: int) -> int:
+        """Many rows, given value after value, some in a statement: fewer steps for each of them.
+
+        `statement`: that for so many rows. Returns how many were written.
+        """
+        execute_many = self.connection.executemany
+        step = ROWS * width
+        whole = len(values) // step * step
+        written = 0
+        if whole:
+            slices = [values[i : i + step] for i in range(0, whole, step)]
+            written = execute_many(statement(ROWS), slices).rowcount
+        if whole < len(values):
+            singles = [values[i : i + width] for i in range(whole, len(values), width)]
+            written += execute_many(statement(1), singles).rowcount
+        return written
 
     def close_leases(self, token: int, number: int) -> None:
         """So many messages of the lease are settled; with the last one the lease goes."""

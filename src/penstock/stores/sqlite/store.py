@@ -22,7 +22,7 @@ from penstock.ports.fleet import DeadLetter
 from penstock.ports.rooms import OpenRooms, StoreCalls
 from penstock.ports.store import WakeListener
 from penstock.stores.sqlite import amend as amends
-from penstock.stores.sqlite import fleet, health, ledger, recall, search, turns
+from penstock.stores.sqlite import fleet, health, recall, search, turns
 from penstock.stores.sqlite import lease as leases
 from penstock.stores.sqlite import put as puts
 from penstock.stores.sqlite import settle as settles
@@ -144,8 +144,7 @@ class SqliteStore:
             self.policies.conclude_within(session, sent, now)
             return settles.settle(session, settlements, now)
 
-        rows = len(settlements) + len(sent)
-        return await self._group.submit(work, rows=rows, durable=False)
+        return await self._group.submit(work, rows=len(settlements), durable=False)
 
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         if tokens:
@@ -174,7 +173,7 @@ class SqliteStore:
 
     async def purge(self, now: int, limit: int) -> int:
         def work(session: Session) -> int:
-            ledger.forget(session, now, limit)
+            self.policies.forget_within(session, now, limit)
             return recall.purge(session, now, limit, self._retention, self._retention_count)
 
         return await self._group.submit(work, durable=False)
