@@ -19,7 +19,7 @@ from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.place import Widths
 from penstock.stores.redis.put import put
-from penstock.stores.redis.scripts import Group
+from penstock.stores.redis.scripts import Group, Prepared, load
 from penstock.stores.redis.session import Session
 from tests.simulation.loop import VirtualLoop
 
@@ -125,13 +125,15 @@ class SimRunner:
     async def single(self, name: str, group: Group, common: Sequence[Any] = (), **_: object) -> Any:
         return await self._fare(self._step(name, group, common))
 
-    async def direct(
+    def prepare(
         self, name: str, partition: int, keys: Sequence[bytes], *arguments: Any
-    ) -> Any:
+    ) -> Prepared:
         assert name == "put_one"
-        assert keys
-        generation, member, record, *_ = arguments
-        server = self._server
+        return Prepared(partition, keys, arguments, load(name), b"")
+
+    async def direct(self, call: Prepared, member: bytes, record: bytes, *_: bytes) -> Any:
+        server, partition, generation = self._server, call.partition, call.arguments[0]
+        assert isinstance(generation, int)
         return await self._fare(lambda: server.put_one(partition, generation, member, record))
 
     async def call(self, partition: int, *command: Any) -> Any:

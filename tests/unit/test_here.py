@@ -15,9 +15,9 @@ from penstock.model.draft import Draft, check_draft
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.identity import IdMaker
 from penstock.model.message import NewMessage
-from penstock.sdk.asked import draft
+from penstock.sdk.asked import draft_of
 from penstock.sdk.fields import MessageFields
-from penstock.sdk.here import local_draft
+from penstock.sdk.here import draft_here, local_draft
 
 NOW = 1_900_000_000_000
 zones = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -43,14 +43,14 @@ fields = st.fixed_dictionaries(
 
 def _checked(make: Callable[..., Draft], asked: dict[str, Any]) -> NewMessage | str:
     try:
-        return check_draft(make(**asked), NOW, IdMaker())
+        return check_draft(make(asked), NOW, IdMaker())
     except PenstockError as exc:
         return str(exc.field)
 
 
 @given(fields)
 def test_both_ways_make_the_same_message_or_name_a_field(asked: dict[str, Any]) -> None:
-    here, there = _checked(local_draft, asked), _checked(draft, asked)
+    here, there = _checked(draft_here, asked), _checked(draft_of, asked)
     if isinstance(here, str):
         assert isinstance(there, str)  # of two mistakes either may be told
         assert here in asked
@@ -66,7 +66,7 @@ def test_every_field_there_is_can_be_given(name: str) -> None:
         "expires": "2040-01-01T00:00:00Z",
         "on_conflict": "keep",
     }
-    assert isinstance(_checked(local_draft, {name: given.get(name, "text")}), NewMessage)
+    assert isinstance(_checked(draft_here, {name: given.get(name, "text")}), NewMessage)
 
 
 class _Undecided(tzinfo):
@@ -84,5 +84,5 @@ class _Undecided(tzinfo):
 @pytest.mark.parametrize("zone", [None, _Undecided()])
 def test_a_moment_without_an_offset_is_refused_with_the_remedy(zone: tzinfo | None) -> None:
     with pytest.raises(InvalidMessage, match="needs a time zone") as caught:
-        local_draft(1, expires=datetime(2040, 1, 1, tzinfo=zone))
+        local_draft(1, {"expires": datetime(2040, 1, 1, tzinfo=zone)})
     assert caught.value.field == "expires"

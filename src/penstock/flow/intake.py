@@ -131,16 +131,13 @@ class Intake:
         return outcomes
 
     async def schedule_one(self, draft: Draft) -> Receipt:
-        """Put one message; those of many callers at once share a transaction."""
-        if self._lonely and not (self._alone or self._group or self._groups):
-            return await self._put_alone(draft)
-        return await schedule_through(self, draft)
+        """Put one message; those of many callers at once share a transaction.
 
-    async def _put_alone(self, draft: Draft) -> Receipt:
-        """Nobody has put anything beside others of late: no group, no task, no hand-over.
-
+        If nobody has put anything beside others of late, it goes without group, task or hand-over.
         Whoever comes before it is done, or in the same turn of the loop, begins a group.
         """
+        if not self._lonely or self._alone or self._group or self._groups:
+            return await schedule_through(self, draft)
         self._alone = self._same_turn = True
         asyncio.get_running_loop().call_soon(self._turned)
         try:
@@ -154,7 +151,8 @@ class Intake:
             raise StoreUnavailable(UNEXPECTED) from exc
         finally:
             self._alone = False
-            self._flush_rest()
+            if self._group:
+                self._flush_rest()
         return receipt
 
     def _turned(self) -> None:
@@ -174,8 +172,13 @@ class Intake:
         except PenstockError:
             observer.count("rejected", "")
             raise
-        with observer.asking("put"):
+        began = observer.timer()
+        try:
             (receipt,) = await (self._put or self._store.put)([message], now)
+        except StoreUnavailable as exc:
+            observer.unanswered("put", began, exc)
+            raise
+        observer.answered("put", began)
         observer.count("accepted", message.route)
         return receipt
 

@@ -96,7 +96,7 @@ class Observer:
         ended = self.timer()
         calls = self.store.get(kind) or self.store.setdefault(kind, StoreCalls())
         calls.took(ended - began)
-        if kind in self._away:
+        if self._away and kind in self._away:
             gone = ended - self._away.pop(kind)
             log.info("the store is back, messages are %s again after %.1f s", _TOLD[kind], gone)
 

@@ -113,19 +113,29 @@ def check_kind(name: str, value: object) -> None:
         raise InvalidMessage(name, f"must be text, not {_kind(value)}")
 
 
-def draft_for(
-    verb: str, payload: object, fields: Mapping[str, Any], make: Callable[..., Draft] = draft
-) -> Draft:
+def draft_for(verb: str, payload: object, fields: Mapping[str, Any]) -> Draft:
     """`draft` on behalf of a verb, whose own name a wrong argument is told with."""
-    for name in fields:
-        if name not in _FIELDS:
-            close = get_close_matches(name, _FIELDS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
-    return make(payload, **fields)
+    check_names(verb, fields)
+    return draft(payload, **fields)
 
 
-def drafted(message: object, make: Callable[..., Draft] = draft) -> Draft | PenstockError:
+def check_names(verb: str, fields: Mapping[str, Any]) -> None:
+    """TypeError, as Python's own, if a verb was given an argument that it does not know."""
+    if not _FIELDS.issuperset(fields):
+        name = next(name for name in fields if name not in _FIELDS)
+        close = get_close_matches(name, _FIELDS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
+
+
+def draft_of(message: Mapping[str, Any]) -> Draft:
+    """`draft` of its arguments."""
+    return draft(**message)
+
+
+def drafted(
+    message: object, make: Callable[[Mapping[str, Any]], Draft] = draft_of
+) -> Draft | PenstockError:
     """A message of a batch, or what is wrong with it: a bad one must not hold back the good."""
     if type(message) is not dict:  # nearly all of them are: quicker asked than of a Mapping
         if isinstance(message, Draft):
@@ -138,7 +148,7 @@ def drafted(message: object, make: Callable[..., Draft] = draft) -> Draft | Pens
         unknown = min(set(message) - _FIELDS, key=str)
         return InvalidMessage(str(unknown), "no such field of a message")
     try:
-        return make(**message)
+        return make(message)
     except PenstockError as exc:
         return exc
 

@@ -32,7 +32,7 @@ from penstock.sdk.asked import (
     PolicyLike,
     SuppressionLike,
     change_of,
-    draft_for,
+    check_names,
     filter_of,
     page_size,
     policy_value,
@@ -176,8 +176,8 @@ class Engine:
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        wanted = draft_for("schedule", payload, fields, local_draft)
-        return await self._parts.intake.schedule_one(wanted)
+        check_names("schedule", fields)
+        return await self._parts.intake.schedule_one(local_draft(payload, fields))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""

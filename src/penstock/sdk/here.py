@@ -6,9 +6,9 @@ datetime becomes the moment it stands for. Only what is given is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias
 
 from penstock.model.draft import OCTETS, BinaryDraft, check_utf8
 from penstock.model.message import JSON
@@ -23,20 +23,31 @@ from penstock.sdk.asked import (
     labels_value,
     moment_text,
 )
-from penstock.sdk.fields import MessageFields
 
 
-def local_draft(payload: object = None, **fields: Unpack[MessageFields]) -> BinaryDraft:
-    """One message to schedule here. `bytes` are sent as they are, anything else as JSON."""
+def local_draft(payload: object, fields: Mapping[str, Any]) -> BinaryDraft:
+    """One message to schedule here. `bytes` are sent as they are, anything else as JSON.
+
+    `fields` are those of MessageFields, and may have the payload among them.
+    """
     if isinstance(payload, BYTES):
         wanted = BinaryDraft(body=bytes(payload), content_type=OCTETS)
     else:
-        wanted = BinaryDraft(body=json_text(payload), content_type=JSON)
-        if not wanted.body.isascii():  # it may be somebody's own JSON (msgspec.Raw)
-            check_utf8(wanted.body)
+        body = json_text(payload)
+        if not body.isascii():  # it may be somebody's own JSON (msgspec.Raw)
+            check_utf8(body)
+        wanted = BinaryDraft(body=body, content_type=JSON)
     for name, value in fields.items():
-        _SET[name](wanted, value)
+        if name == "at" and type(value) is datetime:  # as nearly everybody says it
+            wanted.at_ms = moment_millis(value)
+        elif name != "payload":
+            _SET[name](wanted, value)
     return wanted
+
+
+def draft_here(message: Mapping[str, Any]) -> BinaryDraft:
+    """The same, all in one."""
+    return local_draft(message.get("payload"), message)
 
 
 def _moment(name: str) -> _Set:

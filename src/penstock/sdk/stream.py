@@ -12,7 +12,7 @@ from penstock.flow.intake import Intake, Outcome
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError
 from penstock.sdk.asked import MessageLike, drafted
-from penstock.sdk.here import local_draft
+from penstock.sdk.here import draft_here
 
 BATCHES = 2
 """On their way at once: one that is checked and packed here, one that the store keeps."""
@@ -28,7 +28,7 @@ async def schedule_batches(
     under_way: deque[_Sent] = deque()
     following = iter(messages)
     try:
-        while batch := [drafted(item, local_draft) for item in islice(following, size)]:
+        while batch := [drafted(item, draft_here) for item in islice(following, size)]:
             drafts = [item for item in batch if isinstance(item, Draft)]
             given = {draft.id for draft in drafts} - {None}
             while under_way and (len(under_way) >= BATCHES or _has_any(under_way, given)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -15,6 +16,8 @@ from penstock.model.message import Message
 from penstock.model.trace import give_trace, trace_of
 from penstock.version import __version__
 
+LOOK_SECONDS = 0.05
+"""Between two looks whether somebody has set OpenTelemetry up by now."""
 MAX_LINKS = 128
 """Links of one span at most: a batch may be of any length."""
 
@@ -26,11 +29,14 @@ class Spans:
         """`provider`: the one set up for the whole program when None."""
         self._tracer = trace.get_tracer("penstock", __version__, provider)
         self._is_on = provider is not None
+        self._look_at = 0.0
 
     @property
     def is_on(self) -> bool:
         """OpenTelemetry is set up. Libraries import it that record nothing, as redis-py does."""
-        if not self._is_on:  # it may be at any time, and then stays
+        if not self._is_on and (now := time.monotonic()) >= self._look_at:
+            # It may be at any time, and then stays. Asking costs as much as a small call.
+            self._look_at = now + LOOK_SECONDS
             provider = trace.get_tracer_provider()
             self._is_on = not isinstance(provider, trace.ProxyTracerProvider)
         return self._is_on

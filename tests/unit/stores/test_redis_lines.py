@@ -9,6 +9,9 @@ import pytest
 from redis import exceptions as vendor
 
 from penstock.stores.redis.lines import Lines
+from penstock.stores.redis.packing import packed, packed_beginning, packed_end
+
+PING = packed(("PING",))
 
 
 class Server:
@@ -75,15 +78,20 @@ async def lines(server: Server) -> AsyncIterator[Lines]:
     await server.end()
 
 
-async def test_a_command_is_packed_and_its_answer_comes_back(server: Server, lines: Lines) -> None:
+async def test_a_command_goes_out_and_its_answer_comes_back(server: Server, lines: Lines) -> None:
     server.answers = [b"*2\r\n:7\r\n$-1\r\n"]
-    assert await lines.ask(("EVALSHA", b"\xff", 3)) == [7, None]
-    assert server.heard == [b"*3\r\n$7\r\nEVALSHA\r\n$1\r\n\xff\r\n$1\r\n3\r\n"]
+    assert await lines.ask(PING) == [7, None]
+    assert server.heard == [PING]
+
+
+def test_a_command_packed_in_two_pieces_is_the_one_packed_at_once() -> None:
+    beginning, more = ("EVALSHA", b"\xff", 3), (b"", b"a\r\n", b"\0" * 300, b"1")
+    assert packed_beginning(beginning) + packed_end(*more) == packed((*beginning, *more))
 
 
 async def test_a_line_is_used_again(server: Server, lines: Lines) -> None:
     for _ in range(5):
-        await lines.ask(("PING",))
+        await lines.ask(PING)
     assert len(server.lines) == 1
 
 
@@ -92,19 +100,19 @@ async def test_what_the_server_refuses_is_raised_and_the_line_goes_on(
 ) -> None:
     server.answers = [b"-NOSCRIPT No matching script.\r\n"]
     with pytest.raises(vendor.NoScriptError):
-        await lines.ask(("PING",))
-    assert await lines.ask(("PING",)) == b"OK"
+        await lines.ask(PING)
+    assert await lines.ask(PING) == b"OK"
     assert len(server.lines) == 1
 
 
 async def test_a_line_that_was_closed_while_nobody_used_it_is_not_used(
     server: Server, lines: Lines
 ) -> None:
-    await lines.ask(("PING",))
+    await lines.ask(PING)
     server.lines[0].close()
     await server.lines[0].wait_closed()
     await asyncio.sleep(0.01)  # until the end of it has come here
-    assert await lines.ask(("PING",)) == b"OK"
+    assert await lines.ask(PING) == b"OK"
     assert len(server.lines) == 2
 
 
@@ -112,7 +120,7 @@ async def test_a_server_that_hangs_up_instead_of_answering_is_away(
     server: Server, lines: Lines
 ) -> None:
     server.answers = [None]
-    asked = asyncio.ensure_future(lines.ask(("PING",)))
+    asked = asyncio.ensure_future(lines.ask(PING))
     await server.told.wait()
     server.lines[0].close()
     with pytest.raises(vendor.ConnectionError):
@@ -122,25 +130,25 @@ async def test_a_server_that_hangs_up_instead_of_answering_is_away(
 async def test_an_answer_that_comes_too_late_is_nobodys(server: Server, lines: Lines) -> None:
     server.answers = [None, b":2\r\n"]
     with pytest.raises(vendor.TimeoutError):
-        await lines.ask(("FIRST",))
+        await lines.ask(PING)
     server.lines[0].write(b":1\r\n")
-    assert await lines.ask(("SECOND",)) == 2
+    assert await lines.ask(PING) == 2
 
 
 async def test_whoever_leaves_takes_the_line_with_them(server: Server, lines: Lines) -> None:
     server.answers = [None, b":2\r\n"]
-    asked = asyncio.ensure_future(lines.ask(("FIRST",)))
+    asked = asyncio.ensure_future(lines.ask(PING))
     await server.told.wait()
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    assert await lines.ask(("SECOND",)) == 2
+    assert await lines.ask(PING) == 2
     assert len(server.lines) == 2
 
 
 async def test_an_answer_in_pieces_is_one_answer(server: Server, lines: Lines) -> None:
     server.answers = [b"$5\r\nhe"]
-    asked = asyncio.ensure_future(lines.ask(("PING",)))
+    asked = asyncio.ensure_future(lines.ask(PING))
     await server.told.wait()
     server.lines[0].write(b"llo\r\n")
     assert await asked == b"hello"
@@ -148,7 +156,7 @@ async def test_an_answer_in_pieces_is_one_answer(server: Server, lines: Lines) -
 
 async def test_there_are_no_more_than_so_many_at_once(server: Server, lines: Lines) -> None:
     server.answers = [None, None]
-    asked = [asyncio.ensure_future(lines.ask(("PING",))) for _ in range(2)]
+    asked = [asyncio.ensure_future(lines.ask(PING)) for _ in range(2)]
     while len(server.heard) < 2:
         server.told.clear()
         await server.told.wait()
@@ -163,11 +171,11 @@ async def test_a_line_in_use_when_all_are_dropped_is_closed_after_its_answer(
     server: Server, lines: Lines
 ) -> None:
     server.answers = [None]
-    asked = asyncio.ensure_future(lines.ask(("PING",)))
+    asked = asyncio.ensure_future(lines.ask(PING))
     await server.told.wait()
     await lines.drop()
     server.lines[0].write(b":1\r\n")
     assert await asked == 1
-    assert await lines.ask(("PING",)) == b"OK"
+    assert await lines.ask(PING) == b"OK"
     assert len(server.lines) == 2
     await server.lines[0].wait_closed()  # by the other side: it reads to the end

@@ -22,9 +22,13 @@ class Breaker:
         self.reason = "does not answer"
         """What the last call failed by, for callers that are not let through."""
 
+    @property
+    def is_closed(self) -> bool:
+        return self._failed < TRIP_AFTER
+
     def wait(self) -> float:
         """Seconds until a call may be tried; 0: now."""
-        if self._failed < TRIP_AFTER:
+        if self.is_closed:
             return 0.0
         wait = self._retry_at - self._clock()
         if wait > 0:

@@ -34,8 +34,15 @@ class Server(Protocol):
 
     cluster: bool
 
-    async def call(self, *command: Argument) -> Reply:
+    def call(self, *command: Argument) -> Awaitable[Reply]:
         """One command that names its key, or that any node can answer."""
+        ...
+
+    def quick(self, command: bytes) -> Awaitable[Reply] | None:
+        """The same of one that is packed already, where it need not be understood for it.
+
+        None, and nothing has happened: it has to be called.
+        """
         ...
 
     async def in_a_row(self, key: bytes, *commands: Sequence[Argument]) -> list[Reply]:
@@ -160,10 +167,13 @@ class SingleServer:
         make = self._client.connection_pool.make_connection
         self._lines = Lines(make, most=lines, seconds=address.timeout)
 
-    async def call(self, *command: Argument) -> Reply:
+    def call(self, *command: Argument) -> Awaitable[Reply]:
         if command[0] in _ON_LINES and self._lines.has_one:
-            return await self._lines.ask(command)
-        return await heeding(self._client.execute_command(*command))  # type: ignore[no-untyped-call]
+            return self._lines.ask(packing.packed(command))
+        return heeding(self._client.execute_command(*command))  # type: ignore[no-untyped-call]
+
+    def quick(self, command: bytes) -> Awaitable[Reply] | None:
+        return self._lines.ask(command) if self._lines.has_one else None
 
     async def in_a_row(
         self,
@@ -216,8 +226,11 @@ class ClusterServer:
         )
         self._subscribed = 0
 
-    async def call(self, *command: Argument) -> Reply:
-        return await heeding(self._client.execute_command(*command))
+    def call(self, *command: Argument) -> Awaitable[Reply]:
+        return heeding(self._client.execute_command(*command))
+
+    def quick(self, command: bytes) -> None:  # noqa: ARG002 - its key says where it goes
+        return None
 
     async def in_a_row(self, key: bytes, *commands: Sequence[Argument]) -> list[Reply]:
         await self._client.initialize()

@@ -9,14 +9,14 @@ that the server has closed meanwhile, is not used again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 import hiredis
 from redis import exceptions as vendor
 from redis._parsers.base import BaseParser
 
-from penstock.stores.redis.packing import Argument, packed
+from penstock.stores.redis.awake import Awake
 
 _MORE = object()
 T = TypeVar("T")
@@ -38,10 +38,18 @@ class _Open(asyncio.Protocol):
     One timer goes with the line, not one with every call: it looks whether somebody waits too long.
     """
 
-    def __init__(self, line: Line, transport: asyncio.WriteTransport, seconds: float) -> None:
+    def __init__(
+        self,
+        line: Line,
+        transport: asyncio.WriteTransport,
+        seconds: float,
+        freed: Callable[[_Open], None],
+    ) -> None:
+        """`freed` is called with every answer, and once when there will be none."""
         self._line = line
         self._transport = transport
         self._seconds = seconds
+        self._freed = freed
         self._loop = asyncio.get_running_loop()
         self._answers = hiredis.Reader(
             protocolError=vendor.InvalidResponse,
@@ -58,13 +66,16 @@ class _Open(asyncio.Protocol):
         """Nobody has closed it, and nothing stands in it that nobody asked for."""
         return not (self._transport.is_closing() or self._answers.has_data())
 
-    def ask(self, command: Sequence[Argument]) -> asyncio.Future[Any]:
-        """What the answer will be; one at a time."""
+    def ask(self, command: bytes) -> asyncio.Future[Any]:
+        """What the answer will be; one at a time.
+
+        Whoever leaves before it is there leaves the line to it: the answer is nobody's then.
+        """
         waiting = self._waiting = self._loop.create_future()
         self._until = self._loop.time() + self._seconds
         if self._timer is None:
             self._timer = self._loop.call_at(self._until, self._look)
-        self._transport.write(packed(command))
+        self._transport.write(command)
         return waiting
 
     def data_received(self, data: bytes) -> None:
@@ -74,12 +85,19 @@ class _Open(asyncio.Protocol):
         except vendor.RedisError as exc:
             self._fail(exc)
             return
-        if answer is not _MORE:
-            waiting, self._waiting = self._waiting, None
-            if waiting is None:
-                self._transport.close()  # nobody asked
-            elif not waiting.done():
-                waiting.set_result(answer)
+        if answer is _MORE:
+            return
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            self._transport.close()  # nobody asked
+            return
+        self._freed(self)
+        if waiting.done():  # somebody who has left
+            return
+        if isinstance(answer, Exception):
+            waiting.set_exception(answer)
+        else:
+            waiting.set_result(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(exc or vendor.ConnectionError("the server has closed the connection"))
@@ -94,10 +112,19 @@ class _Open(asyncio.Protocol):
         else:
             self._fail(vendor.TimeoutError(f"no answer in {self._seconds:g} s"))
 
+    @property
+    def is_left(self) -> bool:
+        """Whoever has asked does not wait for the answer any more."""
+        return self._waiting is not None and self._waiting.done()
+
     def _fail(self, exc: Exception) -> None:
+        """Whatever it still says is nobody's answer."""
+        self._transport.close()
         waiting, self._waiting = self._waiting, None
-        if waiting is not None and not waiting.done():
-            waiting.set_exception(exc)
+        if waiting is not None:
+            self._freed(self)
+            if not waiting.done():
+                waiting.set_exception(exc)
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -123,48 +150,67 @@ class Lines:
         self._make = make
         self._most = most
         self._seconds = seconds
+        self._lines: set[_Open] = set()
         self._free: list[_Open] = []
+        """Those nobody has asked anything; that one has failed is found out when it is taken."""
         self._used = 0
-        self._dropped = 0
+        self._going: set[asyncio.Task[None]] = set()
+        self._awake = Awake()
 
     @property
     def has_one(self) -> bool:
         return self._used < self._most
 
-    async def ask(self, command: Sequence[Argument]) -> Any:
+    def ask(self, command: bytes) -> Awaitable[Any]:
         """The answer; what the server refuses, and what keeps it from answering, is raised."""
         self._used += 1
-        dropped = self._dropped
+        if self._free and self._free[-1].is_sound:
+            return self._tell(self._free.pop(), command)
+        return self._ask_another(command)
+
+    def _tell(self, line: _Open, command: bytes) -> asyncio.Future[Any]:
+        answer = line.ask(command)
+        if self._used == 1:
+            self._awake.wait(answer)
+        else:
+            self._awake.stop()
+        return answer
+
+    async def _ask_another(self, command: bytes) -> Any:
         try:
             line = await self._take()
-            try:
-                answer = await line.ask(command)
-            except BaseException:
-                await line.close()  # whatever it still says is nobody's answer
-                raise
-            if dropped == self._dropped:
-                self._free.append(line)
-            else:
-                await line.close()
-        finally:
+        except BaseException:
             self._used -= 1
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            raise
+        return await self._tell(line, command)
+
+    def _freed(self, line: _Open) -> None:
+        self._used -= 1
+        if line in self._lines:
+            self._free.append(line)
+        else:  # dropped while it was in use
+            going = asyncio.get_running_loop().create_task(line.close())
+            self._going.add(going)
+            going.add_done_callback(self._going.discard)
 
     async def drop(self) -> None:
         """Those that are free are closed; those in use are as soon as they have their answer."""
-        self._dropped += 1
+        left = [line for line in self._lines if line.is_left]
         free, self._free = self._free, []
-        for line in free:
+        self._lines.clear()
+        for line in [*free, *left]:
             await line.close()
+
+    async def _close(self, line: _Open) -> None:
+        self._lines.discard(line)
+        await line.close()
 
     async def _take(self) -> _Open:
         while self._free:
             line = self._free.pop()
             if line.is_sound:
                 return line
-            await line.close()
+            await self._close(line)
         made = self._make()
         try:
             await heeding(made.connect())
@@ -174,4 +220,6 @@ class Lines:
         writer = made._writer  # noqa: SLF001 - what it is opened for
         if writer is None:
             raise vendor.ConnectionError("the connection was closed as it was opened")
-        return _Open(made, writer.transport, self._seconds)
+        line = _Open(made, writer.transport, self._seconds, self._freed)
+        self._lines.add(line)
+        return line

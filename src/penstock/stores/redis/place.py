@@ -19,7 +19,8 @@ HOUR = 3_600_000
 DAY = 86_400_000
 END = 1 << 48
 """After every moment there is: due times have six bytes."""
-_OFFSET = Struct("<I")
+OFFSET = Struct("<I")
+"""Of a due time in its bucket."""
 
 
 class Bucket(NamedTuple):
@@ -39,13 +40,18 @@ class Widths:
         self.near = 2 * narrowest
         """What is due within this many milliseconds goes to the lane directly."""
 
-    def bucket_for(self, due: int, now: int) -> Bucket | None:
-        """The bucket a message due then belongs to now; None: it is near."""
+    def width_for(self, due: int, now: int) -> int:
+        """Of the bucket a message due then belongs to now; 0: it is near."""
         ahead, width = due - now, 0
         for following in self._widths:
             if ahead < 2 * following:
                 break
             width = following
+        return width
+
+    def bucket_for(self, due: int, now: int) -> Bucket | None:
+        """That bucket; None: it is near."""
+        width = self.width_for(due, now)
         return Bucket(width, due - due % width) if width else None
 
     def steps(self, now: int) -> list[tuple[int, int]]:
@@ -64,18 +70,18 @@ class Widths:
 
 
 def bucket_entry(bucket: Bucket, due: int, member: bytes) -> bytes:
-    return _OFFSET.pack(due - bucket.start) + member
+    return OFFSET.pack(due - bucket.start) + member
 
 
 def bucket_entries(bucket: Bucket, dues: Iterable[int], members: Iterable[bytes]) -> list[bytes]:
     """The same of many: one after the other costs a call each."""
-    pack, start = _OFFSET.pack, bucket.start
+    pack, start = OFFSET.pack, bucket.start
     return [pack(due - start) + member for due, member in zip(dues, members, strict=True)]
 
 
 def read_entry(bucket: Bucket, entry: bytes) -> tuple[int, bytes]:
     """(due, id as stored) of a bucket's entry."""
-    return bucket.start + _OFFSET.unpack_from(entry)[0], entry[4:]
+    return bucket.start + OFFSET.unpack_from(entry)[0], entry[4:]
 
 
 def is_begun(message: Message) -> bool:

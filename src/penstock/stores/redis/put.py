@@ -32,6 +32,8 @@ from penstock.stores.redis.session import Session
 from penstock.stores.redis.swap import Swap, swap
 from penstock.stores.redis.wake import news_of
 
+MAX_PUT = 2_000
+"""Messages of one call; more go in several, each safe to repeat."""
 ROUNDS = 50
 """Times a put looks again: each one means that somebody else changed something meanwhile."""
 PAUSE = 0.02
@@ -44,6 +46,13 @@ async def put(session: Session, messages: Sequence[NewMessage], now: int) -> lis
         receipt = await put_one(session, messages[0], now)
         if receipt is not None:
             return [receipt]
+    receipts: list[Receipt] = []
+    for first in range(0, len(messages), MAX_PUT):
+        receipts += await _put(session, messages[first : first + MAX_PUT], now)
+    return receipts
+
+
+async def _put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
     receipts: list[Receipt | None] = [None] * len(messages)
     waiting = list(range(len(messages)))
     while waiting:

@@ -1,7 +1,7 @@
 """PUT of one message by itself: the shortest way, for what is new and has nothing special about it.
 
 Whoever puts one after another waits for every call, so what a call costs on its way counts more
-than what many could share.
+than what many could share. What calls to one place have in common is packed once.
 """
 
 from __future__ import annotations
@@ -10,36 +10,60 @@ from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.stores.redis.ids import pack_id
-from penstock.stores.redis.place import bucket_entry, spot_for
+from penstock.stores.redis.place import OFFSET, Bucket, spot_for
 from penstock.stores.redis.records import NewPacker
+from penstock.stores.redis.scripts import Prepared
 from penstock.stores.redis.session import Session
-from penstock.stores.redis.wake import news_of
+
+MAX_PLACES = 1_000
+"""Places whose calls are kept; of all there are, few are put to at one time."""
 
 
 async def put_one(session: Session, message: NewMessage, now: int) -> Receipt | None:
     """Its receipt; None: nothing was written, and `put` finds out why."""
-    layout, route, due = session.layout, message.route, message.due
+    layout, route, due, message_id = session.layout, message.route, message.due, message.id
     if layout.older or route in layout.keyed or message.blocked is not None:
         return None
-    partition = layout.home(message.id)
-    keys, generation, member = layout.keys(partition), layout.generation, pack_id(message.id)
-    bucket = session.bucket_for(due, now)
-    spot = spot_for(keys, route, message.priority, bucket)
-    packer = NewPacker(
-        route, message.priority, now=now, generation=generation, edition=session.edition()
-    )
+    generation, priority, member = layout.generation, message.priority, pack_id(message_id)
+    partition = layout.home(message_id)
+    width = session.widths.width_for(due, now)
+    start = due - due % width if width else 0
+    place = generation, partition, route, priority, width, start
+    call = session.calls.get(place)
+    if call is None:
+        call = _prepare(session, *place)
+    packer = NewPacker(route, priority, now=now, generation=generation, edition=session.edition())
     (record,) = packer.pack((message,))
-    used = [keys.generation, keys.records, keys.counters, keys.by_key, spot.key]
-    if bucket is None or spot.index_key is None:
-        more: tuple[bytes | str, ...] = (session.wakeups.channel, news_of(route, due))
-    else:
-        used.append(spot.index_key)
-        more = bucket_entry(bucket, due, member), spot.member
-    keyed = b"" if message.key == message.id else message.key.encode() + b"\0" + member
-    kept = await session.runner.direct(
-        "put_one", partition, used, generation, member, record, keyed, spot.counter, due, *more
-    )
-    if not kept:
+    keyed = b"" if message.key == message_id else message.key.encode() + b"\0" + member
+    when = b"%d" % due
+    if width:
+        when = OFFSET.pack(due - start) + when
+    if not await session.runner.direct(call, member, record, keyed, when):
         return None
     session.wakeups.tell(route, due)
-    return Receipt(message.id, State.SCHEDULED, due)
+    return Receipt(message_id, State.SCHEDULED, due)
+
+
+def _prepare(
+    session: Session,
+    generation: int,
+    partition: int,
+    route: str,
+    priority: int,
+    width: int,
+    start: int,
+) -> Prepared:
+    """The call that puts to this place, kept for the next one."""
+    keys = session.layout.keys(partition)
+    spot = spot_for(keys, route, priority, Bucket(width, start) if width else None)
+    used = [keys.generation, keys.records, keys.counters, keys.by_key, spot.key]
+    if spot.index_key is None:
+        where = session.wakeups.channel, route
+    else:
+        used.append(spot.index_key)
+        where = spot.member, ""
+    call = session.runner.prepare("put_one", partition, used, generation, spot.counter, *where)
+    if len(session.calls) >= MAX_PLACES:
+        session.calls.clear()
+    session.calls[generation, partition, route, priority, width, start] = call
+    return call

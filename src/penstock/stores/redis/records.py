@@ -88,13 +88,14 @@ class NewPacker:
     def pack(self, messages: Iterable[NewMessage]) -> list[bytes]:
         """Their records, in order."""
         plain = _BEGIN.pack(0, 0, *self._about)
-        keyed = _BEGIN.pack(0, KEY, *self._about)
+        keyed = b""  # made when the first has a key of its own
         end, join = self._end, b"".join
         records = []
         for message in messages:
             begin, key, packed = plain, b"", b""
             if message.key != message.id:
-                begin, name = keyed, message.key.encode()
+                begin = keyed = keyed or _BEGIN.pack(0, KEY, *self._about)
+                name = message.key.encode()
                 key = len(name).to_bytes(2, "little") + name
             if (
                 message.expires is not None

@@ -11,7 +11,7 @@ from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.place import Bucket, Widths
 from penstock.stores.redis.records import Held
-from penstock.stores.redis.scripts import Group, Runner
+from penstock.stores.redis.scripts import Group, Prepared, Runner
 from penstock.stores.redis.wake import Wakeups
 
 LOOKS = 5
@@ -37,6 +37,8 @@ class Session:
         self.wakeups = wakeups
         self.retention = retention
         self.retention_count = retention_count
+        self.calls: dict[tuple[int, int, str, int, int, int], Prepared] = {}
+        """How one message is put (put_one.py): generation, partition, route, priority, bucket."""
         self._chance = given_or_fresh(None)
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 from penstock.model.clock import Clock
 from penstock.model.fleet import Heartbeat
@@ -29,9 +30,6 @@ from penstock.stores.redis.rooms_open import open_rooms
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.settle import Settling
 from penstock.stores.redis.wake import news_of
-
-MAX_PUT = 2_000
-"""Messages of one put call; longer batches go in several, each safe to repeat."""
 
 
 class RedisStore:
@@ -67,11 +65,8 @@ class RedisStore:
     def clock(self) -> Clock:
         return self._clock
 
-    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-        receipts: list[Receipt] = []
-        for first in range(0, len(messages), MAX_PUT):
-            receipts += await put.put(self._session, messages[first : first + MAX_PUT], now)
-        return receipts
+    def put(self, messages: Sequence[NewMessage], now: int) -> Coroutine[Any, Any, list[Receipt]]:
+        return put.put(self._session, messages, now)
 
     async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
         return await self._leases.claim(route, limit, lease, now)
