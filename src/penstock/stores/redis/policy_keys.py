@@ -18,6 +18,7 @@ Of the whole store: `<prefix>:policies` HASH, the book (lua/policy_book.lua).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from penstock.stores.redis.keys import tag_of
@@ -36,6 +37,10 @@ class ShardKeys:
 
     def account(self, key: bytes) -> bytes:
         return self._prefix + b"a:" + key
+
+    def accounts(self, keys: Iterable[bytes]) -> Sequence[bytes]:
+        prefix = self._prefix + b"a:"
+        return [prefix + key for key in keys]
 
     def list(self, list_id: str, under_way: str = "") -> bytes:
         suffix = f":{under_way}" if under_way else ""

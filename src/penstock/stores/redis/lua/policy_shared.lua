@@ -6,17 +6,20 @@
 -- 0: something else refuses it, and only a slot or a release is left to do here.
 --
 -- KEYS  a group (only one): version, paces, then three a counter: sends, held, counted
--- ARGV  1 groups (msgpack): { first key, counters = { name … },
+-- ARGV  1 groups (msgpack): { first key, first argument,
 --         plans = { { caps = { { counter, cap } … }, paces = { { name, kind, ticks, gap, slack,
 --           whole 1, blocks 1, longest deferral or false } … },
 --           quiet spans ahead = { from, to … } } … },
---         items = { what, plan, id, ready, account, more … } }
+--         runs = { what, plan, until, ready, how many messages in a row … },
+--         false, or { account of each message, more of each } }
+--         until: KEEP holds the place until then
 --         more: 0, or { 1 if its refusal may come from a place held in this batch, until, deadline
 --           or 0, 1 if a slot at the same `until` is taken, 1 if it is blocked, waiting since,
---           pace whose slot it has or 0 }; KEEP: the moment
+--           pace whose slot it has or 0 }
 --       2 now · 3 hold places until · 4 version · 5 time to live of a counter (ms)
--- →     a group: a string { stale version }, or 0 when that is the answer of every item, or answers,
---       maybe fewer than items:
+--       a group's argument: the ids of its messages in one
+-- →     a group: a string { stale version }, or 0 when that is the answer of every message, or
+--       answers, maybe fewer than messages:
 --       0 let go (or done) · 1 `ready` 2, but nothing here refuses it: to be reserved first; the
 --       rest is not decided · { rule, until, used … } of the rules that do not let it go, caps
 --       first, then paces; when only looked at, of all · false: the place it was refused for may
@@ -28,8 +31,8 @@ local hold_until = tonumber(ARGV[3])
 local version = tonumber(ARGV[4])
 local ttl = ARGV[5]
 
-local k, names, plans, items = unpack(groups[1])
-local looks = items[1] == LOOK
+local k, a, plans, runs, more_of = unpack(groups[1])
+local looks = runs[1] == LOOK
 if not is_current(KEYS[k + 1], version, not looks) then
   return { redis.call('GET', KEYS[k + 1]) }
 end
@@ -39,7 +42,7 @@ end
 
 local counters, paces = {}, {}
 local ids = {}
-for i = 3, #items, 6 do ids[#ids + 1] = items[i] end
+for i = 1, #ARGV[a + 1], 16 do ids[#ids + 1] = sub(ARGV[a + 1], i, i + 15) end
 
 -- { id → score } of those of `ids` that are in the set.
 local function scores_of(key)
@@ -255,10 +258,11 @@ end
 -- { plan → how many messages }, or nil when some have to be looked at by themselves.
 local function tallied()
   local numbers = {}
-  for i = 1, #items, 6 do
-    if items[i] ~= DECIDE or items[i + 3] ~= 1 or items[i + 5] ~= 0 then return nil end
-    local plan = items[i + 1]
-    numbers[plan] = (numbers[plan] or 0) + 1
+  if more_of then return nil end
+  for r = 1, #runs, 5 do
+    if runs[r] ~= DECIDE or runs[r + 3] ~= 1 then return nil end
+    local plan = runs[r + 1]
+    numbers[plan] = (numbers[plan] or 0) + runs[r + 4]
   end
   return numbers
 end
@@ -284,12 +288,17 @@ local function all_fit(numbers)
 end
 
 local function reserve_all(numbers)
-  for i = 1, #items, 6 do
-    local caps, me = plans[items[i + 1]][1], items[i + 2]
-    for j = 1, #caps do
-      local c = counter_of(caps[j][1])
-      if not was_counted(c, me) then write_hold(c, me, hold_until) end
+  local item = 0
+  for r = 1, #runs, 5 do
+    local caps = plans[runs[r + 1]][1]
+    for i = item + 1, item + runs[r + 4] do
+      local me = ids[i]
+      for j = 1, #caps do
+        local c = counter_of(caps[j][1])
+        if not was_counted(c, me) then write_hold(c, me, hold_until) end
+      end
     end
+    item = item + runs[r + 4]
   end
   for plan, number in pairs(numbers) do
     for _, cap in ipairs(plans[plan][1]) do
@@ -330,43 +339,63 @@ if numbers and all_fit(numbers) then
 end
 
 local answers, broken, plain = {}, {}, true
-for i = 1, #items, 6 do
-  local what, plan, me, ready, account, more = unpack(items, i, i + 5)
-  plan = plans[plan]
-  local answer = 0
-  if what <= LOOK then
-    more = more == 0 and NOTHING or more
-    if more[1] == 1 and broken[account] then
-      answers[#answers + 1] = false
-      break
-    end
-    local found, acts, refusing, latest = findings(plan, me, more, what == LOOK)
-    if #found > 0 then answer = found end
-    if what == DECIDE and not acts and ready == 2 then
-      answers[#answers + 1] = 1
-      break
-    end
-    if what == DECIDE and not acts and ready == 1 then
-      reserve(plan, me, refusing)
-    elseif what == DECIDE then
-      let_go(plan, me)
-      give_slots(plan, refusing, latest, more)
-      if ready == 1 then broken[account] = true end
-    end
-  elseif what == RELEASE then
+
+-- The answer to a message that is to be decided; nil: it, and what comes after it, is not.
+local function answer_to(item, what, plan, ready)
+  local more, account, me = NOTHING, false, ids[item]
+  if more_of then
+    account = more_of[1][item]
+    if more_of[2][item] ~= 0 then more = more_of[2][item] end
+  end
+  if more[1] == 1 and broken[account] then return nil, false end
+  local found, acts, refusing, latest = findings(plan, me, more, what == LOOK)
+  if what == DECIDE and not acts then
+    if ready == 2 then return nil, 1 end
+    if ready == 1 then reserve(plan, me, refusing) end
+  end
+  if what == DECIDE and (acts or ready == 0) then
     let_go(plan, me)
-  else
-    for _, cap in ipairs(plan[1]) do
-      local c = counter_of(cap[1])
-      if what == COMMIT then
-        count_send(c, cap[2], me)
-      elseif c.ends[me] then
-        write_hold(c, me, more)
-      end
+    give_slots(plan, refusing, latest, more)
+    if ready == 1 and account then broken[account] = true end
+  end
+  return #found > 0 and found or 0
+end
+
+local function conclude(what, plan, me, until_)
+  if what == RELEASE then return let_go(plan, me) end
+  for _, cap in ipairs(plan[1]) do
+    local c = counter_of(cap[1])
+    if what == COMMIT then
+      count_send(c, cap[2], me)
+    elseif c.ends[me] then
+      write_hold(c, me, until_)
     end
   end
-  if answer ~= 0 then plain = false end
-  answers[#answers + 1] = answer
 end
+
+local function answer_all()
+  local item = 0
+  for r = 1, #runs, 5 do
+    local what, plan, until_, ready, number = unpack(runs, r, r + 4)
+    plan = plans[plan]
+    for i = item + 1, item + number do
+      if what <= LOOK then
+        local answer, last = answer_to(i, what, plan, ready)
+        if answer ~= 0 then plain = false end
+        if answer == nil then
+          answers[i] = last
+          return
+        end
+        answers[i] = answer
+      else
+        conclude(what, plan, ids[i], until_)
+        answers[i] = 0
+      end
+    end
+    item = item + number
+  end
+end
+
+answer_all()
 write_all()
-return { plain and #answers * 6 == #items and 0 or answers }
+return { plain and #answers == #ids and 0 or answers }
