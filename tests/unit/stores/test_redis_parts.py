@@ -38,6 +38,7 @@ SHARED = (
     "turns.lua",
     "policy_common.lua",
     "policy_kept.lua",
+    "policy_places.lua",
     "room_common.lua",
 )
 SCRIPTS = sorted(path.name for path in LUA.iterdir() if path.name not in SHARED)

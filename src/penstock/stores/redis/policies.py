@@ -95,8 +95,8 @@ class RedisPolicies:
         rules = await self._book.read()
         packed = key.encode()
         shard = (await self._book.keys()).shard_of(packed)
-        group = Group(shard.number, (shard.account(packed),))
-        reply = await self._runner.single("policy_account", group, [now], writes=False)
+        group = Group(shard.number, (shard.accounts, shard.older_account(packed)))
+        reply = await self._runner.single("policy_account", group, [now, packed], writes=False)
         account = {
             reply[i].decode(): Counter(
                 times=reply[i + 1],
@@ -130,9 +130,11 @@ class RedisPolicies:
         """Once more by newer rules when there are: everything in a call may be said again."""
         keys = await self._book.keys()
         rules = self._book.rules if self._book.rules.version else await self._book.read()
+        older = await self._book.has_older(now)
         for _ in range(ROUNDS):
             try:
-                return await work(Calls(self._runner, keys, rules, now, hold_until), rules)
+                calls = Calls(self._runner, keys, rules, now, hold_until, older=older)
+                return await work(calls, rules)
             except StaleRules as stale:
                 rules = await self._book.catch_up(stale.version)
         raise StoreUnavailable("the policies are being changed all the time", retry_after=1.0)

@@ -35,7 +35,14 @@ class Calls:
     """At one version of the rules and one moment."""
 
     def __init__(
-        self, runner: Runner, keys: CounterKeys, rules: Rules, now: int, hold_until: int
+        self,
+        runner: Runner,
+        keys: CounterKeys,
+        rules: Rules,
+        now: int,
+        hold_until: int,
+        *,
+        older: bool,
     ) -> None:
         self._runner = runner
         self._keys = keys
@@ -45,6 +52,8 @@ class Calls:
             rules.version,
             rules.keeps + max(0, hold_until - now) + MARGIN_MS,
         ]
+        self._older = older
+        """There may be accounts as earlier versions kept them."""
         self._living = _encode(list(rules.names))
 
     async def keyed(self, asked: Asked) -> Answers:
@@ -59,7 +68,7 @@ class Calls:
             places[number].append(place)
         used = [number for number in range(total) if keys[number]]
         groups = [
-            _keyed_group(asked, self._keys.shards[number], keys[number], places[number])
+            self._keyed_group(asked, self._keys.shards[number], keys[number], places[number])
             for number in used
         ]
         replies = await self._runner.run(
@@ -73,6 +82,28 @@ class Calls:
                 for place, answer in zip(places[number], reply, strict=True):
                     answers[place] = answer
         return answers
+
+    def _keyed_group(
+        self, asked: Asked, shard: ShardKeys, keys: list[bytes], places: Sequence[int]
+    ) -> Group:
+        plans, runs = asked.runs(places)
+        lists: dict[str, int] = {}
+        packed = [
+            [
+                [lists.setdefault(name, len(lists) + 1) for name in numbers.lists],
+                numbers.keyed_caps,
+                numbers.tail,
+            ]
+            for numbers in plans
+        ]
+        accounts = list(dict.fromkeys(keys))
+        placed = len(accounts) < len(keys) and _accounts(keys)
+        used = [shard.version, shard.accounts, *map(shard.list, lists)]
+        if self._older:
+            used += map(shard.older_account, accounts)
+        plan = [len(lists), len(accounts), self._older, packed, runs, placed]
+        ids = b"".join([asked.marks[place] for place in places])
+        return Group(shard.number, used, plan, [ids, *accounts])
 
     async def shared(self, asked: Asked) -> Answers:
         """In the slot of what keys share; maybe fewer answers than were asked for."""
@@ -96,26 +127,6 @@ class Calls:
         )
         answers: list[Reply] | int = _current(replies)[0]
         return None if isinstance(answers, int) else answers
-
-
-def _keyed_group(asked: Asked, shard: ShardKeys, keys: list[bytes], places: Sequence[int]) -> Group:
-    plans, runs = asked.runs(places)
-    lists: dict[str, int] = {}
-    packed = [
-        [
-            [lists.setdefault(name, len(lists) + 1) for name in numbers.lists],
-            numbers.keyed_caps,
-            numbers.tail,
-        ]
-        for numbers in plans
-    ]
-    accounts = list(dict.fromkeys(keys))
-    placed = len(accounts) < len(keys) and _accounts(keys)
-    used = [shard.version, *map(shard.list, lists), *shard.accounts(accounts)]
-    ids = b"".join([asked.marks[place] for place in places])
-    # Only lists are asked by the key itself.
-    arguments = [ids, *accounts] if lists else [ids]
-    return Group(shard.number, used, [len(lists), len(accounts), packed, runs, placed], arguments)
 
 
 def _accounts(keys: Iterable[str] | Iterable[bytes]) -> list[int]:

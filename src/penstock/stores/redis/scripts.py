@@ -37,6 +37,7 @@ SHARED = {
     "mend": ("line", "turns"),
     "policy_account": ("policy_common", "policy_kept"),
     "policy_keyed": ("policy_common", "policy_kept"),
+    "policy_shared": ("policy_common", "policy_places"),
     "put": ("line", "turns"),
     "reap": ("line", "turns"),
     "settle": ("line", "turns"),

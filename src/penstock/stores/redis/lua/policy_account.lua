@@ -1,7 +1,7 @@
 -- POLICY_ACCOUNT: the counters of one key, to be read by people.
 --
--- KEYS  a group: account
--- ARGV  1 groups (msgpack): { first key } · 2 now
+-- KEYS  a group: accounts, and where an earlier version had the account
+-- ARGV  1 groups (msgpack): { first key } · 2 now · 3 the key
 -- →     a group: { name, { time … }, { count … }, places held, latest send … }
 
 local groups = cmsgpack.unpack(ARGV[1])
@@ -9,7 +9,9 @@ local now = tonumber(ARGV[2])
 
 local answers = {}
 for i = 1, #groups do
-  local counters = unpacked(redis.call('GET', KEYS[groups[i][1] + 1]), now)[2]
+  local k = groups[i][1]
+  local blob = redis.call('HGET', KEYS[k + 1], ARGV[3]) or redis.call('GET', KEYS[k + 2])
+  local counters = unpacked(blob, now)[2]
   local answer = {}
   for name, c in pairs(counters) do
     local waiting, held = 0, c[HELD]

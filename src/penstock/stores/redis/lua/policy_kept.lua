@@ -18,6 +18,7 @@ local ID, ENTRY = 16, 24
 local KEPT = 3
 local HEAD, SIZE = '>BI4I2I4', 11
 local UNSURE = 65535
+local SWEPT = 4
 local find, unpack_struct, pack_struct = string.find, struct.unpack, struct.pack
 
 local function strung(numbers)
@@ -110,4 +111,40 @@ local function unpacked(blob, now)
     fold(account[2], cmsgpack.unpack(sub(blob, SIZE + 3, first - 1)), sub(blob, begins + 1), now)
   end
   return account
+end
+
+-- Drop accounts that are of no use any more: one call in four looks through as many accounts as it
+-- has messages, chosen by the id of the first, so that others come to be looked at with every call.
+local function sweep(accounts, ids, now)
+  local chance, number = byte(ids, ID - 1, ID)
+  if not chance or chance % SWEPT > 0 then return end
+  local cursor = string.format('%.0f', unpack_struct('>I4', ids, ID - 5) * 256 + number)
+  local found = redis.call('HSCAN', accounts, cursor, 'COUNT', #ids / ID)[2]
+  local gone = {}
+  for i = 1, #found, 2 do
+    local _, ends = unpack_struct(HEAD, found[i + 1])
+    if ends * 1000 < now and found[i] ~= SEED then gone[#gone + 1] = found[i] end
+  end
+  if #gone > 0 then variadic('HDEL', accounts, gone) end
+end
+
+-- What is kept of each key, in the order of the keys; and, of an earlier version, where.
+local function read(accounts, first, number, older)
+  local blobs, was_in = hmget(accounts, ARGV, first, first + number - 1), {}
+  if older then
+    local others = redis.call('MGET', unpack(KEYS, older + 1, older + number))
+    for n = 1, number do
+      if not blobs[n] and others[n] then blobs[n], was_in[n] = others[n], KEYS[older + n] end
+    end
+  end
+  return blobs, was_in
+end
+
+local function write(accounts, fields, was_in, ttl)
+  if #fields == 0 then return end
+  local left = redis.call('PTTL', accounts)
+  if left == -2 then redis.call('HSET', accounts, SEED, SEEDED) end
+  variadic('HSET', accounts, fields)
+  if left < tonumber(ttl) then redis.call('PEXPIRE', accounts, ttl) end
+  for _, key in pairs(was_in) do redis.call('UNLINK', key) end
 end

@@ -1,8 +1,10 @@
 -- POLICY_KEYED: in the shard of their keys, look up suppression and reserve, count or give back
 -- in every cap whose scope contains the key; a message's caps all or none, messages in order.
 --
--- KEYS  a group: version, the suppression lists its plans point at, the accounts (one a key)
+-- KEYS  a group: version, accounts, the suppression lists its plans point at, then, if there may be
+--       accounts of an earlier version, the name that each account had
 -- ARGV  1 groups (msgpack): { first key, first argument, number of lists, number of accounts,
+--         whether there may be accounts of an earlier version,
 --         plans = { { lists = { place … }, caps = { cap … }, tail } … },
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         the account of each message, or false: one message an account, in their order }
@@ -25,7 +27,7 @@ local ttl = ARGV[5]
 local LONGEST = 32 -- entries of a tail
 local HOLD, COUNTED_NOW = pack_struct(NUMBER, hold_until), pack_struct(NUMBER, -(now + REMEMBER))
 
--- An account lives for half an hour more or less: it is not told to with every message.
+-- Half an hour more or less: how long an account lives is not written with every message.
 local gone_at = math.floor((now + tonumber(ttl)) / 1000)
 local lasts_until = gone_at - 1800
 
@@ -50,15 +52,14 @@ local function account_in(blob)
   return account
 end
 
-local function write(key, account)
+local function packed(account)
   local most = 0
   for _, c in pairs(account[2]) do
     local number = c[COUNTS][1] and UNSURE or #c[TIMES] / 8 + #c[HELD] / ENTRY
     most = math.min(math.max(most, number), UNSURE)
   end
   local body = cmsgpack.pack(account)
-  local head = pack_struct(HEAD .. 'I2', KEPT, gone_at, most, SIZE + 2 + #body, 0)
-  redis.call('SET', key, head .. body, 'PX', ttl)
+  return pack_struct(HEAD .. 'I2', KEPT, gone_at, most, SIZE + 2 + #body, 0) .. body
 end
 
 -- (where the entry of `me` begins or nil, until when it holds: 0 for none).
@@ -253,7 +254,7 @@ end
 -- The short way of a message whose key has few: its tail is added to, or an entry of it changed.
 
 -- The account with a place for `me` in the tail; nil: that has to be looked at more closely.
-local function joined(key, blob, tail, me)
+local function joined(blob, tail, me)
   local caps = tail[1]
   if not blob then
     local head = tail.head
@@ -261,58 +262,47 @@ local function joined(key, blob, tail, me)
       head = pack_struct(HEAD, KEPT, gone_at, 0, SIZE + #caps) .. caps
       tail.head = head
     end
-    blob = head .. me .. HOLD
-    redis.call('SET', key, blob, 'PX', ttl)
-    return blob
+    return head .. me .. HOLD
   end
   if byte(blob) ~= KEPT then return nil end
   local _, gone, most, begins = unpack_struct(HEAD, blob)
   local number = (#blob - begins) / ENTRY
   if number >= LONGEST or most + number >= tail[2] or find(blob, me, 1, true) then return nil end
-  local same = sub(blob, SIZE + 1, SIZE + #caps) == caps
-  if same and gone >= lasts_until then
-    blob = blob .. me .. HOLD
-    redis.call('SET', key, blob, 'KEEPTTL')
-    return blob
+  local same = find(blob, caps, SIZE + 1, true) == SIZE + 1
+  if same and gone >= lasts_until then return blob .. me .. HOLD end
+  if same then
+    return pack_struct(HEAD, KEPT, gone_at, most, begins) .. sub(blob, SIZE + 1) .. me .. HOLD
   end
-  if not same then
-    if number > 0 then return nil end
-    local body = sub(blob, SIZE + 3 + unpack_struct('>I2', blob, SIZE + 1))
-    blob = pack_struct(HEAD, KEPT, gone_at, most, SIZE + #caps + #body) .. caps .. body
-  else
-    blob = pack_struct(HEAD, KEPT, gone_at, most, begins) .. sub(blob, SIZE + 1)
-  end
-  blob = blob .. me .. HOLD
-  redis.call('SET', key, blob, 'PX', ttl)
-  return blob
+  if number > 0 then return nil end
+  local body = sub(blob, SIZE + 3 + unpack_struct('>I2', blob, SIZE + 1))
+  local head = pack_struct(HEAD, KEPT, gone_at, most, SIZE + #caps + #body)
+  return head .. caps .. body .. me .. HOLD
 end
 
 -- The account with the place of `me` in its tail saying `ends`; nil: it has none that can be said of.
-local function changed_to(key, blob, caps, me, ends)
+local function changed_to(blob, caps, me, ends)
   if byte(blob) ~= KEPT then return nil end
   local _, gone, _, begins = unpack_struct(HEAD, blob)
   local place = find(blob, me, begins + 1, true)
   if not place or (place - begins) % ENTRY ~= 1 or gone < lasts_until then return nil end
   if byte(blob, place + ID) >= 128 then return nil end -- negative: counted
-  if sub(blob, SIZE + 1, SIZE + #caps) ~= caps then return nil end
-  redis.call('SETRANGE', key, place + ID - 1, ends)
-  return sub(blob, 1, place + ID - 1) .. ends .. sub(blob, place + ENTRY)
+  if find(blob, caps, SIZE + 1, true) ~= SIZE + 1 then return nil end
+  local after = sub(blob, 1, place + ID - 1) .. ends
+  return #after == #blob and after or after .. sub(blob, place + ENTRY)
 end
 
--- Whether it was done so; `blobs` then has what was written.
-local function done_shortly(what, blobs, n, key, tail, me, until_)
-  local blob = blobs[n]
+-- Whether the short way was taken, and the account after it (nil: as it was).
+local function done_shortly(what, blob, tail, me, until_)
   local after
   if what == DECIDE then
-    after = joined(key, blob, tail, me)
+    after = joined(blob, tail, me)
   elseif what == REFUSE or what == RELEASE then
     return not blob or (byte(blob) == KEPT and what == RELEASE and not find(blob, me, 1, true))
   elseif blob and what ~= LOOK then
     local ends = what == COMMIT and COUNTED_NOW or pack_struct(NUMBER, until_)
-    after = changed_to(key, blob, tail[1], me, ends)
+    after = changed_to(blob, tail[1], me, ends)
   end
-  if after then blobs[n] = after end
-  return after ~= nil
+  return after ~= nil, after
 end
 
 -- All ways of a message but the short one: its answer, and whether its counters changed.
@@ -332,15 +322,15 @@ local function looked_at(account, caps, what, me, list, until_)
 end
 
 local function decide(group)
-  local k, a, listed, number, plans, runs, placed = unpack(group)
-  local first = k + 1 + listed -- the key before the first account
-  if not is_current(KEYS[k + 1], version, runs[1] ~= LOOK) then
+  local k, a, listed, number, older, plans, runs, placed = unpack(group)
+  local looks = runs[1] == LOOK
+  if not is_current(KEYS[k + 1], version, not looks) then
     return redis.call('GET', KEYS[k + 1])
   end
 
   local members = {}
-  for place = 1, listed do
-    members[place] = redis.call('SMISMEMBER', KEYS[k + 1 + place], unpack(ARGV, a + 2, a + 1 + number))
+  for i = 1, listed do
+    members[i] = redis.call('SMISMEMBER', KEYS[k + 2 + i], unpack(ARGV, a + 2, a + 1 + number))
   end
   local function suppressed(lists, n)
     for i = 1, #lists do
@@ -350,7 +340,8 @@ local function decide(group)
   end
 
   local ids, item = ARGV[a + 1], 0
-  local blobs = redis.call('MGET', unpack(KEYS, first + 1, first + number))
+  if not looks then sweep(KEYS[k + 2], ids, now) end
+  local blobs, was_in = read(KEYS[k + 2], a + 2, number, older and k + 2 + listed)
   local accounts, changed, answers, plain = {}, {}, {}, true
   for r = 1, #runs, 5 do
     local what, plan, until_ = runs[r], plans[runs[r + 1]], runs[r + 2]
@@ -360,11 +351,12 @@ local function decide(group)
       local n = placed and placed[item] or item
       local me = sub(ids, ID * item - ID + 1, ID * item)
       local list = listed > 0 and what <= LOOK and suppressed(lists, n) or 0
-      local answer = 0
-      if accounts[n] or not tail or list > 0
-        or not done_shortly(what, blobs, n, KEYS[first + n], tail, me, until_)
-      then
-        local account = accounts[n]
+      local answer, account, done, after = 0, accounts[n], false, nil
+      if tail and not account and list == 0 then
+        done, after = done_shortly(what, blobs[n], tail, me, until_)
+        if after then blobs[n], changed[n] = after, true end
+      end
+      if not done then
         if not account then
           account = account_in(blobs[n])
           accounts[n] = account
@@ -377,7 +369,12 @@ local function decide(group)
       answers[item] = answer
     end
   end
-  for n in pairs(changed) do write(KEYS[first + n], accounts[n]) end
+  local fields, f = {}, 0
+  for n in pairs(changed) do
+    fields[f + 1], fields[f + 2] = ARGV[a + 1 + n], accounts[n] and packed(accounts[n]) or blobs[n]
+    f = f + 2
+  end
+  write(KEYS[k + 2], fields, was_in, ttl)
   return plain and 0 or answers
 end
 
