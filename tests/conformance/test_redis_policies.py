@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
+import msgspec
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, Phase, given, settings
 
 from penstock.model.decision import Conclusion, End, Question
-from penstock.model.policy import Cap, Policy, Scope, Suppression
+from penstock.model.message import Labels
+from penstock.model.policy import AppliesTo, Cap, Pace, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.stores.redis import RedisStore, open_store
+from penstock.stores.redis.policy_book import SHARDS
+from penstock.stores.redis.policy_keys import CounterKeys
+from penstock.stores.redis.scripts import raw
 from tests.conformance.policy_agreement import (
     Beside,
+    Conclude,
+    Decide,
+    Drop,
+    Put,
     Step,
+    Wait,
     check_changes_bind_everywhere,
     check_counts_anew_after_a_drop,
     sends,
@@ -142,6 +154,126 @@ async def test_a_long_suppression_list_is_kept_whole_and_replaced_at_once(
         await store.policies.put_suppression("optout", Suppression(keys=keys))
         assert await store.policies.suppression("optout") == Suppression(keys=keys)
         assert await sends(store.policies, 1, worlds.START, "user2") == (number == 0)
+
+
+async def test_a_busy_key_is_counted_like_the_reference(store: RedisStore) -> None:
+    """More messages than the short form of an account takes, by plans that take turns."""
+    day = Cap(scope=(Scope.KEY,), limit=70, window="24h")
+    often = Cap(scope=(Scope.KEY, Scope.CHANNEL), limit=40, window="5m")
+    beside = Beside(store.policies)
+    steps: list[Step] = [Put("day", day), Put("often", often)]
+    for turn in range(28):
+        labels = Labels(channel="sms" if turn % 9 < 6 else "app")
+        batch = [
+            Question(id=f"{turn}-{n}", key="ann", due=beside.now, labels=labels) for n in range(4)
+        ]
+        end = (End.COMMIT, End.COMMIT, End.KEEP, End.COMMIT, End.RELEASE)[turn % 5]
+        steps += [Decide(batch), Conclude(3, end), Wait(worlds.MINUTE if turn % 8 else 5_000)]
+    steps += [
+        Put("often", Cap(scope=(Scope.KEY,), limit=60, window="1h")),
+        Conclude(99, End.COMMIT),
+    ]
+    steps += [Decide([Question(id="last", key="ann", due=beside.now)]), Drop("day"), steps[2]]
+    for step in steps:
+        await beside.step(step)
+        await beside.compare()
+
+
+ANN = CounterKeys("penstock", SHARDS).shard_of(b"ann").older_account(b"ann")
+
+
+def _mark(name: bytes) -> bytes:
+    return hashlib.md5(name, usedforsecurity=False).digest()
+
+
+MARK = _mark(b"m1")
+OLDER = {
+    "ids of any length": [1, {"1": [[worlds.START - 5], [], {"m0": worlds.START + 9}, 7]}],
+    "ids one after the other": [1, {"1": [[worlds.START - 5], [], ["m0", worlds.START + 9], 7]}],
+    "packed": [
+        1,
+        {
+            "1": [
+                raw(struct.pack(">d", worlds.START - 5)),
+                [],
+                raw(MARK + struct.pack(">d", worlds.START + 9)),
+                7,
+            ]
+        },
+        2,
+    ],
+}
+"""Accounts as earlier versions kept them: a send, and a place that is held for a moment."""
+
+
+@pytest.mark.parametrize("kept", OLDER.values(), ids=OLDER)
+async def test_an_account_of_an_earlier_version_is_read(
+    server: RedisServer, store: RedisStore, kept: list[object]
+) -> None:
+    await store.policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=3, window="24h"))
+    with server.client as client:
+        client.set(ANN, msgspec.msgpack.encode(kept))
+        client.hdel("penstock:policies", "o")
+    policies = (later := await opened(server)).policies
+    (figure,) = await policies.counters("ann", worlds.START)
+    assert figure.used == 2
+    assert await sends(policies, 3, worlds.START) == 1
+    (figure,) = await policies.counters("ann", worlds.START)
+    assert figure.used == 3
+    assert await sends(policies, 3, worlds.START + 9) == 1
+    await later.close()
+
+
+async def test_a_shared_counter_of_an_earlier_version_is_read(
+    server: RedisServer, store: RedisStore
+) -> None:
+    """A send, a place that is held for a moment, and one that was counted."""
+    policies = store.policies
+    await policies.put_policy("all", Cap(scope=(Scope.ROUTE,), limit=4, window="24h"))
+    (sent, _, _, held, counted) = CounterKeys("penstock", SHARDS).shared.counter(
+        "1\x1froute=default"
+    )
+    now = worlds.START
+    kept = [[now - 5, now - 3], [], [], now - 3]
+    with server.client as client:
+        client.set(sent, msgspec.msgpack.encode(kept))
+        client.zadd(held, {MARK: now + 9})
+        client.zadd(counted, {_mark(b"m0"): now + worlds.MINUTE})
+    before, again = (Question(id=name, key="ann", due=now) for name in ("m0", "m1"))
+    (told,) = await policies.explain([Question(id="new", key="ann", due=now)], now)
+    assert [rule.detail for rule in told.rules] == ["3 of 4 in 24h for route default"]
+    await policies.conclude([Conclusion(before, End.COMMIT)], now)  # it was, and changes nothing
+    assert await sends(policies, 3, now) == 1
+    for question in (before, again):  # each has its place already
+        assert (await policies.decide([question], now, worlds.HOLD))[0].verdict is Verdict.ALLOW
+    await policies.conclude([Conclusion(again, End.COMMIT)], now)
+    assert await sends(policies, 1, now + 9) == 0
+    assert not server.cli("EXISTS", held.decode(), counted.decode()).strip("0")
+
+
+async def test_what_was_expected_to_be_refused_and_is_not_takes_its_places(
+    store: RedisStore,
+) -> None:
+    """The last of a batch that is decided in two rounds, and has a slot of the pace."""
+    beside = Beside(store.policies)
+    to = AppliesTo(class_=("promotional",))
+    await beside.step(Put("each", Cap(scope=(Scope.KEY,), limit=1, window="24h")))
+    await beside.step(Put("slow", Pace(rate="1/s", burst=1, applies_to=to)))
+    first, waits = (_promotion(name, beside.now) for name in ("first", "waits"))
+    await beside.step(Decide([first]))
+    await beside.step(Decide([waits]))
+    (woken,) = beside.waiting.values()
+    now = beside.now = woken.due
+    batch = [_promotion("a", now, "k"), Question(id="b", key="k", due=now), woken]
+    for policies in (store.policies, beside.reference):
+        said = await policies.decide(batch, now, worlds.HOLD)
+        assert [one.verdict for one in said] == [Verdict.DEFER, Verdict.ALLOW, Verdict.ALLOW]
+        more = [Question(id="c", key=woken.key, due=now)]
+        assert (await policies.decide(more, now, worlds.HOLD))[0].verdict is Verdict.DEFER
+
+
+def _promotion(name: str, due: int, key: str = "") -> Question:
+    return Question(id=name, key=key or name, due=due, labels=Labels(class_="promotional"))
 
 
 @pytest.mark.parametrize("kind", ["server", "cluster"])

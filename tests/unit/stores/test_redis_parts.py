@@ -37,6 +37,8 @@ SHARED = (
     "line.lua",
     "turns.lua",
     "policy_common.lua",
+    "policy_kept.lua",
+    "policy_places.lua",
     "room_common.lua",
 )
 SCRIPTS = sorted(path.name for path in LUA.iterdir() if path.name not in SHARED)

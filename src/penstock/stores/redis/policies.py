@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from itertools import compress
 from typing import TypeVar
 
 import msgspec
@@ -19,11 +20,11 @@ from penstock.model.decision import Conclusion, CounterFigure, Decision, End, Ro
 from penstock.model.errors import StoreUnavailable
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
-from penstock.stores.redis.connect import Reply
+from penstock.stores.redis.policy_asked import COMMIT, KEEP, RELEASE, Asked, Kind
 from penstock.stores.redis.policy_book import Book
-from penstock.stores.redis.policy_calls import COMMIT, KEEP, RELEASE, Calls, StaleRules, Work
+from penstock.stores.redis.policy_calls import Answers, Calls, StaleRules
 from penstock.stores.redis.policy_decide import Batch
-from penstock.stores.redis.policy_numbers import NumbersOf
+from penstock.stores.redis.policy_numbers import Numbers, NumbersOf
 from penstock.stores.redis.scripts import Group, Runner
 
 S = TypeVar("S")
@@ -94,8 +95,8 @@ class RedisPolicies:
         rules = await self._book.read()
         packed = key.encode()
         shard = (await self._book.keys()).shard_of(packed)
-        group = Group(shard.number, (shard.account(packed),))
-        reply = await self._runner.single("policy_account", group, [now], writes=False)
+        group = Group(shard.number, (shard.accounts, shard.older_account(packed)))
+        reply = await self._runner.single("policy_account", group, [now, packed], writes=False)
         account = {
             reply[i].decode(): Counter(
                 times=reply[i + 1],
@@ -129,9 +130,11 @@ class RedisPolicies:
         """Once more by newer rules when there are: everything in a call may be said again."""
         keys = await self._book.keys()
         rules = self._book.rules if self._book.rules.version else await self._book.read()
+        older = await self._book.has_older(now)
         for _ in range(ROUNDS):
             try:
-                return await work(Calls(self._runner, keys, rules, now, hold_until), rules)
+                calls = Calls(self._runner, keys, rules, now, hold_until, older=older)
+                return await work(calls, rules)
             except StaleRules as stale:
                 rules = await self._book.catch_up(stale.version)
         raise StoreUnavailable("the policies are being changed all the time", retry_after=1.0)
@@ -158,16 +161,27 @@ async def _conclude(
     conclusions: Sequence[Conclusion], now: int, calls: Calls, rules: Rules
 ) -> None:
     """In both places at once; should the rules be newer in one of them, it is all said again."""
-    numbers = NumbersOf(rules, now).each([one.subject for one in conclusions])
-    works = [
-        Work(one.subject, known, _ENDS[one.end], one.until)
-        for one, known in zip(conclusions, numbers, strict=True)
-    ]
-    asked: list[Awaitable[list[Reply]]] = []
-    if keyed := [work for work in works if work.numbers.keyed]:
-        asked.append(calls.keyed(keyed))
-    if shared := [work for work in works if work.numbers.shared]:
-        asked.append(calls.shared(shared))
+    subjects = [one.subject for one in conclusions]
+    kinds = [(_ENDS[one.end], one.until, 0) for one in conclusions]
+    numbers = NumbersOf(rules, now).each(subjects)
+    asked: list[Awaitable[Answers]] = []
+    for call, concerned in (
+        (calls.keyed, [bool(one.keyed) for one in numbers]),
+        (calls.shared, [bool(one.shared) for one in numbers]),
+    ):
+        if any(concerned):
+            asked.append(call(_those(concerned, subjects, numbers, kinds)))
     for reply in await asyncio.gather(*asked, return_exceptions=True):
         if isinstance(reply, BaseException):
             raise reply
+
+
+def _those(
+    concerned: list[bool], subjects: list[Subject], numbers: list[Numbers], kinds: list[Kind]
+) -> Asked:
+    if not all(concerned):
+        subjects = list(compress(subjects, concerned))
+        numbers = list(compress(numbers, concerned))
+        kinds = list(compress(kinds, concerned))
+    alike = len(set(kinds)) == 1
+    return Asked(subjects, numbers, kinds[0], None if alike else kinds)

@@ -23,7 +23,8 @@ from penstock.limits.rules import CapRule, PaceRule, QuietRule, Rules
 from penstock.model.decision import Decision, Subject
 from penstock.model.verdict import Verdict
 from penstock.stores.redis.connect import Reply
-from penstock.stores.redis.policy_calls import DECIDE, LOOK, REFUSE, RELEASE, Calls, Work
+from penstock.stores.redis.policy_asked import DECIDE, LOOK, REFUSE, RELEASE, Asked, Work
+from penstock.stores.redis.policy_calls import Calls
 from penstock.stores.redis.policy_numbers import Numbers, NumbersOf
 
 _RESERVED, _UNSURE = 1, 2
@@ -64,17 +65,50 @@ class Batch:
     async def decide(self) -> list[Decision]:
         decisions: list[Decision] = []
         released: list[Work] = []
+        begun: tuple[list[_Found], list[Reply] | None] | None = None
+        if self._is_plain():
+            begun = await self._decide_alike()
+            if begun is None:
+                return [numbers.plan.allowed for numbers in self._plans]
         while len(decisions) < len(self._subjects):
             first = len(decisions)
-            found = await self._first(first, released)
-            answers = await self._second(first, found)
+            found, answers = begun or (await self._first(first, released), None)
+            begun = None
+            if answers is None:
+                answers = await self._second(first, found)
             released = self._take(found[: len(answers)], answers, decisions)
             released += self._undone(found, first, len(decisions))
             if len(decisions) == first:
                 self._sure.add(first)
-        if released:
-            await self._calls.keyed(released)
+        await self._keyed(released)
         return decisions
+
+    def _is_plain(self) -> bool:
+        """Is there nothing to these messages but their plans, and do all go the same way?"""
+        plans = list({id(numbers): numbers for numbers in self._plans}.values())
+        return (
+            all(numbers.is_plain for numbers in plans)
+            and len({(numbers.with_key, numbers.with_all) for numbers in plans}) == 1
+            and (plans[0].with_key or plans[0].with_all)
+            and all(
+                subject.expires is None and subject.decided is None for subject in self._subjects
+            )
+        )
+
+    async def _decide_alike(self) -> tuple[list[_Found], list[Reply] | None] | None:
+        """The first round of them as one; what it found, unless everybody may go."""
+        asked = Asked(self._subjects, self._plans, (DECIDE, 0, _RESERVED))
+        said = await self._calls.keyed(asked) if self._plans[0].with_key else None
+        if said is None:
+            answers = await self._calls.shared(asked) if self._plans[0].with_all else None
+            if answers is None:
+                return None
+            return [self._plainly(numbers) for numbers in self._plans], answers
+        found = [
+            self._plainly(numbers) if reply == 0 else _found(numbers, None, _RESERVED, reply)
+            for numbers, reply in zip(self._plans, said, strict=True)
+        ]
+        return found, None
 
     async def _first(self, first: int, released: list[Work]) -> list[_Found]:
         """Everything but shared rules, of the messages from `first` on."""
@@ -88,7 +122,7 @@ class Batch:
             if numbers.with_key:
                 what = DECIDE if ready == _RESERVED else REFUSE
                 works.append(Work(subject, numbers, RELEASE if late else what))
-        replies = iter((await self._calls.keyed(works))[len(released) :] if works else ())
+        replies = iter((await self._keyed(works))[len(released) :])
         found = []
         for numbers, late, ready in known:
             reply = next(replies) if numbers.with_key else 0
@@ -132,14 +166,21 @@ class Batch:
         answers: list[Reply] = [0] * len(found)
         if not works:
             if not any(known.numbers.with_key for known in found):
-                await self._calls.shared(works)  # the version must be looked at somewhere
+                await self._shared(works)  # the version must be looked at somewhere
             return answers
-        replies = await self._calls.shared(works)
-        for number, reply in zip(places, replies, strict=False):
+        for number, reply in zip(places, await self._shared(works), strict=False):
             if reply is None or reply == _AGAIN:
                 return answers[:number]
             answers[number] = reply
         return answers
+
+    async def _keyed(self, works: Sequence[Work]) -> list[Reply]:
+        said = await self._calls.keyed(Asked.of(works)) if works else None
+        return [0] * len(works) if said is None else said
+
+    async def _shared(self, works: Sequence[Work]) -> list[Reply]:
+        said = await self._calls.shared(Asked.of(works))
+        return [0] * len(works) if said is None else said
 
     def _take(
         self, found: list[_Found], answers: list[Reply], decisions: list[Decision]
@@ -186,8 +227,8 @@ class Batch:
             for subject, one in pairs
             if one.with_all
         ]
-        said = iter(await self._calls.keyed(keyed) if keyed else ())
-        answered = iter(await self._calls.shared(shared) if shared or not keyed else ())
+        said = iter(await self._keyed(keyed))
+        answered = iter(await self._shared(shared) if shared or not keyed else ())
         return [
             self._told(
                 subject,

@@ -6,18 +6,23 @@ shards there are is written down in the book when the store is first used, and n
 
 Per shard (`<prefix>:{tag}:n:…`):
   v          STRING  the version of the rules that holds
-  a:<key>    STRING  the counters of one key, packed (lua/policy_common.lua); with a time to live
+  k          HASH    key → its counters, packed (lua/policy_kept.lua); with a time to live for when
+                     nobody is decided about any more: before that, scripts drop what is of no use
+  a:<key>    STRING  the same in earlier versions
   s:<list>   SET     keys of the shard on a suppression list, and the empty one
 In the shared one:
   v          STRING  as above
   p          HASH    mark of a pace → its state, packed
-  c:<name>   STRING  the sends of a counter · h:<name> ZSET id → place held until
-  r:<name>   ZSET    id that was counted → remembered until; all three with a time to live
+  c:<name>   STRING  the sends of a counter · i:<name> HASH id → place held until, or counted
+  q:<name>   LIST    ids that were counted, the oldest first (lua/policy_places.lua); all three with
+                     a time to live
+  h:<name>, r:<name> ZSET  instead of i and q, of an earlier version
 Of the whole store: `<prefix>:policies` HASH, the book (lua/policy_book.lua).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from zlib import crc32
 
 from penstock.stores.redis.keys import tag_of
@@ -26,26 +31,26 @@ from penstock.stores.redis.keys import tag_of
 class ShardKeys:
     """The names of one shard's keys."""
 
-    __slots__ = ("_prefix", "number", "paces", "version")
+    __slots__ = ("_prefix", "accounts", "number", "paces", "version")
 
     def __init__(self, prefix: str, number: int) -> None:
         self.number = number
         self._prefix = f"{prefix}:{{{tag_of(number)}}}:n:".encode()
         self.version = self._prefix + b"v"
         self.paces = self._prefix + b"p"
+        self.accounts = self._prefix + b"k"
 
-    def account(self, key: bytes) -> bytes:
+    def older_account(self, key: bytes) -> bytes:
         return self._prefix + b"a:" + key
 
     def list(self, list_id: str, under_way: str = "") -> bytes:
         suffix = f":{under_way}" if under_way else ""
         return self._prefix + f"s:{list_id}{suffix}".encode()
 
-    def counter(self, name: str) -> tuple[bytes, bytes, bytes]:
-        """Its sends, who holds a place, who was counted."""
+    def counter(self, name: str) -> Sequence[bytes]:
+        """Its sends, ids, those that were counted, and the two sets of an earlier version."""
         text = name.encode()
-        prefix = self._prefix
-        return prefix + b"c:" + text, prefix + b"h:" + text, prefix + b"r:" + text
+        return [self._prefix + kind + text for kind in (b"c:", b"i:", b"q:", b"h:", b"r:")]
 
 
 class CounterKeys:

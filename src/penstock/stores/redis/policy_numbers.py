@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from penstock.limits.engine import Finding, Findings, quiet_findings
 from penstock.limits.rules import CapRule, PaceRule, Plan, Rules
 from penstock.limits.window import Rolling
 from penstock.model.decision import Subject
 from penstock.stores.redis.scripts import Plan as Packed
+from penstock.stores.redis.scripts import raw
 
 COUNTED, SHADOW, ACTING = 0, 1, 2
+NEVER_FULL = 1_000_000
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Numbers:
@@ -32,6 +38,7 @@ class Numbers:
         self.shared_caps = [
             _cap(cap, kind, now) for _, cap, kind in caps if cap.account is not None
         ]
+        self.tail = _tail(self.keyed_caps)
         self.paces = plan.all_paces()
         self.lists = list(plan.suppressions)
         self.with_key = bool(self.keyed or self.lists)
@@ -39,6 +46,11 @@ class Numbers:
         self.defers = any(
             rule.max_defer is not None for rule in [*plan.caps, *plan.paces, *plan.quiets]
         )
+
+    @property
+    def is_plain(self) -> bool:
+        """Does nothing but caps and paces decide about its messages now?"""
+        return not (self.quiets or self.defers)
 
     def shared_plan(self, counters: dict[str, int]) -> Packed:
         """With the numbers that the counters have in the call."""
@@ -118,6 +130,26 @@ def _cap(cap: CapRule, kind: int, now: int) -> Packed:
         ]
     head = [cap.counter, kind, limit.limit, limit.interval]
     return [*head, *times, int(limit.exact), blocks, defers, int(cap.shadow)]
+
+
+def _tail(caps: list[Packed]) -> Packed | bool:
+    """For messages that may take the short way of lua/policy_keyed.lua; False: they may not.
+
+    A shadow counts some of them only, and a cap that counts in steps writes down another moment
+    than the one they were sent at.
+    """
+    named: Packed = []
+    sure = NEVER_FULL
+    for name, kind, limit, interval, floor, *_, exact, _, _, shadow in caps:
+        if shadow or not exact:
+            return False
+        named += (name, int(floor is not False))
+        if kind != COUNTED:
+            sure = min(sure, 0 if interval else limit)
+    if not named:
+        return False
+    packed = _encode(named)
+    return [raw(len(packed).to_bytes(2, "big") + packed), sure]
 
 
 def _pace(pace: PaceRule, asked: bool) -> Packed:

@@ -36,6 +36,9 @@ SHARED = {
     "claim": ("grant",),
     "claim_keyed": ("line", "turns", "grant"),
     "mend": ("line", "turns"),
+    "policy_account": ("policy_common", "policy_kept"),
+    "policy_keyed": ("policy_common", "policy_kept"),
+    "policy_shared": ("policy_common", "policy_places"),
     "put": ("line", "turns"),
     "reap": ("line", "turns"),
     "settle": ("line", "turns"),
@@ -102,7 +105,7 @@ def load(name: str) -> Script:
 
 
 def _parts_of(name: str) -> tuple[str, ...]:
-    return ("policy_common",) if name.startswith("policy_") else SHARED.get(name, ())
+    return SHARED.get(name, ("policy_common",) if name.startswith("policy_") else ())
 
 
 class Runner:

@@ -103,6 +103,10 @@ local function divided_up(number, by)
   return (number - rest) / by + (rest > 0 and 1 or 0)
 end
 
+-- A field that no key and no id is, so long that Redis keeps the hash as a table from the start: the
+-- list that it makes of short ones is searched from one end to the other.
+local SEED, SEEDED = '\255', string.rep(' ', 65)
+
 -- Is the caller's version of the rules the one that holds? One that is newer holds from now on.
 local function is_current(key, version, writes)
   local known = tonumber(redis.call('GET', key) or 0)

@@ -1,16 +1,21 @@
 -- POLICY_KEYED: in the shard of their keys, look up suppression and reserve, count or give back
 -- in every cap whose scope contains the key; a message's caps all or none, messages in order.
 --
--- KEYS  a group: version, the suppression lists its plans point at, the accounts (one a key)
+-- KEYS  a group: version, accounts, the suppression lists its plans point at, then, if there may be
+--       accounts of an earlier version, the name that each account had
 -- ARGV  1 groups (msgpack): { first key, first argument, number of lists, number of accounts,
---         plans = { { lists = { place … }, caps = { cap … } } … },
---         items = { account, plan, what, id, until … } }
+--         whether there may be accounts of an earlier version,
+--         plans = { { lists = { place … }, caps = { cap … }, tail } … },
+--         runs = { what, plan, until, ready, how many messages in a row … },
+--         the account of each message, or false: one message an account, in their order }
 --         A cap is described in policy_common.lua. `until`: KEEP holds the place until then.
+--         tail: { caps as a tail has them, with fewer sends and places than this in each counter
+--         there is one more }; false: its messages never go into a tail
 --       2 now · 3 hold places until · 4 version · 5 time to live of an account (ms)
 --       6 marks of living policies (msgpack)
---       a group's arguments: the key of each account
--- →     a group: a string { stale version }, or 0 when that is the answer of every item, or an
---       answer an item: 0 reserved (or done) · -1 the same, and it held a place before ·
+--       a group's arguments: the ids of its messages in one, then the key of each account
+-- →     a group: a string { stale version }, or 0 when that is the answer of every message, or an
+--       answer a message: 0 reserved (or done) · -1 the same, and it held a place before ·
 --       { which of its lists suppresses it or 0, cap, until, used … } of the caps that do not let
 --       it go; when only looked at, of all its caps
 
@@ -19,67 +24,42 @@ local now = tonumber(ARGV[2])
 local hold_until = tonumber(ARGV[3])
 local version = tonumber(ARGV[4])
 local ttl = ARGV[5]
-local living = {}
-for _, mark in ipairs(cmsgpack.unpack(ARGV[6])) do living[mark] = true end
+local LONGEST = 32 -- entries of a tail
+local HOLD, COUNTED_NOW = pack_struct(NUMBER, hold_until), pack_struct(NUMBER, -(now + REMEMBER))
 
--- Accounts as they are kept: { version, { name → kept counter }, 2 }. A kept counter is
--- { times, counts, held, latest send } like any other, but for two strings that need not be taken
--- apart to be added to: times, 8 bytes each, and held, { id, until } of 16 and 8 bytes each.
+-- Half an hour more or less: how long an account lives is not written with every message.
+local gone_at = math.floor((now + tonumber(ttl)) / 1000)
+local lasts_until = gone_at - 1800
 
-local NUMBER = '>d'
-local ID, ENTRY = 16, 24
-local HOLD, COUNTED_NOW = struct.pack(NUMBER, hold_until), struct.pack(NUMBER, -(now + REMEMBER))
-
-local function strung(numbers)
-  local packed = {}
-  for i = 1, #numbers do packed[i] = struct.pack(NUMBER, numbers[i]) end
-  return table.concat(packed)
-end
-
--- The counter with its times taken apart.
-local function opened(kept)
-  local times, packed = {}, kept[TIMES]
-  for i = 1, #packed, 8 do times[#times + 1] = struct.unpack(NUMBER, packed, i) end
-  return { times, kept[COUNTS], {}, kept[LAST] }
-end
-
-local function close(kept, c)
-  kept[TIMES], kept[COUNTS], kept[LAST] = strung(c[TIMES]), c[COUNTS], c[LAST]
-end
-
--- From when a counter was kept as it is: held was a map, or a list, of ids of any length.
-local function converted(account)
-  for _, c in pairs(account) do
-    local held, entries = c[HELD], {}
-    local function add(id, ends)
-      id = string.sub(id .. string.rep('\0', ID), 1, ID)
-      entries[#entries + 1] = id .. struct.pack(NUMBER, ends)
-    end
-    for id, ends in pairs(held) do
-      if type(id) == 'string' then
-        add(id, ends)
-      elseif id % 2 == 1 then
-        add(ends, held[id + 1])
-      end
-    end
-    c[TIMES], c[HELD] = strung(c[TIMES]), table.concat(entries)
+local living
+local function is_alive(name)
+  if not living then
+    living = {}
+    for _, mark in ipairs(cmsgpack.unpack(ARGV[6])) do living[mark] = true end
   end
+  return living[string.match(name, '^%d+')]
 end
 
-local function unpacked(blob)
-  if not blob then return { version, {}, 2 } end
-  local account = cmsgpack.unpack(blob)
-  if account[3] ~= 2 then
-    converted(account[2])
-    account[3] = 2
-  end
-  if account[1] ~= version then -- counters of policies that were dropped
+-- The account of a key, without the counters of policies that were dropped.
+local function account_in(blob)
+  local account = unpacked(blob, now)
+  if account[1] ~= version then
     for name in pairs(account[2]) do
-      if not living[string.match(name, '^%d+')] then account[2][name] = nil end
+      if not is_alive(name) then account[2][name] = nil end
     end
     account[1] = version
   end
   return account
+end
+
+local function packed(account)
+  local most = 0
+  for _, c in pairs(account[2]) do
+    local number = c[COUNTS][1] and UNSURE or #c[TIMES] / 8 + #c[HELD] / ENTRY
+    most = math.min(math.max(most, number), UNSURE)
+  end
+  local body = cmsgpack.pack(account)
+  return pack_struct(HEAD .. 'I2', KEPT, gone_at, most, SIZE + 2 + #body, 0) .. body
 end
 
 -- (where the entry of `me` begins or nil, until when it holds: 0 for none).
@@ -87,14 +67,14 @@ local function look_up(held, me)
   local place = string.find(held, me, 1, true)
   while place and place % ENTRY ~= 1 do place = string.find(held, me, place + 1, true) end
   if not place then return nil, 0 end
-  return place, (struct.unpack(NUMBER, held, place + ID))
+  return place, (unpack_struct(NUMBER, held, place + ID))
 end
 
 -- How many hold a place, but for the entry at `place`.
 local function others_in(held, place)
   local number = 0
   for i = 1, #held, ENTRY do
-    if i ~= place and struct.unpack(NUMBER, held, i + ID) > now then number = number + 1 end
+    if i ~= place and unpack_struct(NUMBER, held, i + ID) > now then number = number + 1 end
   end
   return number
 end
@@ -112,7 +92,7 @@ end
 local function tidied(held)
   local kept = {}
   for i = 1, #held, ENTRY do
-    if math.abs((struct.unpack(NUMBER, held, i + ID))) > now then
+    if math.abs((unpack_struct(NUMBER, held, i + ID))) > now then
       kept[#kept + 1] = string.sub(held, i, i + ENTRY - 1)
     end
   end
@@ -135,7 +115,7 @@ local function hold(c, s, me, place, mine)
   end
   if mine >= -now then held = written(held, place, me, HOLD) end
   c[HELD] = held
-  if s[FLOOR] and c[TIMES] ~= '' and struct.unpack(NUMBER, c[TIMES]) <= s[PRUNE] then
+  if s[FLOOR] and c[TIMES] ~= '' and unpack_struct(NUMBER, c[TIMES]) <= s[PRUNE] then
     local whole = opened(c)
     prune(whole, s)
     close(c, whole)
@@ -149,7 +129,7 @@ local function forget_counted(c)
   if number <= 2 * REMEMBERED then return end
   local counted, kept = {}, {}
   for i = 1, #held, ENTRY do
-    local ends, entry = struct.unpack(NUMBER, held, i + ID), string.sub(held, i, i + ENTRY - 1)
+    local ends, entry = unpack_struct(NUMBER, held, i + ID), string.sub(held, i, i + ENTRY - 1)
     if ends < 0 then
       counted[#counted + 1] = { -ends, entry }
     else
@@ -161,17 +141,6 @@ local function forget_counted(c)
     kept[#kept + 1] = counted[i][2]
   end
   c[HELD] = table.concat(kept)
-end
-
-local function add_send(c, s)
-  if s[FLOOR] and s[EXACT] == 1 and s[GRAIN] >= c[LAST] and not c[COUNTS][1] then
-    c[TIMES] = c[TIMES] .. struct.pack(NUMBER, s[GRAIN])
-    c[LAST] = math.max(c[LAST], now)
-  else
-    local whole = opened(c)
-    add_sends(whole, s, now, 1)
-    close(c, whole)
-  end
 end
 
 -- What is done about one message in the counters of its key; each says whether it changed them.
@@ -200,7 +169,7 @@ local function count_send(account, caps, me)
       if not place or mine >= -now then
         c[HELD] = written(c[HELD], place, me, COUNTED_NOW)
         forget_counted(c)
-        add_send(c, s)
+        add_send(c, s, now)
         changed = true
       end
     end
@@ -215,7 +184,7 @@ local function keep(account, caps, me, until_)
     if c then
       local place, mine = look_up(c[HELD], me)
       if mine > 0 then
-        c[HELD] = written(c[HELD], place, me, struct.pack(NUMBER, until_))
+        c[HELD] = written(c[HELD], place, me, pack_struct(NUMBER, until_))
         changed = true
       end
     end
@@ -282,16 +251,86 @@ local function reserve(account, caps, me)
   return changed
 end
 
+-- The short way of a message whose key has few: its tail is added to, or an entry of it changed.
+
+-- The account with a place for `me` in the tail; nil: that has to be looked at more closely.
+local function joined(blob, tail, me)
+  local caps = tail[1]
+  if not blob then
+    local head = tail.head
+    if not head then
+      head = pack_struct(HEAD, KEPT, gone_at, 0, SIZE + #caps) .. caps
+      tail.head = head
+    end
+    return head .. me .. HOLD
+  end
+  if byte(blob) ~= KEPT then return nil end
+  local _, gone, most, begins = unpack_struct(HEAD, blob)
+  local number = (#blob - begins) / ENTRY
+  if number >= LONGEST or most + number >= tail[2] or find(blob, me, 1, true) then return nil end
+  local same = find(blob, caps, SIZE + 1, true) == SIZE + 1
+  if same and gone >= lasts_until then return blob .. me .. HOLD end
+  if same then
+    return pack_struct(HEAD, KEPT, gone_at, most, begins) .. sub(blob, SIZE + 1) .. me .. HOLD
+  end
+  if number > 0 then return nil end
+  local body = sub(blob, SIZE + 3 + unpack_struct('>I2', blob, SIZE + 1))
+  local head = pack_struct(HEAD, KEPT, gone_at, most, SIZE + #caps + #body)
+  return head .. caps .. body .. me .. HOLD
+end
+
+-- The account with the place of `me` in its tail saying `ends`; nil: it has none that can be said of.
+local function changed_to(blob, caps, me, ends)
+  if byte(blob) ~= KEPT then return nil end
+  local _, gone, _, begins = unpack_struct(HEAD, blob)
+  local place = find(blob, me, begins + 1, true)
+  if not place or (place - begins) % ENTRY ~= 1 or gone < lasts_until then return nil end
+  if byte(blob, place + ID) >= 128 then return nil end -- negative: counted
+  if find(blob, caps, SIZE + 1, true) ~= SIZE + 1 then return nil end
+  local after = sub(blob, 1, place + ID - 1) .. ends
+  return #after == #blob and after or after .. sub(blob, place + ENTRY)
+end
+
+-- Whether the short way was taken, and the account after it (nil: as it was).
+local function done_shortly(what, blob, tail, me, until_)
+  local after
+  if what == DECIDE then
+    after = joined(blob, tail, me)
+  elseif what == REFUSE or what == RELEASE then
+    return not blob or (byte(blob) == KEPT and what == RELEASE and not find(blob, me, 1, true))
+  elseif blob and what ~= LOOK then
+    local ends = what == COMMIT and COUNTED_NOW or pack_struct(NUMBER, until_)
+    after = changed_to(blob, tail[1], me, ends)
+  end
+  return after ~= nil, after
+end
+
+-- All ways of a message but the short one: its answer, and whether its counters changed.
+local function looked_at(account, caps, what, me, list, until_)
+  if what == RELEASE then return 0, let_go(account, caps, me) end
+  if what == COMMIT then return 0, count_send(account, caps, me) end
+  if what == KEEP then return 0, keep(account, caps, me, until_) end
+  local found, acts, held = findings(account, caps, me, what == LOOK)
+  local touched = false
+  if what == DECIDE and list == 0 and not acts then
+    touched = reserve(account, caps, me)
+  elseif what ~= LOOK then
+    touched = let_go(account, caps, me)
+  end
+  if list > 0 or found then return { list, unpack(found or {}) }, touched end
+  return held and -1 or 0, touched
+end
+
 local function decide(group)
-  local k, a, listed, number, plans, items = unpack(group)
-  local first = k + 1 + listed -- the key before the first account
-  if not is_current(KEYS[k + 1], version, items[3] ~= LOOK) then
+  local k, a, listed, number, older, plans, runs, placed = unpack(group)
+  local looks = runs[1] == LOOK
+  if not is_current(KEYS[k + 1], version, not looks) then
     return redis.call('GET', KEYS[k + 1])
   end
 
   local members = {}
-  for place = 1, listed do
-    members[place] = redis.call('SMISMEMBER', KEYS[k + 1 + place], unpack(ARGV, a + 1, a + number))
+  for i = 1, listed do
+    members[i] = redis.call('SMISMEMBER', KEYS[k + 2 + i], unpack(ARGV, a + 2, a + 1 + number))
   end
   local function suppressed(lists, n)
     for i = 1, #lists do
@@ -300,45 +339,42 @@ local function decide(group)
     return 0
   end
 
-  local blobs = redis.call('MGET', unpack(KEYS, first + 1, first + number))
+  local ids, item = ARGV[a + 1], 0
+  if not looks then sweep(KEYS[k + 2], ids, now) end
+  local blobs, was_in = read(KEYS[k + 2], a + 2, number, older and k + 2 + listed)
   local accounts, changed, answers, plain = {}, {}, {}, true
-  for i = 1, #items, 5 do
-    local n, plan, what, me = items[i], plans[items[i + 1]], items[i + 2], items[i + 3]
-    local lists, caps = plan[1], plan[2]
-    local whole = accounts[n]
-    if not whole then
-      whole = unpacked(blobs[n])
-      accounts[n] = whole
-    end
-    local account, answer, touched = whole[2], 0, false
-    if what <= LOOK then
-      local list = listed > 0 and suppressed(lists, n) or 0
-      local found, acts, held = findings(account, caps, me, what == LOOK)
-      if what == DECIDE and list == 0 and not acts then
-        touched = reserve(account, caps, me)
-      elseif what ~= LOOK then
-        touched = let_go(account, caps, me)
+  for r = 1, #runs, 5 do
+    local what, plan, until_ = runs[r], plans[runs[r + 1]], runs[r + 2]
+    local lists, caps, tail = plan[1], plan[2], plan[3]
+    for _ = 1, runs[r + 4] do
+      item = item + 1
+      local n = placed and placed[item] or item
+      local me = sub(ids, ID * item - ID + 1, ID * item)
+      local list = listed > 0 and what <= LOOK and suppressed(lists, n) or 0
+      local answer, account, done, after = 0, accounts[n], false, nil
+      if tail and not account and list == 0 then
+        done, after = done_shortly(what, blobs[n], tail, me, until_)
+        if after then blobs[n], changed[n] = after, true end
       end
-      if list > 0 or found then
-        answer = { list, unpack(found or {}) }
-        plain = false
-      elseif held then
-        answer = -1
-        plain = false
+      if not done then
+        if not account then
+          account = account_in(blobs[n])
+          accounts[n] = account
+        end
+        local touched
+        answer, touched = looked_at(account[2], caps, what, me, list, until_)
+        if touched then changed[n] = true end
+        if answer ~= 0 then plain = false end
       end
-    elseif what == RELEASE then
-      touched = let_go(account, caps, me)
-    elseif what == COMMIT then
-      touched = count_send(account, caps, me)
-    else
-      touched = keep(account, caps, me, items[i + 4])
+      answers[item] = answer
     end
-    if touched then changed[n] = true end
-    answers[#answers + 1] = answer
   end
+  local fields, f = {}, 0
   for n in pairs(changed) do
-    redis.call('SET', KEYS[first + n], cmsgpack.pack(accounts[n]), 'PX', ttl)
+    fields[f + 1], fields[f + 2] = ARGV[a + 1 + n], accounts[n] and packed(accounts[n]) or blobs[n]
+    f = f + 2
   end
+  write(KEYS[k + 2], fields, was_in, ttl)
   return plain and 0 or answers
 end
 

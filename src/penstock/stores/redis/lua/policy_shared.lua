@@ -5,18 +5,22 @@
 -- places elsewhere are reserved; 2: they are not, because a rule here was expected to refuse it;
 -- 0: something else refuses it, and only a slot or a release is left to do here.
 --
--- KEYS  a group (only one): version, paces, then three a counter: sends, held, counted
--- ARGV  1 groups (msgpack): { first key, counters = { name … },
+-- KEYS  a group (only one): version, paces, then five a counter: sends, ids, counted, and the sets
+--       of an earlier version, held and counted (policy_places.lua)
+-- ARGV  1 groups (msgpack): { first key, first argument,
 --         plans = { { caps = { { counter, cap } … }, paces = { { name, kind, ticks, gap, slack,
 --           whole 1, blocks 1, longest deferral or false } … },
 --           quiet spans ahead = { from, to … } } … },
---         items = { what, plan, id, ready, account, more … } }
+--         runs = { what, plan, until, ready, how many messages in a row … },
+--         false, or { account of each message, more of each } }
+--         until: KEEP holds the place until then
 --         more: 0, or { 1 if its refusal may come from a place held in this batch, until, deadline
 --           or 0, 1 if a slot at the same `until` is taken, 1 if it is blocked, waiting since,
---           pace whose slot it has or 0 }; KEEP: the moment
+--           pace whose slot it has or 0 }
 --       2 now · 3 hold places until · 4 version · 5 time to live of a counter (ms)
--- →     a group: a string { stale version }, or 0 when that is the answer of every item, or answers,
---       maybe fewer than items:
+--       a group's argument: the ids of its messages in one
+-- →     a group: a string { stale version }, or 0 when that is the answer of every message, or
+--       answers, maybe fewer than messages:
 --       0 let go (or done) · 1 `ready` 2, but nothing here refuses it: to be reserved first; the
 --       rest is not decided · { rule, until, used … } of the rules that do not let it go, caps
 --       first, then paces; when only looked at, of all · false: the place it was refused for may
@@ -28,100 +32,39 @@ local hold_until = tonumber(ARGV[3])
 local version = tonumber(ARGV[4])
 local ttl = ARGV[5]
 
-local k, names, plans, items = unpack(groups[1])
-local looks = items[1] == LOOK
+local k, a, plans, runs, more_of = unpack(groups[1])
+local looks = runs[1] == LOOK
 if not is_current(KEYS[k + 1], version, not looks) then
   return { redis.call('GET', KEYS[k + 1]) }
 end
 
--- Counters: sends in a string, who holds a place or was counted in sorted sets, because many may.
--- What the sets say of the messages here is read before and written after, a call each.
-
 local counters, paces = {}, {}
 local ids = {}
-for i = 3, #items, 6 do ids[#ids + 1] = items[i] end
-
--- { id → score } of those of `ids` that are in the set.
-local function scores_of(key)
-  local found = {}
-  if redis.call('EXISTS', key) == 0 then return found end
-  local scores = redis.call('ZMSCORE', key, unpack(ids))
-  for i = 1, #ids do
-    if scores[i] then found[ids[i]] = tonumber(scores[i]) end
-  end
-  return found
-end
+for i = 1, #ARGV[a + 1], ID do ids[#ids + 1] = sub(ARGV[a + 1], i, i + ID - 1) end
 
 local function counter_of(n)
   local c = counters[n]
   if not c then
-    local place = k + 2 + 3 * (n - 1)
-    local blob = redis.call('GET', KEYS[place + 1])
-    c = blob and cmsgpack.unpack(blob) or new_counter()
-    c.sends, c.held, c.counted = KEYS[place + 1], KEYS[place + 2], KEYS[place + 3]
-    c.ends, c.known = scores_of(c.held), scores_of(c.counted)
-    c.waiting = redis.call('ZCOUNT', c.held, string.format('(%.0f', now), '+inf')
-    c.holds, c.counts = {}, {} -- to be written: id → until (false: not any more)
-    c.sent_now = {} -- cap → sends to be written down
+    local sends, held, counted, older_held, older_counted = unpack(KEYS, k + 5 * n - 2, k + 5 * n + 2)
+    c = counter_at(sends, held, counted, { older_held, older_counted }, ids, now)
     counters[n] = c
   end
   return c
 end
 
-local function was_counted(c, me) return (c.known[me] or 0) > now end
-
-local function forget_hold(c, me)
-  local ends = c.ends[me]
-  if not ends then return end
-  c.ends[me], c.holds[me] = nil, false
-  if ends > now then c.waiting = c.waiting - 1 end
-end
-
-local function write_hold(c, me, ends)
-  forget_hold(c, me)
-  c.ends[me], c.holds[me] = ends, ends
-  if ends > now then c.waiting = c.waiting + 1 end
-  c.changed = true
-end
-
 local function hold(c, s, me)
-  if not was_counted(c, me) then write_hold(c, me, hold_until) end
+  local _, was_counted = place_of(c, me, now)
+  if not was_counted then write_hold(c, me, hold_until, now) end
   prune(c, s)
   c.changed = true
 end
 
-local function count_send(c, s, me)
-  if was_counted(c, me) then return end
-  if s[UNSEEN] == 1 and not (c.ends[me] or c.known[me]) then return end
-  forget_hold(c, me)
-  c.known[me], c.counts[me] = now + REMEMBER, now + REMEMBER
-  c.sent_now[s] = (c.sent_now[s] or 0) + 1
-  c.changed = true
-end
-
 local function cap_free_at(c, s, me)
-  local mine = (c.ends[me] or 0) > now
+  local ends, was_counted = place_of(c, me, now)
+  local mine = ends > now
   local free, used = free_at(c, s, now, c.waiting - (mine and 1 or 0))
-  if mine or was_counted(c, me) then free = 0 end
+  if mine or was_counted then free = 0 end
   return free, used
-end
-
--- ZADD and ZREM what is to be written of a set.
-local function write_scores(key, scores)
-  local added, gone, a, g = {}, {}, 0, 0
-  local last, text -- nearly all of a call have the same
-  for id, score in pairs(scores) do
-    if score then
-      if score ~= last then last, text = score, string.format('%.0f', score) end
-      added[a + 1], added[a + 2] = text, id
-      a = a + 2
-    else
-      g = g + 1
-      gone[g] = id
-    end
-  end
-  if g > 0 then variadic('ZREM', key, gone) end
-  if a > 0 then variadic('ZADD', key, added) end
 end
 
 -- Paces: the generic cell rate algorithm in whole ticks, as in penstock.limits.pace.
@@ -229,7 +172,7 @@ local function reserve(plan, me, refusing)
 end
 
 local function let_go(plan, me)
-  for _, cap in ipairs(plan[1]) do forget_hold(counter_of(cap[1]), me) end
+  for _, cap in ipairs(plan[1]) do forget_hold(counter_of(cap[1]), me, now) end
 end
 
 local function is_quiet(spans, moment)
@@ -255,10 +198,11 @@ end
 -- { plan → how many messages }, or nil when some have to be looked at by themselves.
 local function tallied()
   local numbers = {}
-  for i = 1, #items, 6 do
-    if items[i] ~= DECIDE or items[i + 3] ~= 1 or items[i + 5] ~= 0 then return nil end
-    local plan = items[i + 1]
-    numbers[plan] = (numbers[plan] or 0) + 1
+  if more_of then return nil end
+  for r = 1, #runs, 5 do
+    if runs[r] ~= DECIDE or runs[r + 3] ~= 1 then return nil end
+    local plan = runs[r + 1]
+    numbers[plan] = (numbers[plan] or 0) + runs[r + 4]
   end
   return numbers
 end
@@ -284,36 +228,28 @@ local function all_fit(numbers)
 end
 
 local function reserve_all(numbers)
-  for i = 1, #items, 6 do
-    local caps, me = plans[items[i + 1]][1], items[i + 2]
+  local item = 0
+  for r = 1, #runs, 5 do
+    local caps, last = plans[runs[r + 1]][1], item + runs[r + 4]
     for j = 1, #caps do
       local c = counter_of(caps[j][1])
-      if not was_counted(c, me) then write_hold(c, me, hold_until) end
+      if next(c.values) or c.older then
+        for i = item + 1, last do hold(c, caps[j][2], ids[i]) end
+      else
+        hold_all(c, ids, item + 1, last, hold_until)
+        prune(c, caps[j][2])
+      end
     end
+    item = last
   end
   for plan, number in pairs(numbers) do
-    for _, cap in ipairs(plans[plan][1]) do
-      local c = counter_of(cap[1])
-      prune(c, cap[2])
-      c.changed = true
-    end
     for _, p in ipairs(plans[plan][2]) do go(p, pace_of(p), number) end
   end
 end
 
 local function write_all()
-  for _, c in pairs(counters) do
-    for s, number in pairs(c.sent_now) do add_sends(c, s, now, number) end
-    write_scores(c.held, c.holds)
-    write_scores(c.counted, c.counts)
-    if c.changed then
-      redis.call('ZREMRANGEBYSCORE', c.held, '-inf', string.format('%.0f', now))
-      redis.call('ZREMRANGEBYRANK', c.counted, 0, -REMEMBERED - 1)
-      redis.call('SET', c.sends, cmsgpack.pack({ c[TIMES], c[COUNTS], {}, c[LAST] }), 'PX', ttl)
-      redis.call('PEXPIRE', c.held, ttl)
-      redis.call('PEXPIRE', c.counted, ttl)
-    end
-  end
+  if looks then return end
+  for _, c in pairs(counters) do write_counter(c, now, ttl) end
   for name, state in pairs(paces) do
     if state.changed then
       redis.call('HSET', KEYS[k + 2], name,
@@ -330,43 +266,67 @@ if numbers and all_fit(numbers) then
 end
 
 local answers, broken, plain = {}, {}, true
-for i = 1, #items, 6 do
-  local what, plan, me, ready, account, more = unpack(items, i, i + 5)
-  plan = plans[plan]
-  local answer = 0
-  if what <= LOOK then
-    more = more == 0 and NOTHING or more
-    if more[1] == 1 and broken[account] then
-      answers[#answers + 1] = false
-      break
-    end
-    local found, acts, refusing, latest = findings(plan, me, more, what == LOOK)
-    if #found > 0 then answer = found end
-    if what == DECIDE and not acts and ready == 2 then
-      answers[#answers + 1] = 1
-      break
-    end
-    if what == DECIDE and not acts and ready == 1 then
-      reserve(plan, me, refusing)
-    elseif what == DECIDE then
-      let_go(plan, me)
-      give_slots(plan, refusing, latest, more)
-      if ready == 1 then broken[account] = true end
-    end
-  elseif what == RELEASE then
+
+-- The answer to a message that is to be decided; nil: it, and what comes after it, is not.
+local function answer_to(item, what, plan, ready)
+  local more, account, me = NOTHING, false, ids[item]
+  if more_of then
+    account = more_of[1][item]
+    if more_of[2][item] ~= 0 then more = more_of[2][item] end
+  end
+  if more[1] == 1 and broken[account] then return nil, false end
+  local found, acts, refusing, latest = findings(plan, me, more, what == LOOK)
+  if what == DECIDE and not acts then
+    if ready == 2 then return nil, 1 end
+    if ready == 1 then reserve(plan, me, refusing) end
+  end
+  if what == DECIDE and (acts or ready == 0) then
     let_go(plan, me)
-  else
-    for _, cap in ipairs(plan[1]) do
-      local c = counter_of(cap[1])
-      if what == COMMIT then
-        count_send(c, cap[2], me)
-      elseif c.ends[me] then
-        write_hold(c, me, more)
+    give_slots(plan, refusing, latest, more)
+    if ready == 1 and account then broken[account] = true end
+  end
+  return #found > 0 and found or 0
+end
+
+local function conclude(what, plan, first, last, until_)
+  for _, cap in ipairs(plan[1]) do
+    local c = counter_of(cap[1])
+    if what == COMMIT then
+      count_sends(c, cap[2], ids, first, last, now)
+    else
+      for i = first, last do
+        if what == RELEASE then
+          forget_hold(c, ids[i], now)
+        elseif place_of(c, ids[i], now) > 0 then
+          write_hold(c, ids[i], until_, now)
+        end
       end
     end
   end
-  if answer ~= 0 then plain = false end
-  answers[#answers + 1] = answer
 end
+
+local function answer_all()
+  local item = 0
+  for r = 1, #runs, 5 do
+    local what, plan, until_, ready, number = unpack(runs, r, r + 4)
+    plan = plans[plan]
+    if what > LOOK then conclude(what, plan, item + 1, item + number, until_) end
+    for i = item + 1, item + number do
+      answers[i] = 0
+      if what <= LOOK then
+        local answer, last = answer_to(i, what, plan, ready)
+        if answer ~= 0 then plain = false end
+        if answer == nil then
+          answers[i] = last
+          return
+        end
+        answers[i] = answer
+      end
+    end
+    item = item + number
+  end
+end
+
+answer_all()
 write_all()
-return { plain and #answers * 6 == #items and 0 or answers }
+return { plain and #answers == #ids and 0 or answers }

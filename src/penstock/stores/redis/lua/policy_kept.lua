@@ -1,0 +1,150 @@
+-- Shared by the scripts on accounts (put after policy_common.lua): the counters of one key as they
+-- are kept.
+--
+-- An account: '\3' · when it may be gone, by the clock (s, 4 bytes) · at most so many sends and
+-- places has any of its counters (2 bytes; 65535: more or unknown) · where its tail begins (4 bytes)
+-- · the caps of its tail (length in 2 bytes, then msgpack { counter, 1 if it has a window … })
+-- · nothing, or msgpack { version, { counter → counter } } · the tail.
+--
+-- A counter in there is { times, counts, held, latest send } with two strings that need not be
+-- taken apart to be added to: times, 8 bytes each, and held, { id, until } of 16 and 8 bytes each.
+--
+-- The tail is what few messages of a key need, and can be added to as it is: entries like those of
+-- held, each of a message that has its place in every one of the tail's caps, or was counted in
+-- them, then `until` is negative as it is in held, and says when.
+
+local NUMBER = '>d'
+local ID, ENTRY = 16, 24
+local KEPT = 3
+local HEAD, SIZE = '>BI4I2I4', 11
+local UNSURE = 65535
+local SWEPT = 4
+local find, unpack_struct, pack_struct = string.find, struct.unpack, struct.pack
+
+local function strung(numbers)
+  local packed = {}
+  for i = 1, #numbers do packed[i] = pack_struct(NUMBER, numbers[i]) end
+  return table.concat(packed)
+end
+
+local function times_of(kept)
+  local times, packed = {}, kept[TIMES]
+  for i = 1, #packed, 8 do times[#times + 1] = unpack_struct(NUMBER, packed, i) end
+  return times
+end
+
+-- The counter with its times taken apart.
+local function opened(kept) return { times_of(kept), kept[COUNTS], {}, kept[LAST] } end
+
+local function close(kept, c)
+  kept[TIMES], kept[COUNTS], kept[LAST] = strung(c[TIMES]), c[COUNTS], c[LAST]
+end
+
+-- One send, at a moment that is the latest as a rule.
+local function add_send(c, s, moment)
+  if s[FLOOR] and s[EXACT] == 1 and s[GRAIN] >= c[LAST] and not c[COUNTS][1] then
+    c[TIMES] = c[TIMES] .. pack_struct(NUMBER, s[GRAIN])
+    c[LAST] = math.max(c[LAST], moment)
+  else
+    local whole = opened(c)
+    add_sends(whole, s, moment, 1)
+    close(c, whole)
+  end
+end
+
+-- From when an account was msgpack as a whole, and held a map, or a list, of ids of any length.
+local function converted(counters)
+  for _, c in pairs(counters) do
+    local held, entries = c[HELD], {}
+    local function add(id, ends)
+      id = string.sub(id .. string.rep('\0', ID), 1, ID)
+      entries[#entries + 1] = id .. pack_struct(NUMBER, ends)
+    end
+    for id, ends in pairs(held) do
+      if type(id) == 'string' then
+        add(id, ends)
+      elseif id % 2 == 1 then
+        add(ends, held[id + 1])
+      end
+    end
+    c[TIMES], c[HELD] = strung(c[TIMES]), table.concat(entries)
+  end
+end
+
+-- What the tail says, in the counters it speaks of; ids that were counted are known for a while.
+local function fold(counters, caps, tail, now)
+  local held, sends = {}, {}
+  for place = 1, #tail, ENTRY do
+    local ends = unpack_struct(NUMBER, tail, place + ID)
+    if ends < 0 then
+      sends[#sends + 1] = -ends - REMEMBER
+    end
+    if ends > 0 or -ends > now then held[#held + 1] = sub(tail, place, place + ENTRY - 1) end
+  end
+  held = table.concat(held)
+  for i = 1, #caps, 2 do
+    local c = counters[caps[i]]
+    if not c then
+      c = { '', {}, '', 0 }
+      counters[caps[i]] = c
+    end
+    c[HELD] = c[HELD] .. held
+    for j = 1, #sends do
+      local s = { [FLOOR] = caps[i + 1] == 1, [GRAIN] = sends[j], [EXACT] = 1 }
+      add_send(c, s, sends[j])
+    end
+  end
+end
+
+-- { version (0: unknown), { counter → counter } } of what is kept of a key, if anything is.
+local function unpacked(blob, now)
+  if not blob then return { 0, {} } end
+  if byte(blob) ~= KEPT then
+    local account = cmsgpack.unpack(blob)
+    if account[3] ~= 2 then converted(account[2]) end
+    return { account[1], account[2] }
+  end
+  local _, _, _, begins = unpack_struct(HEAD, blob)
+  local first = SIZE + 3 + unpack_struct('>I2', blob, SIZE + 1)
+  local account = first <= begins and cmsgpack.unpack(sub(blob, first, begins)) or { 0, {} }
+  if begins < #blob then
+    fold(account[2], cmsgpack.unpack(sub(blob, SIZE + 3, first - 1)), sub(blob, begins + 1), now)
+  end
+  return account
+end
+
+-- Drop accounts that are of no use any more: one call in four looks through as many accounts as it
+-- has messages, chosen by the id of the first, so that others come to be looked at with every call.
+local function sweep(accounts, ids, now)
+  local chance, number = byte(ids, ID - 1, ID)
+  if not chance or chance % SWEPT > 0 then return end
+  local cursor = string.format('%.0f', unpack_struct('>I4', ids, ID - 5) * 256 + number)
+  local found = redis.call('HSCAN', accounts, cursor, 'COUNT', #ids / ID)[2]
+  local gone = {}
+  for i = 1, #found, 2 do
+    local _, ends = unpack_struct(HEAD, found[i + 1])
+    if ends * 1000 < now and found[i] ~= SEED then gone[#gone + 1] = found[i] end
+  end
+  if #gone > 0 then variadic('HDEL', accounts, gone) end
+end
+
+-- What is kept of each key, in the order of the keys; and, of an earlier version, where.
+local function read(accounts, first, number, older)
+  local blobs, was_in = hmget(accounts, ARGV, first, first + number - 1), {}
+  if older then
+    local others = redis.call('MGET', unpack(KEYS, older + 1, older + number))
+    for n = 1, number do
+      if not blobs[n] and others[n] then blobs[n], was_in[n] = others[n], KEYS[older + n] end
+    end
+  end
+  return blobs, was_in
+end
+
+local function write(accounts, fields, was_in, ttl)
+  if #fields == 0 then return end
+  local left = redis.call('PTTL', accounts)
+  if left == -2 then redis.call('HSET', accounts, SEED, SEEDED) end
+  variadic('HSET', accounts, fields)
+  if left < tonumber(ttl) then redis.call('PEXPIRE', accounts, ttl) end
+  for _, key in pairs(was_in) do redis.call('UNLINK', key) end
+end
