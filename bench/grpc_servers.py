@@ -1,13 +1,16 @@
-"""The servers bench.run_grpc measures: `python -m bench.grpc_servers KIND FOLDER`, says its port.
+"""The servers bench.run_grpc measures: `python -m bench.grpc_servers KIND FOLDER [CORE]`.
 
 penstock   the gRPC API over a SQLite file
 memory     the same over a store in memory
 bare       grpc.aio with the same messages: reads the request, stores nothing, answers
+
+Each says its port. With CORE all of its threads stay on that one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -24,7 +27,7 @@ from penstock.wiring import open_parts
 
 
 class Echo(SchedulerServicer):
-    """What the library itself costs."""
+    """What the library itself costs, used as its own examples use it."""
 
     async def Schedule(self, asked: pb.ScheduleRequest, _: Any) -> pb.ScheduleResponse:  # noqa: N802 - the proto's
         return pb.ScheduleResponse(id=asked.id)
@@ -60,5 +63,8 @@ KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
 }
 
 if __name__ == "__main__":
-    act, store = KINDS[sys.argv[1]]
-    uvloop.run(act(store.format(folder=Path(sys.argv[2]))))
+    kind, at, *core = sys.argv[1:]
+    if core:
+        os.sched_setaffinity(0, {int(core[0])})
+    act, store = KINDS[kind]
+    uvloop.run(act(store.format(folder=Path(at))))

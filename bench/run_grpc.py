@@ -1,11 +1,20 @@
 """Schedule and ScheduleStream, against a bare grpc.aio that answers the same messages.
 
-Streams are measured twice: by Python's own client, and by one that gathers its messages into larger
-writes as those of other languages do. The CPU of both sides says which of them is the limit.
+Which client loads what:
+
+unary     grpc.aio's; its figure is compared with the same client's at the bare server
+stream    grpc.aio's, which costs as much as the server: the figure is of both, and has no aim
+flood     one that gathers its messages into larger writes, as those of C++, Go and Java do
+          (bench.grpc_flood): the figure is the server's, and the aim is for this one
+one core  the same client, and a server whose threads are kept on one core (`taskset`, a cpuset)
+batch     grpc.aio's, 500 messages a call: what to use from Python
+
+The CPU of both sides says which of them is the limit.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -20,13 +29,20 @@ from bench.grpc_load import BATCH, CALLS, hammer
 from bench.processes import cpu
 from bench.report import Report
 from bench.sqlite_limits import folder
+from penstock.api.grpc.polling import EXPERIMENTS, ON_A_CONDITION
 
 ROUNDS = 2
+ONE_CORE = "one core"
 WHERE = {"bare": "stores nothing", "memory": "memory", "penstock": "SQLite file, FULL"}
 HOW = {
     "unary": ("Schedule", "unary", ">= 0.6 x"),
     "stream": ("ScheduleStream, grpc.aio client", "stream, grpc.aio client", ""),
     "flood": ("ScheduleStream, gathered writes", "stream, gathered writes", ">= 20,000/s"),
+    ONE_CORE: (
+        "ScheduleStream, gathered writes, server on one core",
+        "stream, gathered writes, on one core",
+        ">= 20,000/s",
+    ),
     "batch": (f"ScheduleBatch of {BATCH}, grpc.aio client", "", ""),
 }
 
@@ -40,10 +56,14 @@ class Figures:
 
 
 @contextmanager
-def server(kind: str, at: Path) -> Iterator[tuple[int, psutil.Process]]:
-    """One of bench.grpc_servers in a process of its own, and its port."""
+def server(kind: str, at: Path, *core: str) -> Iterator[tuple[int, psutil.Process]]:
+    """One of bench.grpc_servers in a process of its own, and its port.
+
+    All of them, the bare one too, wait for gRPC's events as `penstock serve` does.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.grpc_servers", kind, str(at)],
+        [sys.executable, "-m", "bench.grpc_servers", kind, str(at), *core],
+        env={EXPERIMENTS: ON_A_CONDITION, **os.environ},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -56,9 +76,10 @@ def server(kind: str, at: Path) -> Iterator[tuple[int, psutil.Process]]:
 
 
 def measure(kind: str, how: str) -> Figures:
-    with folder() as at, server(kind, at) as (port, process):
+    core = [str(max(os.sched_getaffinity(0)))] if how == ONE_CORE else []
+    with folder() as at, server(kind, at, *core) as (port, process):
         before = cpu(process)
-        came = hammer(port, how)
+        came = hammer(port, "flood" if how == ONE_CORE else how)
         spent = cpu(process) - before
     return Figures(came.rate, spent / came.sent * 1e6, came.cpu / came.sent * 1e6)
 
@@ -77,7 +98,7 @@ def show(report: Report, how: str, best: dict[tuple[str, str], Figures]) -> None
             against="" if base is None else "bare grpc.aio",
             aim=aim,
         )
-    if how in ("stream", "flood"):
+    if how in ("stream", "flood", ONE_CORE):
         for kind in ("bare", "memory", "penstock"):
             name = f"{verb}, {WHERE[kind]}: CPU of the"
             report.add(f"{name} server", best[kind, how].server, "us a message")

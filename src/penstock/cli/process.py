@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
+from penstock.api.grpc.polling import wait_on_a_condition
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
 from penstock.model.errors import ConfigError, StoreUnavailable
@@ -79,6 +80,8 @@ def run_process(
     logs = settings.log
     handler = setup_logging(logs.level, logs.format, logs.file)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are told here
+    if roles.api:
+        wait_on_a_condition()
     end_tracing = None
     try:
         end_tracing = set_up_tracing()
