@@ -102,7 +102,7 @@ class GroupCommit:
         if self._thread is not None or self._closed:
             return await self.submit(work, writes=False)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        (outcome,) = self._run([_Operation(work, 0, False, answer)])
+        (outcome,) = self._run([_Operation(work, 0, writes=False, durable=False, future=answer)])
         if isinstance(outcome, BaseException):
             raise outcome
         return cast("T", outcome)
