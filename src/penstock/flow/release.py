@@ -100,6 +100,11 @@ class Lane:
             return 0
         return max(0, self._clock.now() - self._oldest)
 
+    def trust(self) -> None:
+        """The sink is there, as its check found."""
+        if self.breaker.trust():
+            self._alarm.ring()
+
     def stop(self) -> None:
         """Claim no more; what is in flight goes on."""
         self._stopping = True

@@ -27,14 +27,21 @@ LEASE_MS = 30_000
 SHUTDOWN_MS = 10_000
 
 
-async def greet(name: str, sink: Sink) -> None:
-    """Reach the sink before there is something to send, which also lets it make its topic."""
+async def greet(lane: Lane) -> None:
+    """Reach the sink before there is something to send, which also lets it make its topic.
+
+    Until it is reached, by this or by a message, messages go to it one by one.
+    """
+    lane.breaker.doubt()
+    name, sink = lane.route.name, lane.sink
     try:
         await sink.check()
     except PenstockError as exc:
         log.warning("route %s: %s; its messages wait until that is mended", name, exc)
     except Exception:
         log.exception("route %s: sink %s could not be checked", name, sink.name)
+    else:
+        lane.trust()
 
 
 class Worker:
@@ -73,7 +80,6 @@ class Worker:
             )
             for name, (route, sink) in routes.items()
         }
-        self._sinks = {name: sink for name, (_, sink) in routes.items()}
         self._recover = Recover(store, observer, self._held, lease=lease)
         self._forget = Forget(store, observer)
         self._stop = Alarm(store.clock)
@@ -86,7 +92,7 @@ class Worker:
                 group.create_task(self._settler.run()),
                 group.create_task(self._recover.run()),
                 group.create_task(self._forget.run()),
-                *(group.create_task(greet(name, sink)) for name, sink in self._sinks.items()),
+                *(group.create_task(greet(lane)) for lane in self.lanes.values()),
             ]
             if self._policies is not None:
                 helpers.append(group.create_task(self._policies.run()))
