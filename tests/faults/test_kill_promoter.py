@@ -20,8 +20,9 @@ http = "127.0.0.1:@PORT@"
 take_over = "500ms"
 poll = "100ms"
 """
-CROWD = 3_000
-CAPACITY = 1_000
+CROWD = 1_500
+CAPACITY = 600
+"""More than one step lets in."""
 
 
 def users(server: RedisServer, stream: str) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 from penstock.model.errors import InvalidToken, StoreUnavailable, TokenUsed, UnknownThing
 from penstock.model.room import RoomDraft, RoomState
 from penstock.model.ticket import EnterAnswer, Joining, TicketState
+from penstock.stores.redis import rooms_link
 from tests.rooms.redis_harness import KEY, eventually, rooms_on
 from tests.servers.redis import RedisServer
 
@@ -186,8 +187,9 @@ async def test_streams_keep_what_is_not_acknowledged_and_a_hundred_thousand(
 
 
 async def test_redis_killed_and_started_again_loses_no_user_and_no_slot(
-    server: RedisServer,
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rooms_link, "OPEN_SECONDS", 0.3)
     async with rooms_on(server.url) as rooms:
         await rooms.operate.put("c", RoomDraft(capacity=3))
         for n in range(6):
