@@ -139,11 +139,13 @@ local function unpacked(blob, now)
 end
 
 -- Drop accounts that are of no use any more: one call in four looks through as many accounts as it
--- has messages, chosen by the id of the first, so that others come to be looked at with every call.
+-- has messages. From where on is chance (the id of the first), and now and then it is the beginning,
+-- which is seldom come to otherwise.
 local function sweep(accounts, ids, now)
-  local chance, number = byte(ids, ID - 1, ID)
+  local chance = byte(ids, ID)
   if not chance or chance % SWEPT > 0 then return end
-  local cursor = string.format('%.0f', unpack_struct('>I4', ids, ID - 5) * 256 + number)
+  local cursor = chance % (4 * SWEPT) > 0 and unpack_struct('>I4', ids, ID - 4) or 0
+  cursor = string.format('%.0f', cursor)
   local found = redis.call('HSCAN', accounts, cursor, 'COUNT', #ids / ID)[2]
   local gone = {}
   for i = 1, #found, 2 do
