@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
-import msgspec
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, Phase, given, settings
@@ -18,9 +15,6 @@ from penstock.model.message import Labels
 from penstock.model.policy import AppliesTo, Cap, Pace, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.stores.redis import RedisStore, open_store
-from penstock.stores.redis.policy_book import SHARDS
-from penstock.stores.redis.policy_keys import CounterKeys
-from penstock.stores.redis.scripts import raw
 from tests.conformance.policy_agreement import (
     Beside,
     Conclude,
@@ -177,78 +171,6 @@ async def test_a_busy_key_is_counted_like_the_reference(store: RedisStore) -> No
     for step in steps:
         await beside.step(step)
         await beside.compare()
-
-
-ANN = CounterKeys("penstock", SHARDS).shard_of(b"ann").older_account(b"ann")
-
-
-def _mark(name: bytes) -> bytes:
-    return hashlib.md5(name, usedforsecurity=False).digest()
-
-
-MARK = _mark(b"m1")
-OLDER = {
-    "ids of any length": [1, {"1": [[worlds.START - 5], [], {"m0": worlds.START + 9}, 7]}],
-    "ids one after the other": [1, {"1": [[worlds.START - 5], [], ["m0", worlds.START + 9], 7]}],
-    "packed": [
-        1,
-        {
-            "1": [
-                raw(struct.pack(">d", worlds.START - 5)),
-                [],
-                raw(MARK + struct.pack(">d", worlds.START + 9)),
-                7,
-            ]
-        },
-        2,
-    ],
-}
-"""Accounts as earlier versions kept them: a send, and a place that is held for a moment."""
-
-
-@pytest.mark.parametrize("kept", OLDER.values(), ids=OLDER)
-async def test_an_account_of_an_earlier_version_is_read(
-    server: RedisServer, store: RedisStore, kept: list[object]
-) -> None:
-    await store.policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=3, window="24h"))
-    with server.client as client:
-        client.set(ANN, msgspec.msgpack.encode(kept))
-        client.hdel("penstock:policies", "o")
-    policies = (later := await opened(server)).policies
-    (figure,) = await policies.counters("ann", worlds.START)
-    assert figure.used == 2
-    assert await sends(policies, 3, worlds.START) == 1
-    (figure,) = await policies.counters("ann", worlds.START)
-    assert figure.used == 3
-    assert await sends(policies, 3, worlds.START + 9) == 1
-    await later.close()
-
-
-async def test_a_shared_counter_of_an_earlier_version_is_read(
-    server: RedisServer, store: RedisStore
-) -> None:
-    """A send, a place that is held for a moment, and one that was counted."""
-    policies = store.policies
-    await policies.put_policy("all", Cap(scope=(Scope.ROUTE,), limit=4, window="24h"))
-    (sent, _, _, held, counted) = CounterKeys("penstock", SHARDS).shared.counter(
-        "1\x1froute=default"
-    )
-    now = worlds.START
-    kept = [[now - 5, now - 3], [], [], now - 3]
-    with server.client as client:
-        client.set(sent, msgspec.msgpack.encode(kept))
-        client.zadd(held, {MARK: now + 9})
-        client.zadd(counted, {_mark(b"m0"): now + worlds.MINUTE})
-    before, again = (Question(id=name, key="ann", due=now) for name in ("m0", "m1"))
-    (told,) = await policies.explain([Question(id="new", key="ann", due=now)], now)
-    assert [rule.detail for rule in told.rules] == ["3 of 4 in 24h for route default"]
-    await policies.conclude([Conclusion(before, End.COMMIT)], now)  # it was, and changes nothing
-    assert await sends(policies, 3, now) == 1
-    for question in (before, again):  # each has its place already
-        assert (await policies.decide([question], now, worlds.HOLD))[0].verdict is Verdict.ALLOW
-    await policies.conclude([Conclusion(again, End.COMMIT)], now)
-    assert await sends(policies, 1, now + 9) == 0
-    assert not server.cli("EXISTS", held.decode(), counted.decode()).strip("0")
 
 
 async def test_what_was_expected_to_be_refused_and_is_not_takes_its_places(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from itertools import compress
 from typing import TypeVar
 
 import msgspec
@@ -22,7 +21,7 @@ from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
 from penstock.stores.redis.policy_asked import COMMIT, KEEP, RELEASE, Asked, Kind
 from penstock.stores.redis.policy_book import Book
-from penstock.stores.redis.policy_calls import Answers, Calls, StaleRules
+from penstock.stores.redis.policy_calls import Calls, StaleRules
 from penstock.stores.redis.policy_decide import Batch
 from penstock.stores.redis.policy_numbers import Numbers, NumbersOf
 from penstock.stores.redis.scripts import Group, Runner
@@ -162,26 +161,26 @@ async def _conclude(
 ) -> None:
     """In both places at once; should the rules be newer in one of them, it is all said again."""
     subjects = [one.subject for one in conclusions]
-    kinds = [(_ENDS[one.end], one.until, 0) for one in conclusions]
     numbers = NumbersOf(rules, now).each(subjects)
-    asked: list[Awaitable[Answers]] = []
-    for call, concerned in (
-        (calls.keyed, [bool(one.keyed) for one in numbers]),
-        (calls.shared, [bool(one.shared) for one in numbers]),
-    ):
-        if any(concerned):
-            asked.append(call(_those(concerned, subjects, numbers, kinds)))
-    for reply in await asyncio.gather(*asked, return_exceptions=True):
+    first = conclusions[0]
+    kinds: list[Kind] | None = None
+    if any(one.end is not first.end or one.until != first.until for one in conclusions):
+        kinds = [(_ENDS[one.end], one.until, 0) for one in conclusions]
+    all_of_them = Asked(subjects, numbers, (_ENDS[first.end], first.until, 0), kinds)
+    plans = all_of_them.plans.values()
+    calling = [
+        call(all_of_them.only({id(one) for one in plans if concerns(one)}))
+        for call, concerns in ((calls.keyed, _is_keyed), (calls.shared, _is_shared))
+        if any(map(concerns, plans))
+    ]
+    for reply in await asyncio.gather(*calling, return_exceptions=True):
         if isinstance(reply, BaseException):
             raise reply
 
 
-def _those(
-    concerned: list[bool], subjects: list[Subject], numbers: list[Numbers], kinds: list[Kind]
-) -> Asked:
-    if not all(concerned):
-        subjects = list(compress(subjects, concerned))
-        numbers = list(compress(numbers, concerned))
-        kinds = list(compress(kinds, concerned))
-    alike = len(set(kinds)) == 1
-    return Asked(subjects, numbers, kinds[0], None if alike else kinds)
+def _is_keyed(numbers: Numbers) -> bool:
+    return bool(numbers.keyed)
+
+
+def _is_shared(numbers: Numbers) -> bool:
+    return bool(numbers.shared)

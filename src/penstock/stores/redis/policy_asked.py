@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import compress, groupby
 from typing import NamedTuple, TypeAlias
 
 from penstock.model.decision import Subject
@@ -46,7 +46,7 @@ class Asked:
     ) -> None:
         self.subjects = subjects
         self.numbers = numbers
-        self.marks = _marks_of([subject.id for subject in subjects])
+        self.marks: Sequence[bytes] = _marks_of([subject.id for subject in subjects])
         self.more = more
         self.plans = {id(one): one for one in numbers}
         """The distinct ones: messages of one plan share theirs."""
@@ -62,6 +62,19 @@ class Asked:
             [(work.what, work.until, work.ready) for work in works],
             [work.more for work in works] if any(work.more for work in works) else None,
         )
+
+    def only(self, plans: set[int]) -> Asked:
+        """What is asked about the messages of these plans (by their `id`)."""
+        if len(plans) == len(self.plans):
+            return self
+        wanted = [id(one) in plans for one in self.numbers]
+        some = Asked((), (), self._kind)
+        some.subjects = list(compress(self.subjects, wanted))
+        some.numbers = list(compress(self.numbers, wanted))
+        some.marks = list(compress(self.marks, wanted))
+        some.plans = {plan: self.plans[plan] for plan in self.plans if plan in plans}
+        some._kinds = None if self._kinds is None else list(compress(self._kinds, wanted))
+        return some
 
     @property
     def writes(self) -> bool:

@@ -1,10 +1,11 @@
 -- Shared by the scripts on accounts (put after policy_common.lua): the counters of one key as they
 -- are kept.
 --
--- An account: '\3' · when it may be gone, by the clock (s, 4 bytes) · at most so many sends and
--- places has any of its counters (2 bytes; 65535: more or unknown) · where its tail begins (4 bytes)
--- · the caps of its tail (length in 2 bytes, then msgpack { counter, 1 if it has a window … })
--- · nothing, or msgpack { version, { counter → counter } } · the tail.
+-- An account: '\3' · when it is of no use any more (3 bytes, in steps of 512 s) · the caps of its
+-- tail (length in 2 bytes, then msgpack { counter, 1 if it has a window … }) · the tail.
+-- One that has had more: '\4' · when it is of no use · at most so many sends and places has any of
+-- its counters (2 bytes; 65535: more or unknown) · where the tail begins (4 bytes) · the caps of its
+-- tail · msgpack { version, { counter → counter } } · the tail.
 --
 -- A counter in there is { times, counts, held, latest send } with two strings that need not be
 -- taken apart to be added to: times, 8 bytes each, and held, { id, until } of 16 and 8 bytes each.
@@ -15,9 +16,10 @@
 
 local NUMBER = '>d'
 local ID, ENTRY = 16, 24
-local KEPT = 3
-local HEAD, SIZE = '>BI4I2I4', 11
+local SHORT, FULL = 3, 4
+local SHORT_HEAD, FULL_HEAD = 4, 10
 local UNSURE = 65535
+local STEP = 512000
 local SWEPT = 4
 local find, unpack_struct, pack_struct = string.find, struct.unpack, struct.pack
 
@@ -38,6 +40,24 @@ local function opened(kept) return { times_of(kept), kept[COUNTS], {}, kept[LAST
 
 local function close(kept, c)
   kept[TIMES], kept[COUNTS], kept[LAST] = strung(c[TIMES]), c[COUNTS], c[LAST]
+end
+
+-- (where the entry of `me` begins or nil, until when it holds: 0 for none).
+local function look_up(held, me)
+  local place = string.find(held, me, 1, true)
+  while place and place % ENTRY ~= 1 do place = string.find(held, me, place + 1, true) end
+  if not place then return nil, 0 end
+  return place, (unpack_struct(NUMBER, held, place + ID))
+end
+
+-- The held with the entry at `place` (nil: at the end) saying `ends`, packed.
+local function written(held, place, me, ends)
+  if not place then return held .. me .. ends end
+  return string.sub(held, 1, place + ID - 1) .. ends .. string.sub(held, place + ENTRY)
+end
+
+local function without(held, place)
+  return string.sub(held, 1, place - 1) .. string.sub(held, place + ENTRY)
 end
 
 -- One send, at a moment that is the latest as a rule.
@@ -99,31 +119,38 @@ end
 -- { version (0: unknown), { counter → counter } } of what is kept of a key, if anything is.
 local function unpacked(blob, now)
   if not blob then return { 0, {} } end
-  if byte(blob) ~= KEPT then
+  local kind = byte(blob)
+  if kind ~= SHORT and kind ~= FULL then
     local account = cmsgpack.unpack(blob)
     if account[3] ~= 2 then converted(account[2]) end
     return { account[1], account[2] }
   end
-  local _, _, _, begins = unpack_struct(HEAD, blob)
-  local first = SIZE + 3 + unpack_struct('>I2', blob, SIZE + 1)
-  local account = first <= begins and cmsgpack.unpack(sub(blob, first, begins)) or { 0, {} }
+  local head = kind == SHORT and SHORT_HEAD or FULL_HEAD
+  local last = head + 2 + unpack_struct('>I2', blob, head + 1) -- of the caps
+  local account, begins = { 0, {} }, last
+  if kind == FULL then
+    begins = unpack_struct('>I4', blob, 7)
+    account = cmsgpack.unpack(sub(blob, last + 1, begins))
+  end
   if begins < #blob then
-    fold(account[2], cmsgpack.unpack(sub(blob, SIZE + 3, first - 1)), sub(blob, begins + 1), now)
+    fold(account[2], cmsgpack.unpack(sub(blob, head + 3, last)), sub(blob, begins + 1), now)
   end
   return account
 end
 
 -- Drop accounts that are of no use any more: one call in four looks through as many accounts as it
--- has messages, chosen by the id of the first, so that others come to be looked at with every call.
+-- has messages. From where on is chance (the id of the first), and now and then it is the beginning,
+-- which is seldom come to otherwise.
 local function sweep(accounts, ids, now)
-  local chance, number = byte(ids, ID - 1, ID)
+  local chance = byte(ids, ID)
   if not chance or chance % SWEPT > 0 then return end
-  local cursor = string.format('%.0f', unpack_struct('>I4', ids, ID - 5) * 256 + number)
+  local cursor = chance % (4 * SWEPT) > 0 and unpack_struct('>I4', ids, ID - 4) or 0
+  cursor = string.format('%.0f', cursor)
   local found = redis.call('HSCAN', accounts, cursor, 'COUNT', #ids / ID)[2]
   local gone = {}
   for i = 1, #found, 2 do
-    local _, ends = unpack_struct(HEAD, found[i + 1])
-    if ends * 1000 < now and found[i] ~= SEED then gone[#gone + 1] = found[i] end
+    local ends = unpack_struct('>I3', found[i + 1], 2)
+    if ends * STEP < now and found[i] ~= SEED then gone[#gone + 1] = found[i] end
   end
   if #gone > 0 then variadic('HDEL', accounts, gone) end
 end

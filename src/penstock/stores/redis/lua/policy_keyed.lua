@@ -27,9 +27,10 @@ local ttl = ARGV[5]
 local LONGEST = 32 -- entries of a tail
 local HOLD, COUNTED_NOW = pack_struct(NUMBER, hold_until), pack_struct(NUMBER, -(now + REMEMBER))
 
--- Half an hour more or less: how long an account lives is not written with every message.
-local gone_at = math.floor((now + tonumber(ttl)) / 1000)
-local lasts_until = gone_at - 1800
+-- Half an hour more or less: how long an account is of use is not written with every message.
+local gone_at = math.ceil((now + tonumber(ttl)) / STEP)
+local lasts_until = gone_at - 4
+local GONE_AT = pack_struct('>I3', gone_at)
 
 local living
 local function is_alive(name)
@@ -59,15 +60,7 @@ local function packed(account)
     most = math.min(math.max(most, number), UNSURE)
   end
   local body = cmsgpack.pack(account)
-  return pack_struct(HEAD .. 'I2', KEPT, gone_at, most, SIZE + 2 + #body, 0) .. body
-end
-
--- (where the entry of `me` begins or nil, until when it holds: 0 for none).
-local function look_up(held, me)
-  local place = string.find(held, me, 1, true)
-  while place and place % ENTRY ~= 1 do place = string.find(held, me, place + 1, true) end
-  if not place then return nil, 0 end
-  return place, (unpack_struct(NUMBER, held, place + ID))
+  return pack_struct('>BI3I2I4I2', FULL, gone_at, most, FULL_HEAD + 2 + #body, 0) .. body
 end
 
 -- How many hold a place, but for the entry at `place`.
@@ -77,16 +70,6 @@ local function others_in(held, place)
     if i ~= place and unpack_struct(NUMBER, held, i + ID) > now then number = number + 1 end
   end
   return number
-end
-
--- The held with the entry at `place` (nil: at the end) saying `ends`, packed.
-local function written(held, place, me, ends)
-  if not place then return held .. me .. ends end
-  return string.sub(held, 1, place + ID - 1) .. ends .. string.sub(held, place + ENTRY)
-end
-
-local function without(held, place)
-  return string.sub(held, 1, place - 1) .. string.sub(held, place + ENTRY)
 end
 
 local function tidied(held)
@@ -253,57 +236,72 @@ end
 
 -- The short way of a message whose key has few: its tail is added to, or an entry of it changed.
 
--- The account with a place for `me` in the tail; nil: that has to be looked at more closely.
-local function joined(blob, tail, me)
-  local caps = tail[1]
-  if not blob then
-    local head = tail.head
-    if not head then
-      head = pack_struct(HEAD, KEPT, gone_at, 0, SIZE + #caps) .. caps
-      tail.head = head
-    end
-    return head .. me .. HOLD
-  end
-  if byte(blob) ~= KEPT then return nil end
-  local _, gone, most, begins = unpack_struct(HEAD, blob)
+-- Each gives the account as it is then (true: as it was), or nil: it has to be looked at closely.
+
+local function joined_full(blob, gone, tail, me)
+  local caps, most, begins = tail[1], unpack_struct('>I2I4', blob, 5)
   local number = (#blob - begins) / ENTRY
   if number >= LONGEST or most + number >= tail[2] or find(blob, me, 1, true) then return nil end
-  local same = find(blob, caps, SIZE + 1, true) == SIZE + 1
+  local same = find(blob, caps, FULL_HEAD + 1, true) == FULL_HEAD + 1
   if same and gone >= lasts_until then return blob .. me .. HOLD end
-  if same then
-    return pack_struct(HEAD, KEPT, gone_at, most, begins) .. sub(blob, SIZE + 1) .. me .. HOLD
-  end
-  if number > 0 then return nil end
-  local body = sub(blob, SIZE + 3 + unpack_struct('>I2', blob, SIZE + 1))
-  local head = pack_struct(HEAD, KEPT, gone_at, most, SIZE + #caps + #body)
-  return head .. caps .. body .. me .. HOLD
+  if not same and number > 0 then return nil end
+  local at = FULL_HEAD + 3 + unpack_struct('>I2', blob, FULL_HEAD + 1)
+  local body = sub(blob, at, begins)
+  local head = pack_struct('>BI3I2I4', FULL, gone_at, most, FULL_HEAD + #caps + #body)
+  return head .. caps .. body .. sub(blob, begins + 1) .. me .. HOLD
 end
 
--- The account with the place of `me` in its tail saying `ends`; nil: it has none that can be said of.
-local function changed_to(blob, caps, me, ends)
-  if byte(blob) ~= KEPT then return nil end
-  local _, gone, _, begins = unpack_struct(HEAD, blob)
+-- With a place for `me` in the tail.
+local function joined(blob, tail, me)
+  if not blob then return tail.head .. me .. HOLD end
+  local kind, high, middle, low = byte(blob, 1, 4)
+  local gone = high * 65536 + middle * 256 + low
+  if kind == FULL then return joined_full(blob, gone, tail, me) end
+  local size = tail.size
+  if kind ~= SHORT or find(blob, tail[1], SHORT_HEAD + 1, true) ~= SHORT_HEAD + 1 then return nil end
+  local number = (#blob - size) / ENTRY
+  if number >= LONGEST or number >= tail[2] or find(blob, me, size + 1, true) then return nil end
+  if gone >= lasts_until then return blob .. me .. HOLD end
+  return tail.head .. sub(blob, size + 1) .. me .. HOLD
+end
+
+-- With the place of `me` in the tail saying `ends`.
+local function changed_to(blob, tail, me, ends)
+  if not blob then return nil end
+  local kind, high, middle, low = byte(blob, 1, 4)
+  local at, begins = SHORT_HEAD + 1, tail.size
+  if kind == FULL then
+    at, begins = FULL_HEAD + 1, unpack_struct('>I4', blob, 7)
+  elseif kind ~= SHORT then
+    return nil
+  end
   local place = find(blob, me, begins + 1, true)
-  if not place or (place - begins) % ENTRY ~= 1 or gone < lasts_until then return nil end
+  if not place or (place - begins) % ENTRY ~= 1 then return nil end
   if byte(blob, place + ID) >= 128 then return nil end -- negative: counted
-  if find(blob, caps, SIZE + 1, true) ~= SIZE + 1 then return nil end
+  if find(blob, tail[1], at, true) ~= at then return nil end
+  if kind == SHORT and #blob == begins + ENTRY then return tail.head .. me .. ends end
+  if high * 65536 + middle * 256 + low < lasts_until then return nil end
   local after = sub(blob, 1, place + ID - 1) .. ends
   return #after == #blob and after or after .. sub(blob, place + ENTRY)
 end
 
--- Whether the short way was taken, and the account after it (nil: as it was).
-local function done_shortly(what, blob, tail, me, until_)
-  local after
-  if what == DECIDE then
-    after = joined(blob, tail, me)
-  elseif what == REFUSE or what == RELEASE then
-    return not blob or (byte(blob) == KEPT and what == RELEASE and not find(blob, me, 1, true))
-  elseif blob and what ~= LOOK then
-    local ends = what == COMMIT and COUNTED_NOW or pack_struct(NUMBER, until_)
-    after = changed_to(blob, tail[1], me, ends)
-  end
-  return after ~= nil, after
+local function counted(blob, tail, me) return changed_to(blob, tail, me, COUNTED_NOW) end
+
+local function kept_on(blob, tail, me, until_)
+  return changed_to(blob, tail, me, pack_struct(NUMBER, until_))
 end
+
+local function refused(blob) return not blob or nil end
+
+local function released(blob, _, me)
+  if not blob then return true end
+  local kind = byte(blob)
+  return (kind == SHORT or kind == FULL) and not find(blob, me, 1, true) or nil
+end
+
+local SHORTLY = {
+  [DECIDE] = joined, [REFUSE] = refused, [RELEASE] = released, [COMMIT] = counted, [KEEP] = kept_on,
+}
 
 -- All ways of a message but the short one: its answer, and whether its counters changed.
 local function looked_at(account, caps, what, me, list, until_)
@@ -343,39 +341,45 @@ local function decide(group)
   if not looks then sweep(KEYS[k + 2], ids, now) end
   local blobs, was_in = read(KEYS[k + 2], a + 2, number, older and k + 2 + listed)
   local accounts, changed, answers, plain = {}, {}, {}, true
+  local fields, f = {}, 0
   for r = 1, #runs, 5 do
     local what, plan, until_ = runs[r], plans[runs[r + 1]], runs[r + 2]
     local lists, caps, tail = plan[1], plan[2], plan[3]
+    local shortly = tail and SHORTLY[what]
+    if tail and not tail.head then
+      tail.head, tail.size = string.char(SHORT) .. GONE_AT .. tail[1], SHORT_HEAD + #tail[1]
+    end
     for _ = 1, runs[r + 4] do
       item = item + 1
       local n = placed and placed[item] or item
       local me = sub(ids, ID * item - ID + 1, ID * item)
       local list = listed > 0 and what <= LOOK and suppressed(lists, n) or 0
-      local answer, account, done, after = 0, accounts[n], false, nil
-      if tail and not account and list == 0 then
-        done, after = done_shortly(what, blobs[n], tail, me, until_)
-        if after then blobs[n], changed[n] = after, true end
-      end
-      if not done then
+      local account = accounts[n]
+      local after = shortly and not account and list == 0 and shortly(blobs[n], tail, me, until_)
+      if not after then
         if not account then
           account = account_in(blobs[n])
           accounts[n] = account
         end
-        local touched
-        answer, touched = looked_at(account[2], caps, what, me, list, until_)
+        local answer, touched = looked_at(account[2], caps, what, me, list, until_)
         if touched then changed[n] = true end
-        if answer ~= 0 then plain = false end
+        if answer ~= 0 then answers[item], plain = answer, false end
+      elseif after ~= true and placed then
+        blobs[n], changed[n] = after, true
+      elseif after ~= true then
+        fields[f + 1], fields[f + 2] = ARGV[a + 1 + n], after
+        f = f + 2
       end
-      answers[item] = answer
     end
   end
-  local fields, f = {}, 0
   for n in pairs(changed) do
     fields[f + 1], fields[f + 2] = ARGV[a + 1 + n], accounts[n] and packed(accounts[n]) or blobs[n]
     f = f + 2
   end
   write(KEYS[k + 2], fields, was_in, ttl)
-  return plain and 0 or answers
+  if plain then return 0 end
+  for i = 1, item do answers[i] = answers[i] or 0 end
+  return answers
 end
 
 local answers = {}

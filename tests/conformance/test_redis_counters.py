@@ -1,0 +1,206 @@
+"""How Redis keeps counters: what earlier versions had is read, and nothing piles up."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from penstock.model.decision import Conclusion, End, Question
+from penstock.model.policy import Cap, Scope
+from penstock.model.verdict import Verdict
+from penstock.stores.redis import RedisStore
+from penstock.stores.redis.policy_book import SHARDS
+from penstock.stores.redis.policy_keys import CounterKeys
+from penstock.stores.redis.scripts import raw
+from tests.conformance.policy_agreement import sends
+from tests.faults.policy_caller import opened
+from tests.servers.redis import RedisServer
+from tests.unit.limits import worlds
+
+pytestmark = pytest.mark.slow
+
+KEYS = CounterKeys("penstock", SHARDS)
+SENT, IDS, _, HELD, COUNTED = KEYS.shared.counter("1\x1froute=default")
+EVERYBODY = Cap(scope=(Scope.ROUTE,), limit=10_000, window="24h")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest_asyncio.fixture
+async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
+    server.flush()
+    store = await opened(server.url)
+    yield store
+    await store.close()
+
+
+ANN = KEYS.shard_of(b"ann").older_account(b"ann")
+
+
+def _mark(name: bytes) -> bytes:
+    return hashlib.md5(name, usedforsecurity=False).digest()
+
+
+MARK = _mark(b"m1")
+OLDER = {
+    "ids of any length": [1, {"1": [[worlds.START - 5], [], {"m0": worlds.START + 9}, 7]}],
+    "ids one after the other": [1, {"1": [[worlds.START - 5], [], ["m0", worlds.START + 9], 7]}],
+    "packed": [
+        1,
+        {
+            "1": [
+                raw(struct.pack(">d", worlds.START - 5)),
+                [],
+                raw(MARK + struct.pack(">d", worlds.START + 9)),
+                7,
+            ]
+        },
+        2,
+    ],
+}
+"""Accounts as earlier versions kept them: a send, and a place that is held for a moment."""
+
+
+@pytest.mark.parametrize("kept", OLDER.values(), ids=OLDER)
+async def test_an_account_of_an_earlier_version_is_read(
+    server: RedisServer, store: RedisStore, kept: list[object]
+) -> None:
+    await store.policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=3, window="24h"))
+    with server.client as client:
+        client.set(ANN, msgspec.msgpack.encode(kept))
+        client.hdel("penstock:policies", "o")
+    policies = (later := await opened(server.url)).policies
+    (figure,) = await policies.counters("ann", worlds.START)
+    assert figure.used == 2
+    assert await sends(policies, 3, worlds.START) == 1
+    (figure,) = await policies.counters("ann", worlds.START)
+    assert figure.used == 3
+    assert await sends(policies, 3, worlds.START + 9) == 1
+    await later.close()
+
+
+async def test_a_shared_counter_of_an_earlier_version_is_read(
+    server: RedisServer, store: RedisStore
+) -> None:
+    """A send, a place that is held for a moment, and one that was counted."""
+    policies = store.policies
+    await policies.put_policy("all", Cap(scope=(Scope.ROUTE,), limit=4, window="24h"))
+    now = worlds.START
+    kept = [[now - 5, now - 3], [], [], now - 3]
+    with server.client as client:
+        client.set(SENT, msgspec.msgpack.encode(kept))
+        client.zadd(HELD, {MARK: now + 9})
+        client.zadd(COUNTED, {_mark(b"m0"): now + worlds.MINUTE})
+    before, again = (Question(id=name, key="ann", due=now) for name in ("m0", "m1"))
+    (told,) = await policies.explain([Question(id="new", key="ann", due=now)], now)
+    assert [rule.detail for rule in told.rules] == ["3 of 4 in 24h for route default"]
+    await policies.conclude([Conclusion(before, End.COMMIT)], now)  # it was, and changes nothing
+    assert await sends(policies, 3, now) == 1
+    for question in (before, again):  # each has its place already
+        assert (await policies.decide([question], now, worlds.HOLD))[0].verdict is Verdict.ALLOW
+    await policies.conclude([Conclusion(again, End.COMMIT)], now)
+    assert await sends(policies, 1, now + 9) == 0
+    assert not server.cli("EXISTS", HELD.decode(), COUNTED.decode()).strip("0")
+
+
+def asked(name: str, number: int, now: int, keys: Sequence[str] = ("ann",)) -> list[Question]:
+    return [Question(id=f"{name}-{n}", key=keys[n % len(keys)], due=now) for n in range(number)]
+
+
+async def held_by(store: RedisStore, questions: list[Question], now: int) -> None:
+    decisions = await store.policies.decide(questions, now, worlds.HOLD)
+    assert all(decision.verdict is Verdict.ALLOW for decision in decisions)
+
+
+async def end_all(
+    store: RedisStore, questions: list[Question], end: End, now: int, until: int = 0
+) -> None:
+    ends = [Conclusion(question, end, until and until + n) for n, question in enumerate(questions)]
+    await store.policies.conclude(ends, now)
+
+
+async def used(store: RedisStore, now: int) -> int:
+    (told,) = await store.policies.explain(asked("new", 1, now), now)
+    return int(told.rules[0].detail.split()[0])
+
+
+def fields(server: RedisServer, key: bytes) -> int:
+    """But for the one that makes it a table."""
+    with server.client as client:
+        return int(client.hlen(key)) - 1
+
+
+async def test_accounts_of_no_use_are_dropped_by_those_who_come_later(
+    server: RedisServer, store: RedisStore
+) -> None:
+    await store.policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=90, window="10s"))
+    shard = KEYS.shards[0]
+    keys = [key for key in (f"k{n}" for n in range(999)) if KEYS.shard_of(key.encode()) is shard]
+    now = worlds.START
+    await held_by(store, asked("first", len(keys), now, keys), now)
+    assert fields(server, shard.accounts) == len(keys)
+    for left in (len(keys), 2):  # they are kept for an hour more than they can matter
+        now += worlds.HOUR
+        for turn in range(40):
+            some = asked(f"{turn}", 64, now, keys[:2])
+            await held_by(store, some, now)
+            await end_all(store, some, End.RELEASE, now)
+        assert fields(server, shard.accounts) == left
+
+
+async def test_the_latest_of_many_that_were_counted_are_known(
+    server: RedisServer, store: RedisStore
+) -> None:
+    await store.policies.put_policy("all", EVERYBODY)
+    now = worlds.START
+    batches = [asked(f"{turn}", 500, now) for turn in range(6)]
+    for batch in batches:
+        await held_by(store, batch, now)
+        await end_all(store, batch, End.COMMIT, now)
+    for batch in batches[-2:]:
+        await end_all(store, batch, End.COMMIT, now + 1)
+    assert await used(store, now + 1) == 3_000
+    assert 1_000 <= fields(server, IDS) <= 2_000
+
+
+async def test_places_that_nobody_spoke_of_any_more_do_not_pile_up(
+    server: RedisServer, store: RedisStore
+) -> None:
+    await store.policies.put_policy("all", EVERYBODY)
+    now = worlds.START
+    await held_by(store, asked("lost", 500, now), now)
+    assert await used(store, now) == 500
+    now += worlds.HOLD
+    for turn in range(40):
+        await held_by(store, asked(f"{turn}", 1, now), now)
+        await end_all(store, asked(f"{turn}", 1, now), End.COMMIT, now)
+    assert await used(store, now) == 40
+    assert fields(server, IDS) < 40 + 100
+
+
+async def test_places_held_until_many_moments_are_never_fewer_than_they_are(
+    store: RedisStore,
+) -> None:
+    """More moments than are told apart: some come free a little later."""
+    await store.policies.put_policy("all", EVERYBODY)
+    now, later = worlds.START, worlds.START + worlds.HOUR
+    batch = asked("kept", 700, now)
+    await held_by(store, batch, now)
+    await end_all(store, batch, End.KEEP, now, until=later)
+    assert await used(store, now) == 700
+    for passed in (1, 250, 600):
+        assert 700 - passed <= await used(store, later + passed - 1) <= 700 - passed + 2
+    await end_all(store, batch[::2], End.RELEASE, now)
+    assert await used(store, now) == 350
+    await end_all(store, batch[1::2], End.COMMIT, now)
+    assert await used(store, now) == 350
+    assert await used(store, later + worlds.HOUR) == 350
