@@ -33,10 +33,14 @@ PEOPLE = 20_000
 DECISIONS = {1: 1_500, 100: 20_000, 500: 40_000}
 """Batch → decisions measured."""
 ONE_BY_ONE = 2_000
-DRAINED = 20_000
+DRAINED = 60_000
+"""Messages of a backlog, each to somebody else: one to three seconds, so that starting counts for
+little."""
+BESIDE = 100_000
+"""The same where two figures hardly differ."""
+HELD = 7_000
+"""Messages that a pace holds back meanwhile: far more than it lets go."""
 ROUNDS = 2
-BESIDE_ROUNDS = 4
-"""Half a second each, and two figures that hardly differ: the best of two is still chance."""
 HOLD = 630_000
 LABELS = Labels(channel="push", campaign="spring", class_="promotional")
 
@@ -142,8 +146,8 @@ def _path(report: Report, name: str, url: str, server: RedisServer) -> None:
     """A due backlog through claim, decide, no-op sink and settle; with policies and without."""
     off = on = 0.0
     for turn in range(ROUNDS):
-        off = max(off, uvloop.run(_drain(_fresh(url, server, f"off{turn}"), {})))
-        on = max(on, uvloop.run(_drain(_fresh(url, server, f"on{turn}"), policies())))
+        off = max(off, uvloop.run(_drain(_fresh(url, server, f"off{turn}"), {}, DRAINED)))
+        on = max(on, uvloop.run(_drain(_fresh(url, server, f"on{turn}"), policies(), DRAINED)))
     report.add(f"whole path without policies, {name}", off, "messages/s")
     report.add(
         f"whole path with policies, {name}",
@@ -159,9 +163,10 @@ def _beside(report: Report, name: str, url: str, server: RedisServer) -> None:
     """An unpaced route, alone and beside one with a backlog that a pace holds back."""
     alone = beside = 0.0
     paced = {"slow": policy_from(_SLOW)}
-    for turn in range(BESIDE_ROUNDS):
-        alone = max(alone, uvloop.run(_drain(_fresh(url, server, f"alone{turn}"), paced)))
-        both = _drain(_fresh(url, server, f"beside{turn}"), paced, held=DRAINED // 3)
+    for turn in range(ROUNDS):
+        one = _drain(_fresh(url, server, f"alone{turn}"), paced, BESIDE)
+        alone = max(alone, uvloop.run(one))
+        both = _drain(_fresh(url, server, f"beside{turn}"), paced, BESIDE, held=HELD)
         beside = max(beside, uvloop.run(both))
     report.add(f"unpaced route alone, {name}", alone, "messages/s")
     report.add(
@@ -192,19 +197,19 @@ def _fresh(url: str, server: RedisServer, name: str) -> str:
 def _drafts(number: int, route: str) -> list[Draft]:
     labels = {"channel": "push", "campaign": "spring", "class": "promotional"}
     return [
-        draft({"n": n}, key=f"user{n % PEOPLE}", delay=0, route=route, labels=labels)
-        for n in range(number)
+        draft({"n": n}, key=f"user{n}", delay=0, route=route, labels=labels) for n in range(number)
     ]
 
 
-async def _drain(url: str, rules: dict[str, Policy], held: int = 0) -> float:
+async def _drain(url: str, rules: dict[str, Policy], number: int, held: int = 0) -> float:
+    """Messages a second, of so many."""
     done = 0
     finished = asyncio.Event()
 
     async def nothing(batch: list[penstock.Message]) -> None:
         nonlocal done
         done += len(batch)
-        if done >= DRAINED:
+        if done >= number:
             finished.set()
 
     async def slowly(batch: list[penstock.Message]) -> None:
@@ -214,11 +219,11 @@ async def _drain(url: str, rules: dict[str, Policy], held: int = 0) -> float:
     async with penstock.open(url, routes=routes) as engine:
         for name, policy in rules.items():
             await engine.put_policy(name, policy)
-        await engine.schedule_many(_drafts(DRAINED, "default"))
+        await engine.schedule_many(_drafts(number, "default"))
         if held:
             await engine.schedule_many(_drafts(held, "slow"))
     start = time.perf_counter()
     async with penstock.open(url, routes=routes, worker=True):
         await finished.wait()
         took = time.perf_counter() - start
-    return DRAINED / took
+    return number / took

@@ -30,7 +30,11 @@ class Batch:
 
     def has_room(self, now: int, books: Books) -> bool:
         """Does no rule that keys share refuse anybody, if all the batch goes out?"""
-        numbers = Numbers(map(id, self.plans))
+        numbers = (
+            dict.fromkeys(self.distinct, len(self.plans))
+            if len(self.distinct) == 1
+            else Numbers(map(id, self.plans))
+        )
         caps: Numbers[str] = Numbers()
         paces: Numbers[str] = Numbers()
         for place, plan in self.distinct.items():
@@ -84,7 +88,11 @@ class Batch:
                 if account is None:
                     account = accounts[name] = {}
                 for alike in plan.alike:
-                    _count_own(alike, account, me, now)
+                    counter = account.get(alike.first)
+                    if alike.shadow or counter is None or counter.names != alike.names:
+                        _count_own(alike, account, me, now)
+                    else:
+                        alike.limit.count(counter, me, now)
         for place, plan in self.distinct.items():
             for cap in plan.shared:
                 _count_shared(cap, sent[place], now, books)
@@ -166,11 +174,9 @@ def _count_shared(cap: CapRule, ids: list[str], now: int, books: Books) -> None:
 
 
 def _count_own(alike: Alike, account: Account, me: str, now: int) -> None:
-    counter = account.get(alike.first)
-    if alike.shadow and (counter is None or me not in counter.held):
-        return  # it would have held it back
-    if counter is not None and counter.names == alike.names:
-        alike.limit.count(counter, me, now)
-        return
+    if alike.shadow:
+        counter = account.get(alike.first)
+        if counter is None or me not in counter.held:
+            return  # it would have held it back
     for part in open_counters(account, alike.names):
         alike.limit.count(part, me, now)

@@ -245,7 +245,7 @@ def _tidy(held: dict[str, int], now: int) -> None:
 
 def _forget(held: dict[str, int]) -> None:
     """The counted ids that were counted first, if they are too many."""
-    counted = sorted(me for me, end in held.items() if end < 0)
-    counted.sort(key=held.__getitem__, reverse=True)  # stable: of one moment by id
+    counted = [me for me, end in held.items() if end < 0]
+    counted.sort(key=held.__getitem__, reverse=True)  # stable: of one moment as they were held
     for me in counted[: max(0, len(counted) - REMEMBERED)]:
         del held[me]

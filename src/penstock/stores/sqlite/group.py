@@ -26,9 +26,9 @@ Wakes: TypeAlias = dict[str, int]
 
 PUT_ROWS = 500
 """Messages of one put at most."""
-MAX_ROWS = 2 * PUT_ROWS
-"""Rows one transaction changes, about: a claim and a settle, or two puts. Longer ones would hold
-up the loop; shorter ones would pay for an fsync more often."""
+MAX_ROWS = 2 * PUT_ROWS + 50
+"""Rows one transaction changes, about: a claim and a settle with what goes with them, or two puts.
+Longer ones would hold up the loop; shorter ones would pay for an fsync more often."""
 LINGER_TURNS = 4
 """Turns of the loop (microseconds each) a transaction waits for company: a claim, the settling of
 what was claimed before and whatever else comes meanwhile then share one fsync."""
@@ -195,10 +195,10 @@ class GroupCommit:
         except sqlite3.Error as exc:
             return [translate(exc, self._name)] * len(batch)
         wakes = dict(session.wakes)
-        full = session.connection.total_changes + MAX_ROWS
+        full = session.changes + MAX_ROWS
         try:
             for operation in batch:
-                if results and session.connection.total_changes + operation.rows > full:
+                if results and session.changes + operation.rows > full:
                     break
                 results.append(operation.work(session))
             session.execute("COMMIT")

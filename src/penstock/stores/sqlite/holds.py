@@ -7,7 +7,8 @@ the tables lays the rows that are there over them, so that a crash loses no plac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from itertools import repeat
 
 import msgspec
 
@@ -65,14 +66,18 @@ class Holds:
         session.execute(statements.ADD_HOLDS, (number, until, bytearray(_encode(held))))
         self._keep(number, held, until, [me for part in held for me in part.ids])
 
-    def end(self, session: Session, ids: Iterable[str]) -> bool:
+    def end(self, session: Session, ids: list[str]) -> bool:
         """These hold no more what their rows say; False: none of them is in a row."""
-        where = self._where
+        if self._where.keys().isdisjoint(ids):
+            return False
+        numbers = list(map(self._where.pop, ids, repeat(0)))
         found: dict[int, list[str]] = {}
-        for me in ids:
-            number = where.pop(me, None)
-            if number is not None:
-                found.setdefault(number, []).append(me)
+        if numbers.count(numbers[0]) == len(numbers):  # mostly a batch ends as it began
+            found[numbers[0]] = ids
+        else:
+            for number, me in zip(numbers, ids, strict=True):
+                if number:
+                    found.setdefault(number, []).append(me)
         for number, gone in found.items():
             row = self._rows[number]
             row.left -= len(gone)
@@ -82,7 +87,7 @@ class Holds:
                 row.parted = True
                 values = (number, session.new_token(), bytearray(_encode(gone)))
                 session.execute(statements.END_HOLDS, values)
-        return bool(found)
+        return True
 
     def lay_over(self, account: Account, name: str) -> None:
         """Of an account that was just read."""

@@ -7,7 +7,7 @@ is written when its sends change; places held meanwhile are in `holds`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import msgspec
 
@@ -65,7 +65,7 @@ class Ledger:
     def decided(
         self,
         session: Session,
-        ids: Sequence[str],
+        ids: list[str],
         books: Books,
         rules: Rules,
         now: int,
@@ -78,7 +78,7 @@ class Ledger:
         self._write(session, books, rules, now, changed=changed or bool(books.held))
 
     def concluded(
-        self, session: Session, ids: Sequence[str], books: Books, rules: Rules, now: int
+        self, session: Session, ids: list[str], books: Books, rules: Rules, now: int
     ) -> None:
         """Write how these ended."""
         changed = self._holds.end(session, ids)
@@ -101,12 +101,12 @@ class Ledger:
     ) -> None:
         if books.changed_accounts:
             stale = (now + rules.keeps) // DAY_MS + 1
-            known = self._accounts
+            known, living = self._accounts, rules.living
             values: list[object] = []
             for name in sorted(books.changed_accounts):
-                account = rules.living(known[name])
-                values += (name, stale, bytearray(pack_account(account)))  # bytes bind more slowly
-            session.write_rows(statements.put_accounts, values, 3)
+                packed = pack_account(living(known[name]))
+                values += (name, stale, bytearray(packed))  # bytes would bind more slowly
+            session.counters_written += session.write_rows(statements.put_accounts, values, 3)
         for name in books.changed_paces:
             session.execute(statements.PUT_PACE, (name, bytearray(_encode(books.paces[name]))))
         if changed or books.changed_accounts:

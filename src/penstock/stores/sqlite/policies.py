@@ -61,12 +61,10 @@ class SqlitePolicies:
             self._ledger.decided(session, ids, books, rules, now, now + hold)
             return decisions
 
-        return await self._group.submit(work, rows=len(subjects))
+        return await self._group.submit(work)
 
     async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
-        await self._group.submit(
-            lambda s: self.conclude_within(s, conclusions, now), rows=len(conclusions)
-        )
+        await self._group.submit(lambda s: self.conclude_within(s, conclusions, now))
 
     def conclude_within(
         self, session: Session, conclusions: Sequence[Conclusion], now: int

@@ -28,6 +28,8 @@ class Session:
         """Route → the nearest due that this transaction brought."""
         self.rollbacks = 0
         """Transactions that came to nothing: what was remembered of them is wrong."""
+        self.counters_written = 0
+        """Rows of accounts: a message brings one with it, in the transaction that settles it."""
         self._last_token = epoch << _TOKEN_BITS
         self._waits = True
         self._changes = 0
@@ -43,6 +45,11 @@ class Session:
         """Whether there is a row that was written since this was last asked."""
         before, self._changes = self._changes, self.connection.total_changes
         return self._changes != before
+
+    @property
+    def changes(self) -> int:
+        """Rows changed so far, without those that come with others."""
+        return self.connection.total_changes - self.counters_written
 
     def wake(self, route: str, due: int) -> None:
         if due < self.wakes.get(route, due + 1):
