@@ -93,6 +93,8 @@ class Beside:
     async def step(self, step: Step) -> None:
         match step:
             case Put(policy_id, policy):
+                if await self.looks_back_anew(policy_id, policy):
+                    await self.step(Drop(policy_id))
                 version = await self.store.put_policy(policy_id, policy)
                 assert version == await self.reference.put_policy(policy_id, policy)
             case Drop(policy_id):
@@ -106,6 +108,13 @@ class Beside:
                 await self.conclude(number, end)
             case Wait(millis):
                 self.now += millis
+
+    async def looks_back_anew(self, policy_id: str, policy: Policy) -> bool:
+        """A cap with another window: what had left the old one may be known still, or not."""
+        before = (await self.reference.book()).policies.get(policy_id)
+        return (
+            isinstance(before, Cap) and isinstance(policy, Cap) and before.window != policy.window
+        )
 
     async def suppress(
         self, list_id: str, suppression: Suppression | None, add: tuple[str, ...]
