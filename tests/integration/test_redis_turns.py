@@ -25,6 +25,7 @@ from penstock.model.state import State
 from penstock.settings import given
 from penstock.stores.redis import RedisStore, open_store, pointers
 from penstock.stores.redis import put as put_step
+from penstock.stores.redis.put_group import PutGroups
 from penstock.wiring import open_parts, open_worker
 from tests.servers.redis import RedisServer
 
@@ -131,7 +132,7 @@ async def test_a_put_that_died_after_reserving_is_finished_by_the_same_put(
 
     async with opened(server) as store:
         with monkeypatch.context() as broken:
-            broken.setattr(put_step._Batch, "_group", die)
+            broken.setattr(PutGroups, "of", die)
             with pytest.raises(Died):
                 await put(store, *names("m", 9))
         assert await store.find(names("m", 9)) == [None] * 9

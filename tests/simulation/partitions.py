@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from penstock.model.errors import ConfigError, StoreUnavailable
@@ -63,15 +64,15 @@ class PartitionServer:
         return self.marks[partition]
 
     def put(self, partition: int, group: Group) -> list[Any]:
-        generation, number = group.plan[0], group.plan[1]
+        generation, number, id_lengths, record_lengths = group.plan[:4]
         if self.marks.get(partition, 0) != generation:
             return [b"layout"]
-        pairs = (group.arguments or ())[: 2 * number]
+        joined_ids, joined_records = (group.arguments or ())[:2]
         held = self.records.setdefault(partition, {})
-        ids = pairs[::2]
+        ids = _cut(joined_ids, id_lengths, number)
         if any(one in held for one in ids):
             return [b"known", [held[i][0] if i in held else None for i in ids], [None] * number]
-        for one, record in zip(ids, pairs[1::2], strict=True):
+        for one, record in zip(ids, _cut(joined_records, record_lengths, number), strict=True):
             elsewhere = [p for p, others in self.records.items() if one in others]
             if elsewhere:
                 self.broken.append(f"{one!r} is in {elsewhere} and was put into {partition}")
@@ -82,7 +83,7 @@ class PartitionServer:
         known = self.records.get(partition, {}).get(member)
         if known is not None:
             return int(known[0] == record and self.marks.get(partition, 0) == generation)
-        one = Group(partition, (), (generation, 1), (member, record))
+        one = Group(partition, (), (generation, 1, len(member), len(record)), (member, record))
         return int(self.put(partition, one) == [b"kept"])
 
     def find(self, partition: int, group: Group) -> list[Any]:
@@ -100,6 +101,11 @@ class PartitionServer:
         """It was settled and its time is over."""
         for held in self.records.values():
             held.pop(pack_id(message_id), None)
+
+
+def _cut(joined: bytes, lengths: int | list[int], number: int) -> list[bytes]:
+    ends = list(accumulate([lengths] * number if isinstance(lengths, int) else lengths))
+    return [joined[first:end] for first, end in zip([0, *ends], ends, strict=False)]
 
 
 class SimRunner:

@@ -51,5 +51,8 @@ def _has_any(under_way: Iterable[_Sent], given: set[str | None]) -> bool:
 
 async def _outcomes(sent: _Sent) -> list[Outcome]:
     batch, task = sent
-    outcomes = iter(await task)
+    kept = await task
+    if len(kept) == len(batch):
+        return kept
+    outcomes = iter(kept)
     return [next(outcomes) if isinstance(item, Draft) else item for item in batch]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.stores.redis.awake import CLOSE, MOMENT, PATIENCE, REST, Awake
+from penstock.stores.redis.awake import CLOSE, MOMENT, PATIENCE, REST, ROW, Awake
 
 TURNS = 20
 """Of the loop: more than any of these needs."""
@@ -34,9 +34,10 @@ def timer() -> Timer:
 
 @pytest.fixture
 async def awake(timer: Timer) -> Awake:
-    """After a call, so that the next one follows."""
+    """After some calls, so that the next one follows."""
     made = Awake(timer, spare=True)
-    made.wait(answered())
+    for _ in range(ROW):
+        made.wait(answered())
     return made
 
 
@@ -95,9 +96,18 @@ async def test_a_call_that_follows_none_is_waited_for_asleep(awake: Awake, timer
     assert await looks(timer) == 0
 
 
+async def test_a_few_that_follow_one_another_are_no_row_yet(awake: Awake, timer: Timer) -> None:
+    timer.now += CLOSE
+    for _ in range(ROW):
+        awake.wait(asked())
+    assert await looks(timer) == 0
+    awake.wait(asked())
+    assert await looks(timer) == TURNS
+
+
 async def test_where_no_core_is_to_spare_every_call_is(timer: Timer) -> None:
     awake = Awake(timer, spare=False)
-    for _ in range(3):
+    for _ in range(2 * ROW):
         awake.wait(asked())
     assert await looks(timer) == 0
 

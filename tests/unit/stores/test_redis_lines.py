@@ -179,3 +179,28 @@ async def test_a_line_in_use_when_all_are_dropped_is_closed_after_its_answer(
     assert await lines.ask(PING) == b"OK"
     assert len(server.lines) == 2
     await server.lines[0].wait_closed()  # by the other side: it reads to the end
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over(
+    server: Server, lines: Lines
+) -> None:
+    server.answers = [None, b":2\r\n"]
+    asked = asyncio.ensure_future(lines.ask(PING))
+    await server.told.wait()
+    asked.cancel()
+    server.lines[0].write(b":1\r\n")
+    await server.lines[0].drain()
+    await asyncio.sleep(0.01)  # until it has come here
+    assert await lines.ask(PING) == 2
+    assert len(server.lines) == 1
+
+
+async def test_a_line_that_whoever_asked_has_left_is_closed_with_the_others(
+    server: Server, lines: Lines
+) -> None:
+    server.answers = [None]
+    asked = asyncio.ensure_future(lines.ask(PING))
+    await server.told.wait()
+    asked.cancel()
+    await lines.drop()
+    await server.lines[0].wait_closed()  # its end has come there

@@ -17,7 +17,7 @@ from penstock.model.state import State
 from penstock.model.times import MAX_TIME
 from penstock.stores.redis.breaker import LONGEST_WAIT, TRIP_AFTER, Breaker
 from penstock.stores.redis.events import MAX_EVENTS, add_events, pack_event, read_events
-from penstock.stores.redis.ids import pack_id, pack_ids, unpack_id
+from penstock.stores.redis.ids import joined_ids, pack_id, pack_ids, unpack_id
 from penstock.stores.redis.place import Widths, bucket_entry, read_entry
 from penstock.stores.redis.records import (
     NO_NONCE,
@@ -66,12 +66,16 @@ def test_an_id_comes_back_and_no_two_are_one(one: str, other: str) -> None:
 
 @given(st.lists(uuids | nearly_uuids | ids) | st.lists(uuids))
 def test_many_ids_are_packed_as_each_of_them_is(texts: list[str]) -> None:
-    assert pack_ids(texts) == [pack_id(text) for text in texts]
+    members = [pack_id(text) for text in texts]
+    assert pack_ids(texts) == members
+    joined, lengths = joined_ids(texts)
+    assert joined == b"".join(members)
+    assert ([lengths] * len(texts) if isinstance(lengths, int) else lengths) == [*map(len, members)]
 
 
 def test_a_short_id_and_a_long_one_are_not_taken_for_two_uuids() -> None:
     both = f"{UUID(int=1)}{UUID(int=2)}"
-    assert pack_ids([both[:35], both[35:]]) == [both[:35].encode(), both[35:].encode()]
+    assert joined_ids([both[:35], both[35:]]) == (both.encode(), [35, 37])
 
 
 @given(st.tuples(ids, ids) | st.tuples(uuids, uuids))

@@ -22,7 +22,9 @@ from typing import Any
 MOMENT = 200e-6
 """Seconds to stay awake for one answer at most."""
 CLOSE = 1e-3
-"""Seconds between two calls that follow one another closely at most."""
+"""Seconds between two calls that follow one another closely at most …"""
+ROW = 3
+"""… of which there must have been so many in a row: most calls come by ones and twos."""
 PATIENCE = 3
 """Answers in a row that may come too late …"""
 REST = 200
@@ -46,6 +48,7 @@ class Awake:
         self._timer = timer
         self._spare = cores() > 1 if spare is None else spare
         self._asked = float("-inf")
+        self._row = 0
         self._until = 0.0
         self._answer: asyncio.Future[Any] | None = None
         """What it stays awake for."""
@@ -57,8 +60,9 @@ class Awake:
     def wait(self, answer: asyncio.Future[Any]) -> None:
         """A call was made that has nobody beside it: stay awake for its answer if that pays."""
         now = self._timer()
-        follows, self._asked = now - self._asked < CLOSE, now
-        if not (follows and self._spare):
+        self._row = self._row + 1 if now - self._asked < CLOSE else 0
+        self._asked = now
+        if self._row < ROW or not self._spare:
             return
         if self._rest:
             self._rest -= 1

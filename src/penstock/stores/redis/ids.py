@@ -25,16 +25,33 @@ def pack_id(text: str) -> bytes:
 
 def pack_ids(texts: Sequence[str]) -> list[bytes]:
     """`pack_id` of many. UUIDs, which nearly all are, are read all at once."""
+    packed = _joined_uuids(texts)
+    if packed is None:
+        return [pack_id(text) for text in texts]
+    return [packed[at : at + 16] for at in range(0, len(packed), 16)]
+
+
+def joined_ids(texts: Sequence[str]) -> tuple[bytes, int | list[int]]:
+    """The same, one after the other, and how long each is; one number: all of them."""
+    packed = _joined_uuids(texts)
+    if packed is not None:
+        return packed, 16
+    members = [pack_id(text) for text in texts]
+    return b"".join(members), [*map(len, members)]
+
+
+def _joined_uuids(texts: Sequence[str]) -> bytes | None:
+    """None: they are not all UUIDs."""
     number, joined = len(texts), "".join(texts)
     if len(joined) == 36 * number and all(joined[at::36] == "-" * number for at in _DASHES):
         try:
             packed = bytes.fromhex(joined.replace("-", ""))
         except ValueError:
-            packed = b""
+            return None
         # No blanks, capitals or more dashes, and no long text that makes up for a short one.
-        if len(packed) == 16 * number and joined == joined.lower() and {*map(len, texts)} == {36}:
-            return [packed[at : at + 16] for at in range(0, 16 * number, 16)]
-    return [pack_id(text) for text in texts]
+        if len(packed) == 16 * number and joined == joined.lower() and {*map(len, texts)} <= {36}:
+            return packed
+    return None
 
 
 def unpack_id(member: bytes) -> str:

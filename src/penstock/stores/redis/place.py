@@ -7,9 +7,9 @@ millions of buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
-from struct import Struct
+from struct import Struct, pack
 from typing import NamedTuple
 
 from penstock.model.message import Message
@@ -73,10 +73,10 @@ def bucket_entry(bucket: Bucket, due: int, member: bytes) -> bytes:
     return OFFSET.pack(due - bucket.start) + member
 
 
-def bucket_entries(bucket: Bucket, dues: Iterable[int], members: Iterable[bytes]) -> list[bytes]:
-    """The same of many: one after the other costs a call each."""
-    pack, start = OFFSET.pack, bucket.start
-    return [pack(due - start) + member for due, member in zip(dues, members, strict=True)]
+def offsets(bucket: Bucket, dues: Sequence[int]) -> bytes:
+    """What the entries of many begin with, one after the other."""
+    start = bucket.start
+    return pack(f"<{len(dues)}I", *[due - start for due in dues])
 
 
 def read_entry(bucket: Bucket, entry: bytes) -> tuple[int, bytes]:

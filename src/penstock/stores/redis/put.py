@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from itertools import chain
-from typing import Any
 
 from penstock.model.errors import StoreUnavailable
-from penstock.model.message import Message, NewMessage, OnConflict
+from penstock.model.message import NewMessage, OnConflict
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
-from penstock.stores.redis.away import as_away, target_of
+from penstock.stores.redis.away import target_of
 from penstock.stores.redis.events import add_events, pack_event
-from penstock.stores.redis.ids import pack_id, pack_ids
-from penstock.stores.redis.keys import PartitionKeys
-from penstock.stores.redis.place import Bucket, bucket_entries, spot_for
+from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.pointers import reserve, unpoint
+from penstock.stores.redis.put_group import PutGroups, as_held
 from penstock.stores.redis.put_one import put_one
-from penstock.stores.redis.records import (
-    NO_NONCE,
-    NUMBERS,
-    Held,
-    NewPacker,
-    pack,
-    read,
-    state_and_due,
-)
-from penstock.stores.redis.scripts import Group, Plan
+from penstock.stores.redis.records import Held, read, state_and_due
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.swap import Swap, swap
-from penstock.stores.redis.wake import news_of
 
 MAX_PUT = 2_000
 """Messages of one call; more go in several, each safe to repeat."""
@@ -92,10 +79,9 @@ class _Batch:
         self._session = session
         self._messages = messages
         self._now = now
-        self._edition = session.edition()
-        self._records: dict[int, bytes] = {}
         self._moments: dict[int, int] = {}
         """When the ids of messages that live with their keys were reserved."""
+        self._groups = PutGroups(session, messages, now, self._moments)
         self._receipts = receipts
 
     async def keep(self, places: list[int]) -> None:
@@ -136,7 +122,7 @@ class _Batch:
                 else:
                     by_partition[home] = [i]
         generation = layout.generation
-        groups = [self._group(p, wanted, generation) for p, wanted in by_partition.items()]
+        groups = [self._groups.of(p, wanted, generation) for p, wanted in by_partition.items()]
         replies = await self._session.runner.run("put", groups) if groups else []
         known: dict[int, Held] = {}
         for (partition, wanted), reply in zip(by_partition.items(), replies, strict=True):
@@ -194,122 +180,6 @@ class _Batch:
             await asyncio.sleep(PAUSE)
         return lost
 
-    def _group(self, partition: int, wanted: list[int], generation: int) -> Group:
-        """Plan one partition's part; `wanted` is put into the order of its arguments."""
-        keys = self._session.layout.keys(partition)
-        spots, blocked = self._sort(wanted)
-        wanted[:] = [*(i for places in spots.values() for i in places), *blocked]
-        used = [keys.generation, keys.records, keys.leases, keys.counters, keys.by_key]
-        pairs: list[bytes] = []
-        indexed: list[bytes] = []
-        lanes: list[Plan] = []
-        buckets: list[Plan] = []
-        for (route, priority, bucket), places in spots.items():
-            spot_keys = spot_for(keys, route, priority, bucket)
-            used.append(spot_keys.key)
-            earliest = min(self._messages[i].due for i in places)
-            first = len(indexed) + 1
-            packer = NewPacker(
-                route, priority, now=self._now, generation=generation, edition=self._edition
-            )
-            place: Plan = [len(used), first, first + len(places) - 1, spot_keys.counter]
-            place.append(self._turns(route, keys, used))
-            if bucket is None or spot_keys.index_key is None:
-                channel = self._session.wakeups.channel
-                lanes.append([*place, channel, news_of(route, earliest), earliest])
-            else:
-                used.append(spot_keys.index_key)
-                buckets.append([*place, len(used), spot_keys.member, earliest])
-            self._add(places, bucket, packer, pairs, indexed)
-        if blocked:
-            used.append(keys.settled)
-            counter = str(NUMBERS[State.BLOCKED])
-            first = len(indexed) + 1
-            buckets.append([len(used), first, len(wanted), counter, False, False, "", 0])
-            self._add_blocked(blocked, generation, pairs, indexed)
-        reserved = min((self._moments[i] for i in wanted if i in self._moments), default=False)
-        plan = [generation, len(wanted), lanes, buckets, reserved]
-        return Group(partition, used, plan, pairs + indexed)
-
-    def _sort(
-        self, wanted: list[int]
-    ) -> tuple[dict[tuple[str, int, Bucket | None], list[int]], list[int]]:
-        """(those of each place they are indexed at, those that come settled)."""
-        steps = self._session.widths.steps(self._now)
-        messages = self._messages
-        spots: dict[tuple[str, int, int, int], list[int]] = {}
-        blocked: list[int] = []
-        for i in wanted:
-            message = messages[i]
-            if message.blocked is not None:
-                blocked.append(i)
-                continue
-            due = message.due
-            for until, width in steps:  # noqa: B007 - used after: a call for each would cost more
-                if due < until:
-                    break
-            spot = (message.route, message.priority, width, due - due % width if width else 0)
-            if spot in spots:
-                spots[spot].append(i)
-            else:
-                spots[spot] = [i]
-        return {
-            (route, priority, Bucket(width, start) if width else None): places
-            for (route, priority, width, start), places in spots.items()
-        }, blocked
-
-    def _turns(self, route: str, keys: PartitionKeys, used: list[bytes]) -> int | bool:
-        """Where in the group's keys those of the route's turns begin, if it keeps any."""
-        if route not in self._session.layout.keyed:
-            return False
-        used += keys.turns(route)
-        return len(used) - 2
-
-    def _add(
-        self,
-        places: list[int],
-        bucket: Bucket | None,
-        packer: NewPacker,
-        pairs: list[bytes],
-        indexed: list[bytes],
-    ) -> None:
-        messages = [self._messages[i] for i in places]
-        members = pack_ids([message.id for message in messages])
-        records = packer.pack(messages)
-        if self._moments:
-            records = [
-                as_away(record) if i in self._moments else record
-                for i, record in zip(places, records, strict=True)
-            ]
-        self._records.update(zip(places, records, strict=True))
-        pairs += chain.from_iterable(zip(members, records, strict=True))
-        dues = [message.due for message in messages]
-        if bucket is None:
-            indexed += [b"%d" % due for due in dues]
-        else:
-            indexed += bucket_entries(bucket, dues, members)
-
-    def _add_blocked(
-        self, places: list[int], generation: int, pairs: list[bytes], indexed: list[bytes]
-    ) -> None:
-        """Those that came with a reason why they must not go out are settled as they are put."""
-        for i in places:
-            message = self._messages[i]
-            held = _as_held(
-                message,
-                state=State.BLOCKED,
-                created=self._now,
-                settled=self._now,
-                last_error=message.blocked,
-            )
-            record = pack(
-                held, generation=generation, edition=self._edition, nonce=NO_NONCE, events=b""
-            )
-            self._records[i] = as_away(record) if i in self._moments else record
-            member = pack_id(message.id)
-            pairs += (member, self._records[i])
-            indexed.append(self._now.to_bytes(6, "little") + member)
-
     def _kept(self, places: Iterable[int]) -> None:
         messages, receipts, scheduled = self._messages, self._receipts, State.SCHEDULED
         for i in places:
@@ -327,10 +197,11 @@ class _Batch:
     ) -> list[int]:
         """Nothing of the group was written: what is new in it goes again, without the known."""
         again = []
-        for i, record, lease in zip(wanted, records, leases, strict=True):
+        put_now = self._groups.records[partition]
+        for i, own, record, lease in zip(wanted, put_now, records, leases, strict=True):
             if record is None:
                 again.append(i)
-            elif record == self._records[i]:
+            elif record == own:
                 self._kept([i])  # by this very call, whose answer was lost
             else:
                 known[i] = Held(partition, record, lease)
@@ -366,7 +237,7 @@ class _Batch:
     def _replace(self, message: NewMessage, held: Held) -> Swap:
         member = pack_id(message.id)
         before, events = read(member, held)
-        after = _as_held(
+        after = as_held(
             message,
             version=before.version + 1,
             attempt=before.attempt,
@@ -379,21 +250,3 @@ class _Batch:
         )
         noted = add_events(events, pack_event(self._now, "replaced"))
         return Swap(member, held, before, after, noted)
-
-
-def _as_held(message: NewMessage, **kept: Any) -> Message:
-    """What was asked for as a message that is held, with `kept` of the store's own fields."""
-    return Message(
-        id=message.id,
-        route=message.route,
-        key=message.key,
-        payload=message.payload,
-        due=message.due,
-        content_type=message.content_type,
-        headers=message.headers,
-        expires=message.expires,
-        priority=message.priority,
-        labels=message.labels,
-        topic=message.topic,
-        **kept,
-    )
