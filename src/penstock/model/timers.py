@@ -68,6 +68,8 @@ class FineTimers:
     def open(cls) -> FineTimers | None:
         """For the running loop; None: this system or this loop does not have them."""
         loop = asyncio.get_running_loop()
+        if ctypes.sizeof(ctypes.c_long) < 8:  # a moment may be wider there than _Spec says
+            return None
         try:
             libc = ctypes.CDLL(None)
             fd: int = libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
