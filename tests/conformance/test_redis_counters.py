@@ -39,6 +39,7 @@ def server() -> Iterator[RedisServer]:
 async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
     server.flush()
     store = await opened(server.url)
+    assert isinstance(store, RedisStore)
     yield store
     await store.close()
 

@@ -17,6 +17,8 @@ from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.stores.sqlite.ledger import DAY_MS, Ledger
 from tests.conformance.policy_agreement import (
     Beside,
+    Drop,
+    Put,
     Step,
     check_changes_bind_everywhere,
     check_counts_anew_after_a_drop,
@@ -36,6 +38,19 @@ OLDER = (
 """What makes a file of today one of schema 1."""
 
 
+class BesideSqlite(Beside):
+    """A cap whose window is another counts anew: with a longer one, counters that stand for
+    several caps know more of the past than the reference."""
+
+    async def step(self, step: Step) -> None:
+        if isinstance(step, Put):
+            before = self.reference._rules.book.policies.get(step.id)
+            same = getattr(before, "window", None) == getattr(step.policy, "window", None)
+            if before is not None and not same:
+                await super().step(Drop(step.id))
+        await super().step(step)
+
+
 async def opened(url: str = "sqlite:///:memory:") -> SqliteStore:
     store = await open_store(url, total_partitions=1, retention=60_000, retention_count=1_000)
     assert isinstance(store, SqliteStore)
@@ -49,7 +64,7 @@ async def test_sqlite_answers_like_the_reference(
 ) -> None:
     store = await opened()
     try:
-        await Beside(store.policies).walk(*sequence)
+        await BesideSqlite(store.policies).walk(*sequence)
     finally:
         await store.close()
 
@@ -125,6 +140,20 @@ async def test_counters_of_a_file_from_before_places_were_kept_apart_count_on(
     assert await sends(store.policies, 2, worlds.START + worlds.HOLD) == 1
     facts = await store.check()
     assert facts["schema_version"] == "2"
+    await store.close()
+
+
+async def test_a_cap_whose_window_is_made_longer_counts_what_another_cap_remembers() -> None:
+    store = await opened()
+    policies = store.policies
+    await policies.put_policy("brief", Cap(scope=(Scope.KEY,), limit=2, window="5m"))
+    await policies.put_policy("weekly", WEEKLY)
+    for minute in (0, 20, 40):
+        assert await sends(policies, 1, worlds.START + minute * worlds.MINUTE) == 1
+    await policies.put_policy("brief", Cap(scope=(Scope.KEY,), limit=4, window="1h"))
+    now = worlds.START + 50 * worlds.MINUTE
+    assert [figure.used for figure in await policies.counters("ann", now)] == [3, 3]
+    assert await sends(policies, 3, now) == 1
     await store.close()
 
 

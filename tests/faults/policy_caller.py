@@ -12,19 +12,22 @@ import sys
 
 from penstock.model.decision import Conclusion, End, Question
 from penstock.model.verdict import Verdict
-from penstock.stores.redis import RedisStore, open_store
+from penstock.settings import given
+from penstock.stores.redis import RedisStore
+from penstock.stores.sqlite import SqliteStore
+from penstock.wiring import open_store
 
 HOLD = 30_000
 KEYS = 5
 
 
-async def opened(url: str) -> RedisStore:
-    store = await open_store(url, total_partitions=1, retention=60_000, retention_count=1_000)
-    assert isinstance(store, RedisStore)
+async def opened(url: str) -> RedisStore | SqliteStore:
+    store = await open_store(given(store=url))
+    assert isinstance(store, RedisStore | SqliteStore)
     return store
 
 
-async def turns(store: RedisStore, name: str, number: int) -> None:
+async def turns(store: RedisStore | SqliteStore, name: str, number: int) -> None:
     for turn in range(number):
         now = store.clock.now()
         batch = [

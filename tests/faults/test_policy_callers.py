@@ -7,6 +7,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,18 +28,27 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
+@pytest.fixture(params=["redis", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a store in which nothing is yet."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/p.db?synchronous=normal"  # no power is cut here
+    server: RedisServer = request.getfixturevalue("redis")
+    server.flush()
+    return server.url
+
+
 async def caller(url: str, name: str, what: str, more: str) -> Process:
     command = (sys.executable, "-m", "tests.faults.policy_caller", url, name, what, more)
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
 
 
-async def test_processes_at_once_never_exceed_a_cap(redis: RedisServer) -> None:
-    redis.flush()
-    store = await opened(redis.url)
+async def test_processes_at_once_never_exceed_a_cap(url: str) -> None:
+    store = await opened(url)
     await store.policies.put_policy("each", Cap(scope=(Scope.KEY,), limit=LIMIT, window="24h"))
     everybody = Cap(scope=(Scope.ROUTE,), limit=LIMIT * KEYS - 10, window="24h")
     await store.policies.put_policy("all", everybody)
-    callers = [await caller(redis.url, f"c{n}", "turns", "60") for n in range(3)]
+    callers = [await caller(url, f"c{n}", "turns", "30") for n in range(3)]
     for process in callers:
         assert process.stdout is not None
         assert await process.stdout.readline() == b"ready\n"
@@ -55,12 +65,11 @@ async def test_processes_at_once_never_exceed_a_cap(redis: RedisServer) -> None:
     await store.close()
 
 
-async def test_a_process_killed_after_allow_keeps_the_count_right(redis: RedisServer) -> None:
-    redis.flush()
-    store = await opened(redis.url)
+async def test_a_process_killed_after_allow_keeps_the_count_right(url: str) -> None:
+    store = await opened(url)
     policies = store.policies
     await policies.put_policy("one", Cap(scope=(Scope.KEY,), limit=1, window="24h"))
-    process = await caller(redis.url, "m1", "hold", "ann")
+    process = await caller(url, "m1", "hold", "ann")
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ALLOW\n"
     process.kill()
@@ -80,11 +89,8 @@ async def test_a_process_killed_after_allow_keeps_the_count_right(redis: RedisSe
     await store.close()
 
 
-async def test_a_place_that_nobody_speaks_of_any_more_is_free_after_a_while(
-    redis: RedisServer,
-) -> None:
-    redis.flush()
-    store = await opened(redis.url)
+async def test_a_place_that_nobody_speaks_of_any_more_is_free_after_a_while(url: str) -> None:
+    store = await opened(url)
     policies = store.policies
     await policies.put_policy("one", Cap(scope=(Scope.KEY,), limit=1, window="24h"))
     now = store.clock.now()

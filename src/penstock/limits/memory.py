@@ -24,12 +24,12 @@ class MemoryPolicies:
         self._born: dict[str, int] = {}
         self._keys: dict[str, set[str]] = {}
         """List → the keys on it."""
-        self._rules = Rules(RuleBook(), {})
+        self._rules = self._compiled(RuleBook())
         self.books = Books()
 
     def use_zone(self, zone: str) -> None:
         self._default_zone = zone
-        self._rules = Rules(self._rules.book, dict(self._born), zone)
+        self._rules = self._compiled(self._rules.book)
 
     async def book(self) -> RuleBook:
         return self._rules.book
@@ -109,4 +109,8 @@ class MemoryPolicies:
             dict(sorted(policies.items())),
             dict(sorted(suppressions.items())),
         )
-        self._rules = Rules(book, dict(self._born), self._default_zone)
+        self._rules = self._compiled(book)
+
+    def _compiled(self, book: RuleBook) -> Rules:
+        """Every cap counts by itself: nobody else's ways of saving work can be wrong here."""
+        return Rules(book, dict(self._born), self._default_zone, together=False)

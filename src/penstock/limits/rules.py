@@ -168,11 +168,11 @@ class Plan:
         self.allowed = ALLOWED
         """The decision when nothing refuses: one for all messages, with the rules by name."""
 
-    def complete(self) -> Plan:
+    def complete(self, *, together: bool) -> Plan:
         """With its caps sorted by where they are kept, and its rules by name."""
         self.own = [cap for cap in self.all_caps() if cap.account is None]
         self.own_asked = [cap for cap in self.caps if cap.account is None]
-        self.alike = list(self._alike())
+        self.alike = list(self._alike(together=together))
         self.shared = [cap for cap in self.all_caps() if cap.account is not None]
         self.shared_asked = [cap for cap in self.caps if cap.account is not None]
         self.keyed = bool(self.own)
@@ -181,13 +181,13 @@ class Plan:
         self.allowed = Decision(verdict=Verdict.ALLOW, asked=asked, bypassed=tuple(self.bypassed))
         return self
 
-    def _alike(self) -> Iterator[Alike]:
+    def _alike(self, *, together: bool) -> Iterator[Alike]:
         """A shadow may sit out what others count, and coarse memories differ."""
-        together = [cap for cap in self.own if cap.limit.exact and not cap.shadow]
-        if together:
-            yield Alike(together, self.own_asked)
+        alike = [cap for cap in self.own if together and cap.limit.exact and not cap.shadow]
+        if alike:
+            yield Alike(alike, self.own_asked)
         for cap in self.own:
-            if cap not in together:
+            if cap not in alike:
                 yield Alike([cap], self.own_asked)
 
     def all_caps(self) -> list[CapRule]:
@@ -201,14 +201,22 @@ class Rules:
     """One version of the rule book, compiled."""
 
     def __init__(
-        self, book: RuleBook, born: dict[str, int], default_zone: str = DEFAULT_ZONE
+        self,
+        book: RuleBook,
+        born: dict[str, int],
+        default_zone: str = DEFAULT_ZONE,
+        *,
+        together: bool = True,
     ) -> None:
+        """`together`: caps of a key that count alike share one counter. It remembers for as long
+        as any of them needs it, so a cap whose window is made longer may know more than alone."""
         self.book = book
         self.version = book.version
         self.names = {str(number): policy_id for policy_id, number in born.items()}
         """The mark of a policy's counters → its id; counters of other marks are dead."""
         self._born = born
         self._default_zone = default_zone
+        self._together = together
         self._plans: dict[tuple[str, Labels], Plan] = {}
         self._whole: dict[str, list[PaceRule]] = {}
         self._alive: set[str] = set()
@@ -284,7 +292,7 @@ class Rules:
         for policy_id, policy in self.book.policies.items():
             if _matches(policy.applies_to, route, labels):
                 self._add(plan, policy_id, policy, route, labels)
-        return plan.complete()
+        return plan.complete(together=self._together)
 
     def _add(self, plan: Plan, policy_id: str, policy: Policy, route: str, labels: Labels) -> None:
         bypassed = labels.class_ is not None and labels.class_ in policy.bypass
