@@ -55,11 +55,14 @@ async def test_processes_at_once_never_exceed_a_cap(redis: RedisServer) -> None:
     await store.close()
 
 
-async def test_a_process_killed_after_allow_keeps_the_count_right(redis: RedisServer) -> None:
+@pytest.mark.parametrize("scope", [Scope.KEY, Scope.ROUTE])
+async def test_a_process_killed_after_allow_keeps_the_count_right(
+    redis: RedisServer, scope: Scope
+) -> None:
     redis.flush()
     store = await opened(redis.url)
     policies = store.policies
-    await policies.put_policy("one", Cap(scope=(Scope.KEY,), limit=1, window="24h"))
+    await policies.put_policy("one", Cap(scope=(scope,), limit=1, window="24h"))
     process = await caller(redis.url, "m1", "hold", "ann")
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ALLOW\n"
@@ -72,8 +75,8 @@ async def test_a_process_killed_after_allow_keeps_the_count_right(redis: RedisSe
     assert (refused.verdict, again.verdict) == (Verdict.DEFER, Verdict.ALLOW)
     for _ in range(2):  # its lease was lost, and whoever has it now may say it twice
         await policies.conclude([Conclusion(mine, End.COMMIT)], now)
-    (figure,) = await policies.counters("ann", now)
-    assert figure.used == 1
+    (told,) = await policies.explain([other], now)
+    assert told.rules[0].detail.startswith("1 of 1")
     later = now + 2 * HOLD
     (still,) = await policies.decide([other], later, HOLD)
     assert still.verdict is Verdict.DEFER
