@@ -51,6 +51,11 @@ def _mark(name: bytes) -> bytes:
     return hashlib.md5(name, usedforsecurity=False).digest()
 
 
+def other_of_shard(key: bytes) -> str:
+    shard = KEYS.shard_of(key)
+    return next(name for n in range(999) if KEYS.shard_of((name := f"k{n}").encode()) is shard)
+
+
 MARK = _mark(b"m1")
 OLDER = {
     "ids of any length": [1, {"1": [[worlds.START - 5], [], {"m0": worlds.START + 9}, 7]}],
@@ -80,6 +85,11 @@ async def test_an_account_of_an_earlier_version_is_read(
         client.set(ANN, msgspec.msgpack.encode(kept))
         client.hdel("penstock:policies", "o")
     policies = (later := await opened(server.url)).policies
+    await policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=2, window="24h"))
+    both = asked("both", 2, worlds.START, ("ann", other_of_shard(b"ann")))
+    decisions = await policies.decide(both, worlds.START, worlds.HOLD)
+    assert [one.verdict for one in decisions] == [Verdict.DEFER, Verdict.ALLOW]
+    await policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=3, window="24h"))
     (figure,) = await policies.counters("ann", worlds.START)
     assert figure.used == 2
     assert await sends(policies, 3, worlds.START) == 1

@@ -65,10 +65,11 @@ async def test_processes_at_once_never_exceed_a_cap(url: str) -> None:
     await store.close()
 
 
-async def test_a_process_killed_after_allow_keeps_the_count_right(url: str) -> None:
+@pytest.mark.parametrize("scope", [Scope.KEY, Scope.ROUTE])
+async def test_a_process_killed_after_allow_keeps_the_count_right(url: str, scope: Scope) -> None:
     store = await opened(url)
     policies = store.policies
-    await policies.put_policy("one", Cap(scope=(Scope.KEY,), limit=1, window="24h"))
+    await policies.put_policy("one", Cap(scope=(scope,), limit=1, window="24h"))
     process = await caller(url, "m1", "hold", "ann")
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ALLOW\n"
@@ -81,8 +82,8 @@ async def test_a_process_killed_after_allow_keeps_the_count_right(url: str) -> N
     assert (refused.verdict, again.verdict) == (Verdict.DEFER, Verdict.ALLOW)
     for _ in range(2):  # its lease was lost, and whoever has it now may say it twice
         await policies.conclude([Conclusion(mine, End.COMMIT)], now)
-    (figure,) = await policies.counters("ann", now)
-    assert figure.used == 1
+    (told,) = await policies.explain([other], now)
+    assert told.rules[0].detail.startswith("1 of 1")
     later = now + 2 * HOLD
     (still,) = await policies.decide([other], later, HOLD)
     assert still.verdict is Verdict.DEFER

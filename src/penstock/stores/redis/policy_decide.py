@@ -89,7 +89,6 @@ class Batch:
         return (
             all(numbers.is_plain for numbers in plans)
             and len({(numbers.with_key, numbers.with_all) for numbers in plans}) == 1
-            and (plans[0].with_key or plans[0].with_all)
             and all(
                 subject.expires is None and subject.decided is None for subject in self._subjects
             )
@@ -97,10 +96,14 @@ class Batch:
 
     async def _decide_alike(self) -> tuple[list[_Found], list[Reply] | None] | None:
         """The first round of them as one; what it found, unless everybody may go."""
+        with_key, with_all = self._plans[0].with_key, self._plans[0].with_all
+        if not (with_key or with_all):
+            await self._shared(())  # the version must be looked at somewhere
+            return None
         asked = Asked(self._subjects, self._plans, (DECIDE, 0, _RESERVED))
-        said = await self._calls.keyed(asked) if self._plans[0].with_key else None
+        said = await self._calls.keyed(asked) if with_key else None
         if said is None:
-            answers = await self._calls.shared(asked) if self._plans[0].with_all else None
+            answers = await self._calls.shared(asked) if with_all else None
             if answers is None:
                 return None
             return [self._plainly(numbers) for numbers in self._plans], answers

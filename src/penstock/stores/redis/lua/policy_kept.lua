@@ -167,11 +167,12 @@ local function read(accounts, first, number, older)
   return blobs, was_in
 end
 
-local function write(accounts, fields, was_in, ttl)
+-- `fields`: key and account, one after the other. `moved`: where earlier versions had some of them.
+local function write(accounts, fields, moved, ttl)
   if #fields == 0 then return end
   local left = redis.call('PTTL', accounts)
   if left == -2 then redis.call('HSET', accounts, SEED, SEEDED) end
   variadic('HSET', accounts, fields)
   if left < tonumber(ttl) then redis.call('PEXPIRE', accounts, ttl) end
-  for _, key in pairs(was_in) do redis.call('UNLINK', key) end
+  for _, key in ipairs(moved) do redis.call('UNLINK', key) end
 end

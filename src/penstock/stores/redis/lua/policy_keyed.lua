@@ -372,11 +372,13 @@ local function decide(group)
       end
     end
   end
+  local moved = {}
   for n in pairs(changed) do
     fields[f + 1], fields[f + 2] = ARGV[a + 1 + n], accounts[n] and packed(accounts[n]) or blobs[n]
     f = f + 2
+    moved[#moved + 1] = was_in[n] -- in the short form none was before
   end
-  write(KEYS[k + 2], fields, was_in, ttl)
+  write(KEYS[k + 2], fields, moved, ttl)
   if plain then return 0 end
   for i = 1, item do answers[i] = answers[i] or 0 end
   return answers
