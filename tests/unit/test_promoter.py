@@ -16,6 +16,7 @@ from penstock.model.errors import (
     InvalidMessage,
     InvalidToken,
     RoomClosed,
+    StoreCorrupt,
     StoreUnavailable,
     TokenUsed,
     UnknownThing,
@@ -43,6 +44,8 @@ class Shaky(ModelRooms):
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.away = False
+        self.broken: set[str] = set()
+        """Rooms in whose keys another program has written what nobody can read."""
         self.gate = asyncio.Event()
         self.gate.set()
         self.looks: dict[str, list[int]] = defaultdict(list)
@@ -54,6 +57,8 @@ class Shaky(ModelRooms):
         await self.gate.wait()
         if self.away:
             raise StoreUnavailable("gone")
+        if self.broken.intersection(names):
+            raise StoreCorrupt("not a line")
         return await super().promote(names, now, limit)
 
 
@@ -192,6 +197,23 @@ async def test_a_store_that_was_away_is_asked_again(
         await clock.advance(2_000)
         assert await state(store, "r", "a") is TicketState.ADMITTED
     assert "store away" in caplog.text
+
+
+async def test_a_room_that_cannot_be_read_keeps_no_other_waiting(
+    store: Shaky, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.broken = {"b"}
+    for name in "abc":  # before anybody listens: they come up together
+        await line(store, name, "u", settings=RoomSettings(capacity=1))
+    async with promoting(store) as promoter:
+        await clock.settle()
+        assert [await state(store, name, "u") for name in "abc"] == [
+            TicketState.ADMITTED,
+            TicketState.WAITING,
+            TicketState.ADMITTED,
+        ]
+        assert promoter.figures.errors == 1
+    assert [r.getMessage() for r in caplog.records] == ["promotion failed in b"]
 
 
 async def test_it_says_how_many_a_second(

@@ -162,16 +162,25 @@ class Promoter:
             names = await self._queue.get()
             self.figures.active += 1
             try:
-                await self.promote(names)
-            except StoreUnavailable as exc:
-                await self._away(exc)
-                for name in names:
-                    self.wake(name)
-            except PenstockError:
-                self.figures.errors += 1
-                log.exception("promotion failed in %s", ", ".join(names[:5]))
+                await self._serve(names)
             finally:
                 self.figures.active -= 1
+
+    async def _serve(self, names: Sequence[str]) -> None:
+        """Promote them; one that the store cannot read keeps nobody else waiting."""
+        try:
+            await self.promote(names)
+        except StoreUnavailable as exc:
+            await self._away(exc)
+            for name in names:
+                self.wake(name)
+        except PenstockError:
+            if len(names) > 1:
+                for name in names:
+                    await self._serve((name,))
+                return
+            self.figures.errors += 1
+            log.exception("promotion failed in %s", names[0])
 
     async def promote(self, names: Sequence[str]) -> int:
         """Step each room until nothing is left to do in it now; how many were let in."""
