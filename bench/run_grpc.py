@@ -106,7 +106,10 @@ def show(report: Report, how: str, best: dict[tuple[str, str], Figures]) -> None
 
 
 def main() -> None:
-    about = f"gRPC, {CALLS} calls under way, or two streams or batches, ids of the caller"
+    about = (
+        f"gRPC, {CALLS} calls under way, or two streams or batches, ids of the caller; "
+        "gathered writes: a client that writes as those of Go, C++ and Java do"
+    )
     report = Report("grpc", about)
     best: dict[tuple[str, str], Figures] = {}
     runs = [(kind, how) for kind in WHERE for how in HOW if (kind, how) != ("bare", "batch")]

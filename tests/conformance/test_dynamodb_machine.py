@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import atexit
-import tempfile
-from functools import cache
-from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import settings
 
 from penstock.testing.store_machine import StoreMachine
-from tests.conformance.dynamodb_harness import TABLE, TieredHarness
-from tests.servers.dynamodb import DynamoServer, dynamo_server
+from tests.conformance.dynamodb_harness import TieredHarness
+from tests.servers.dynamodb import DynamoServer
 from tests.servers.redis import RedisServer
 
-
-@cache
-def servers() -> tuple[DynamoServer, RedisServer]:
-    """One of each for all walks of this process: unittest's cases take no fixtures."""
-    folder = tempfile.TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    dynamodb = dynamo_server(Path(folder.name))
-    dynamodb.start()
-    atexit.register(dynamodb.kill)
-    dynamodb.make_table(TABLE, shards=3)
-    redis = RedisServer()
-    atexit.register(redis.close)
-    return dynamodb, redis
+TABLE = "walks"
 
 
 class TieredMachine(StoreMachine):
+    servers: ClassVar[tuple[DynamoServer, RedisServer]]
+    """One of each for all walks; Hypothesis makes the machine, so they are left here."""
+
     def make_harness(self) -> TieredHarness:
-        return TieredHarness(*servers())
+        return TieredHarness(*self.servers, TABLE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def servers(dynamodb_node: DynamoServer, redis_node: RedisServer) -> None:
+    dynamodb_node.make_table(TABLE, shards=3)
+    TieredMachine.servers = (dynamodb_node, redis_node)
 
 
 TestDynamoDBMachine = pytest.mark.slow(TieredMachine.TestCase)
