@@ -35,6 +35,7 @@ SPACING_MS, PER_MS = 5, 8
 """Where more than so many come due in a millisecond, claims keep up to this distance: a claim, a
 send and a settlement for a hundred together cost little more than for ten."""
 STORE_AWAY_MS = 500
+NEVER = 1 << 62
 AHEAD_MS = 20
 """Our clock is ahead of the store's: what is due by ours is not yet. Asking at once, and again and
 again until it is, would keep the store busy for as long as we are wrong."""
@@ -86,11 +87,15 @@ class Lane:
         """When the last claim's lease is over, unless it is extended."""
         self._resting = False
         """Nothing was left that is due: there is nothing to claim until something is."""
+        self._nearer = NEVER
+        """The earliest of what was put since the last claim was begun."""
         self._stopping = False
 
     def wake(self, due: int) -> None:
-        """Something on this route may be due at `due`."""
-        if self._alarm.set_for is None or due < self._alarm.set_for:
+        """Something on this route may be due at `due`, and can be claimed then."""
+        if not self._resting:  # the claim that is under way may have come too early to see it
+            self._nearer = min(due, self._nearer)
+        elif self._alarm.set_for is None or due < self._alarm.set_for:
             self._alarm.ring()
 
     @property
@@ -154,6 +159,7 @@ class Lane:
             if room.number == 0:
                 return room
             now = self._clock.now()
+            self._nearer = NEVER
             with self._observer.asking("claim"):
                 claim = await self._take(room.number, now)
         except StoreUnavailable as exc:
@@ -180,9 +186,10 @@ class Lane:
 
     def _next_look(self, claim: Claim) -> int:
         now = self._clock.now()
-        if self._ahead or claim.next_due is None:
-            return now + min(self._poll, AHEAD_MS if self._ahead else self._poll)
-        return min(now + self._poll, claim.next_due)
+        if self._ahead:
+            return min(now + min(self._poll, AHEAD_MS), self._nearer)
+        due = NEVER if claim.next_due is None else claim.next_due
+        return min(now + self._poll, due, self._nearer)
 
     async def _begin(self, claim: Claim) -> None:
         name = self.route.name
@@ -262,7 +269,8 @@ class Lane:
         if self.tokens[token] <= 0:
             del self.tokens[token]
         self.in_flight -= len(settlements)
-        if not self._resting or self.route.per_key is not None or _puts_back(settlements):
+        waits_for_room = self._alarm.is_waiting and not self._resting
+        if waits_for_room or self.route.per_key is not None or _puts_back(settlements):
             self._alarm.ring()
 
 

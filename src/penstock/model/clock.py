@@ -107,9 +107,14 @@ class Alarm:
         self.set_for: int | None = None
         """While waiting: the moment it will ring by itself."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody waits for it who was not called yet."""
+        return self._waiter is not None and not self._waiter.done()
+
     def ring(self) -> None:
         self._rung = True
-        if self._waiter is not None and not self._waiter.done():
+        if self._waiter is not None and self.is_waiting:
             self._waiter.set_result(None)
 
     async def wait(self, until: int | None = None) -> None:
