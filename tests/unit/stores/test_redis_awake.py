@@ -85,7 +85,7 @@ async def test_whatever_else_is_ready_has_its_turn(awake: Awake) -> None:
 
 
 async def test_it_sleeps_when_the_moment_is_over(awake: Awake, timer: Timer) -> None:
-    timer.step = MOMENT / 4
+    timer.step = MOMENT / 3.5
     awake.wait(asked())
     assert await looks(timer) == 4
 

@@ -18,7 +18,8 @@ from penstock.model.times import MAX_TIME
 from penstock.stores.redis.breaker import LONGEST_WAIT, TRIP_AFTER, Breaker
 from penstock.stores.redis.events import MAX_EVENTS, add_events, pack_event, read_events
 from penstock.stores.redis.ids import joined_ids, pack_id, pack_ids, unpack_id
-from penstock.stores.redis.place import Widths, bucket_entry, read_entry
+from penstock.stores.redis.place import DAY, HOUR, Bucket, Widths, bucket_entry, read_entry
+from penstock.stores.redis.put_group import by_place
 from penstock.stores.redis.records import (
     NO_NONCE,
     Held,
@@ -180,6 +181,35 @@ def test_a_changed_message_is_read_as_it_was_written(
 def test_a_record_that_is_not_ours_is_told() -> None:
     with pytest.raises(StoreCorrupt, match="'x' cannot be read"):
         unpack(b"x", Held(0, b"nonsense", None))
+
+
+aheads = st.integers(0, 3 * DAY) | st.builds(
+    int.__add__,
+    st.sampled_from([2 * width for width in (60_000, HOUR, DAY)]),
+    st.integers(-2, 2) | st.integers(-HOUR, HOUR),
+)
+
+
+@given(
+    now=st.integers(0, DAY),
+    asked=st.lists(st.tuples(aheads, st.sampled_from("ab"), st.integers(0, 1), st.booleans())),
+)
+def test_many_are_sorted_into_the_places_that_each_belongs_to(
+    now: int, asked: list[tuple[int, str, int, bool]]
+) -> None:
+    widths = Widths(60_000)
+    messages = [
+        NewMessage("m", route, "m", b"", now + ahead, priority=p, blocked="no" if no else None)
+        for ahead, route, p, no in asked
+    ]
+    expected: dict[tuple[str, int, Bucket | None], list[int]] = {}
+    for i, m in enumerate(messages):
+        if m.blocked is None:
+            place = m.route, m.priority, widths.bucket_for(m.due, now)
+            expected.setdefault(place, []).append(i)
+    found, blocked = by_place(messages, range(len(messages)), widths.steps(now))
+    assert found == expected
+    assert blocked == [i for i, m in enumerate(messages) if m.blocked is not None]
 
 
 @given(due=moments, now=moments, narrowest=st.sampled_from([1_000, 60_000, 7_200_000]))

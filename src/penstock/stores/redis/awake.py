@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-MOMENT = 200e-6
+MOMENT = 300e-6
 """Seconds to stay awake for one answer at most."""
 CLOSE = 1e-3
 """Seconds between two calls that follow one another closely at most …"""

@@ -47,7 +47,8 @@ class PutGroups:
     def of(self, partition: int, wanted: list[int], generation: int) -> Group:
         """One partition's part; `wanted` is put into the order of its arguments."""
         keys = self._session.layout.keys(partition)
-        spots, blocked = self._sort(wanted)
+        steps = self._session.widths.steps(self._now)
+        spots, blocked = by_place(self._messages, wanted, steps)
         wanted[:] = [*chain.from_iterable(spots.values()), *blocked]
         part = _Part(keys, self._now, generation, self._edition)
         for (route, priority, bucket), places in spots.items():
@@ -67,40 +68,42 @@ class PutGroups:
         members, lengths = joined_ids([self._messages[i].id for i in wanted])
         return part.group(members, lengths, reserved)
 
-    def _sort(
-        self, wanted: list[int]
-    ) -> tuple[dict[tuple[str, int, Bucket | None], list[int]], list[int]]:
-        """(those of each place they are indexed at, those that come settled)."""
-        steps = self._session.widths.steps(self._now)
-        messages = self._messages
-        spots: dict[tuple[str, int, int, int], list[int]] = {}
-        blocked: list[int] = []
-        places: list[int] = []  # of the one before, where most others go, too
-        route, priority, low, high = "", 0, 0, 0
-        for i in wanted:
-            message = messages[i]
-            due = message.due
-            if message.blocked is not None:
-                blocked.append(i)
-                continue
-            if low <= due < high and message.route == route and message.priority == priority:
-                places.append(i)
-                continue
-            low = 0
-            for high, width in steps:  # noqa: B007 - used after: a call for each would cost more
-                if due < high:
-                    break
-                low = high
-            start = due - due % width if width else 0
-            if width:
-                low, high = max(low, start), min(high, start + width)
-            route, priority = message.route, message.priority
-            places = spots.setdefault((route, priority, width, start), [])
+
+def by_place(
+    messages: Sequence[NewMessage], wanted: Sequence[int], steps: Sequence[tuple[int, int]]
+) -> tuple[dict[tuple[str, int, Bucket | None], list[int]], list[int]]:
+    """(those of each place they are indexed at, those that come settled).
+
+    `steps` are those of Widths. Most go where the one before them went: then nothing is looked up.
+    """
+    spots: dict[tuple[str, int, int, int], list[int]] = {}
+    blocked: list[int] = []
+    places: list[int] = []
+    route, priority, low, high = "", 0, 0, 0
+    for i in wanted:
+        message = messages[i]
+        due = message.due
+        if message.blocked is not None:
+            blocked.append(i)
+            continue
+        if low <= due < high and message.route == route and message.priority == priority:
             places.append(i)
-        return {
-            (route, priority, Bucket(width, start) if width else None): places
-            for (route, priority, width, start), places in spots.items()
-        }, blocked
+            continue
+        low = 0
+        for high, width in steps:  # noqa: B007 - used after: a call for each would cost more
+            if due < high:
+                break
+            low = high
+        start = due - due % width if width else 0
+        if width:
+            low, high = max(low, start), min(high, start + width)
+        route, priority = message.route, message.priority
+        places = spots.setdefault((route, priority, width, start), [])
+        places.append(i)
+    return {
+        (route, priority, Bucket(width, start) if width else None): places
+        for (route, priority, width, start), places in spots.items()
+    }, blocked
 
 
 class _Part:
