@@ -89,10 +89,10 @@ class Batch:
                     account = accounts[name] = {}
                 for alike in plan.alike:
                     counter = account.get(alike.first)
-                    if alike.shadow or counter is None or counter.names != alike.names:
+                    if counter is None or alike.shadow or counter.names != alike.names:
                         _count_own(alike, account, me, now)
                     else:
-                        alike.limit.count(counter, me, now)
+                        alike.count(counter, me, now)
         for place, plan in self.distinct.items():
             for cap in plan.shared:
                 _count_shared(cap, sent[place], now, books)

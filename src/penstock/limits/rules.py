@@ -90,7 +90,7 @@ class Alike:
     """Caps kept with the key that always count together, whatever happens to a message: one
     counter does for them all, under all their names, for as long as they have the same past."""
 
-    __slots__ = ("asked", "caps", "first", "keeps", "limit", "names", "shadow", "surely")
+    __slots__ = ("asked", "caps", "count", "first", "keeps", "limit", "names", "shadow", "surely")
 
     def __init__(self, caps: list[CapRule], asked: list[CapRule]) -> None:
         self.caps = caps
@@ -101,6 +101,7 @@ class Alike:
         self.limit = max((cap.limit for cap in caps), key=Limit.keeps_sends)
         """Of the cap that looks back the longest: what is enough for it is enough for all."""
         self.keeps = self.limit.keeps_sends()
+        self.count = self.limit.count
         self.asked = [cap for cap in caps if cap in asked]
         """Those that may refuse."""
         self.surely = min((cap.limit.surely for cap in self.asked), default=sys.maxsize)

@@ -7,12 +7,14 @@ or what is held apart from what was sent: all are read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
 
 from penstock.limits.books import Account
 from penstock.limits.counter import Counter
+from penstock.limits.rules import Rules
 
 Sends: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 """Times, counts and the last of them."""
@@ -31,11 +33,23 @@ _decode_older = msgspec.msgpack.Decoder(_Sheet | dict[str, Counter]).decode
 
 
 def pack_account(account: Account) -> bytes:
-    for counter in account.values():
-        if len(counter.names) == len(account):
-            return _encode((counter,))
-        break
     return _encode(list({id(counter): counter for counter in account.values()}.values()))
+
+
+def pack_accounts(accounts: Iterable[Account], rules: Rules) -> Iterator[bytes]:
+    """Each without the counters of policies that were dropped. Mostly an account is one counter,
+    and all of them have the same names: these are looked at once."""
+    alive: set[tuple[str, ...]] = set()
+    for account in accounts:
+        for counter in account.values():
+            if counter.names in alive and len(counter.names) == len(account):
+                yield _encode((counter,))
+            else:
+                yield pack_account(rules.living(account))
+                alive.update(left.names for left in account.values())
+            break
+        else:
+            yield _encode(())
 
 
 def unpack_account(packed: bytes) -> Account:

@@ -45,6 +45,10 @@ class Holds:
         self._unseen: dict[str, list[tuple[int, str, tuple[tuple[str, ...], ...]]]] = {}
         """Account → (row, message id, names of counters) to be laid over it when it is read."""
 
+    def __len__(self) -> int:
+        """Messages that hold a place."""
+        return len(self._where)
+
     def read(self, session: Session) -> None:
         """What the tables say, in place of everything known."""
         self._rows, self._where, self._unseen = {}, {}, {}

@@ -15,14 +15,14 @@ from penstock.limits.books import Account, Books, Needs
 from penstock.limits.pace import PaceState
 from penstock.limits.rules import Rules
 from penstock.stores.sqlite import policy_statements as statements
-from penstock.stores.sqlite.account import pack_account, unpack_account
+from penstock.stores.sqlite.account import pack_accounts, unpack_account
 from penstock.stores.sqlite.holds import Holds
 from penstock.stores.sqlite.rows import json_array
 from penstock.stores.sqlite.session import Session
 
 DAY_MS = 86_400_000
 KEPT = 5_000
-"""Accounts that stay in memory, about."""
+"""Accounts that stay in memory, about, besides those in which a place is held."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _pace = msgspec.msgpack.Decoder(PaceState)
@@ -101,10 +101,10 @@ class Ledger:
     ) -> None:
         if books.changed_accounts:
             stale = (now + rules.keeps) // DAY_MS + 1
-            known, living = self._accounts, rules.living
+            names = sorted(books.changed_accounts)
+            accounts = map(self._accounts.__getitem__, names)
             values: list[object] = []
-            for name in sorted(books.changed_accounts):
-                packed = pack_account(living(known[name]))
+            for name, packed in zip(names, pack_accounts(accounts, rules), strict=True):
                 values += (name, stale, bytearray(packed))  # bytes would bind more slowly
             session.counters_written += session.write_rows(statements.put_accounts, values, 3)
         for name in books.changed_paces:
@@ -134,7 +134,7 @@ class Ledger:
         session.execute(statements.SET_LEDGER, (str(self._mark),))
 
     def _bound(self) -> None:
-        if len(self._accounts) > KEPT:
+        if len(self._accounts) > KEPT + len(self._holds):
             needed = self._holds.accounts()
             for name in list(self._accounts)[: len(self._accounts) - KEPT // 2]:
                 if name not in needed:  # the tables alone do not have their places
