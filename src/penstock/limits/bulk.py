@@ -119,10 +119,10 @@ def _reserved(
         return True
     account = accounts.get(name)
     if account is None:
-        account = accounts[name] = {}
         for alike in plan.alike:
-            counter = Counter((), (), {me: until}, 0, alike.names)
-            account.update(dict.fromkeys(alike.names, counter))
+            first = dict.fromkeys(alike.names, Counter((), (), {me: until}, 0, alike.names))
+            account = first if account is None else account | first
+        accounts[name] = account or {}
         return True
     for alike in plan.alike:
         for counter in open_counters(account, alike.names):
