@@ -105,3 +105,23 @@ async def test_a_place_that_nobody_speaks_of_any_more_is_free_after_a_while(url:
         Verdict.ALLOW,
     ]
     await store.close()
+
+
+@pytest.mark.parametrize("scope", [Scope.KEY, Scope.ROUTE])
+async def test_a_place_that_is_over_is_not_kept(url: str, scope: Scope) -> None:
+    """Whoever comes back that late has lost it, maybe to somebody else."""
+    store = await opened(url)
+    policies = store.policies
+    await policies.put_policy("one", Cap(scope=(scope,), limit=1, window="24h"))
+    now = store.clock.now()
+    lost, other = (Question(id=name, key="ann", due=now) for name in ("m1", "m2"))
+    (allowed,) = await policies.decide([lost], now, HOLD)
+    later = now + HOLD
+    await policies.conclude([Conclusion(lost, End.KEEP, later + HOLD)], later)
+    free, refused = await policies.decide([other, lost], later, HOLD)
+    assert [d.verdict for d in (allowed, free, refused)] == [
+        Verdict.ALLOW,
+        Verdict.ALLOW,
+        Verdict.DEFER,
+    ]
+    await store.close()

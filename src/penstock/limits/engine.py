@@ -110,7 +110,8 @@ def conclude(rules: Rules, conclusion: Conclusion, now: int, books: Books) -> No
             _let_go(plan, subject, books)
         case End.KEEP:
             for counter in _open_held(plan, subject, books):
-                keep(counter, subject.id, conclusion.until)
+                if counter.held[subject.id] > now:  # one that is over may be somebody else's by now
+                    keep(counter, subject.id, conclusion.until)
 
 
 def _count(plan: Plan, subject: Subject, now: int, books: Books) -> None:

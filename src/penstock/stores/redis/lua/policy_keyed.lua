@@ -166,7 +166,7 @@ local function keep(account, caps, me, until_)
     local c = account[caps[i][NAME]]
     if c then
       local place, mine = look_up(c[HELD], me)
-      if mine > 0 then
+      if mine > now then -- one that is over may be somebody else's by now
         c[HELD] = written(c[HELD], place, me, pack_struct(NUMBER, until_))
         changed = true
       end
@@ -265,8 +265,8 @@ local function joined(blob, tail, me)
   return tail.head .. sub(blob, size + 1) .. me .. HOLD
 end
 
--- With the place of `me` in the tail saying `ends`.
-local function changed_to(blob, tail, me, ends)
+-- With the place of `me` in the tail saying `ends`, if it is held for longer than `least`.
+local function changed_to(blob, tail, me, ends, least)
   if not blob then return nil end
   local kind, high, middle, low = byte(blob, 1, 4)
   local at, begins = SHORT_HEAD + 1, tail.size
@@ -278,6 +278,7 @@ local function changed_to(blob, tail, me, ends)
   local place = find(blob, me, begins + 1, true)
   if not place or (place - begins) % ENTRY ~= 1 then return nil end
   if byte(blob, place + ID) >= 128 then return nil end -- negative: counted
+  if least and unpack_struct(NUMBER, blob, place + ID) <= least then return nil end
   if find(blob, tail[1], at, true) ~= at then return nil end
   if kind == SHORT and #blob == begins + ENTRY then return tail.head .. me .. ends end
   if high * 65536 + middle * 256 + low < lasts_until then return nil end
@@ -288,7 +289,7 @@ end
 local function counted(blob, tail, me) return changed_to(blob, tail, me, COUNTED_NOW) end
 
 local function kept_on(blob, tail, me, until_)
-  return changed_to(blob, tail, me, pack_struct(NUMBER, until_))
+  return changed_to(blob, tail, me, pack_struct(NUMBER, until_), now)
 end
 
 local function refused(blob) return not blob or nil end

@@ -297,7 +297,7 @@ local function conclude(what, plan, first, last, until_)
       for i = first, last do
         if what == RELEASE then
           forget_hold(c, ids[i], now)
-        elseif place_of(c, ids[i], now) > 0 then
+        elseif place_of(c, ids[i], now) > now then
           write_hold(c, ids[i], until_, now)
         end
       end
