@@ -32,9 +32,13 @@ class Breaker:
     def is_open(self) -> bool:
         return self.retry_at is not None
 
+    @property
+    def lets_all_pass(self) -> bool:
+        return self.retry_at is None and not self._in_doubt
+
     def allowance(self, wanted: int, now: int) -> int:
         """How many of `wanted` may be claimed now."""
-        if self.retry_at is None and not self._in_doubt:
+        if self.lets_all_pass:
             return wanted
         waits = self._probing or (
             self.retry_at is not None and is_ahead(self.retry_at, now, PROBE.high)

@@ -54,6 +54,11 @@ class Decide:
         self._clock = clock
         self._hold = lease + HOLD_MARGIN_MS
 
+    @property
+    def asks(self) -> bool:
+        """Whether there are policies that have a say."""
+        return self._policies is not None and self._policies.active
+
     async def room(self, wanted: int) -> Room:
         """How many may be claimed: a paced backlog stays in the store, in its order."""
         policies = self._policies
@@ -75,7 +80,7 @@ class Decide:
         if refused:
             ids = {settlement.message.id for settlement in refused}
             ready = [message for message in claim.messages if message.id not in ids]
-        if ready and self._policies is not None and self._policies.active:
+        if ready and self._policies is not None and self.asks:
             decisions = await self._policies.decide(ready, now, self._hold)
             ruling = self._sort(ready, decisions, claim.token)
             return ruling._replace(refused=refused + ruling.refused)

@@ -77,6 +77,10 @@ class Lane:
         self._alarm = Alarm(store.clock)
         self._sends: dict[asyncio.Task[None], None] = {}
         """In the order they began: what goes through them does not depend on chance."""
+        self._deciding: asyncio.Task[None] | None = None
+        """The policies are asked about a claim, while the next one is made."""
+        self._undecided = 0
+        """Messages of that claim."""
         self._backlog = False
         self._oldest = 0
         """The earliest due of the last claim."""
@@ -117,6 +121,8 @@ class Lane:
 
     async def run(self) -> None:
         while not self._stopping:
+            if self._deciding is not None and self._deciding.done():
+                await self._decided_before()
             await self._gather()
             free = min(self._batch_size, self.capacity - self.in_flight)
             wanted = self.breaker.allowance(free, self._clock.now())
@@ -155,7 +161,7 @@ class Lane:
     async def _claim(self, wanted: int) -> Claim | Room | None:
         """What is due; a Room when a pace leaves none; None when the store is away."""
         try:
-            room = await self._decide.room(wanted)
+            room = await self._room(wanted)
             if room.number == 0:
                 return room
             now = self._clock.now()
@@ -170,6 +176,14 @@ class Lane:
         self._lease_ends = now + self._lease
         self._not_before = now + min(len(claim.messages) // PER_MS, SPACING_MS)
         return claim
+
+    async def _room(self, wanted: int) -> Room:
+        """How many may be claimed, whatever becomes of those that are not decided yet."""
+        room = await self._decide.room(wanted + self._undecided)
+        if self._undecided and room.number < wanted + self._undecided:
+            await self._decided_before()
+            room = await self._decide.room(wanted)
+        return room if room.number <= wanted else Room(wanted)
 
     async def _take(self, number: int, now: int) -> Claim:
         name, per_key = self.route.name, self.route.per_key
@@ -192,10 +206,29 @@ class Lane:
         return min(now + self._poll, due, self._nearer)
 
     async def _begin(self, claim: Claim) -> None:
-        name = self.route.name
+        """Decide and send. With more to come the next claim need not wait for what policies say of
+        this one; but what was claimed first is decided first, so that all goes out in its order."""
         self.in_flight += len(claim.messages)
         self._oldest = min(message.due for message in claim.messages)
         self.tokens[claim.token] = len(claim.messages)
+        await self._decided_before()
+        going = self._go(claim, self._lease_ends)
+        if not (self._backlog and self._decide.asks and self.breaker.lets_all_pass):
+            await going
+            return
+        self._undecided = len(claim.messages)
+        self._deciding = asyncio.get_running_loop().create_task(going)
+        self._sends[self._deciding] = None
+        self._deciding.add_done_callback(self._send_ended)
+
+    async def _decided_before(self) -> None:
+        deciding, self._deciding = self._deciding, None
+        if deciding is not None:
+            await deciding
+        self._undecided = 0
+
+    async def _go(self, claim: Claim, lease_ends: int) -> None:
+        name = self.route.name
         ready, refused, allowed = await self._decided(claim)
         now = self._clock.now()
         self._settler.add(refused, self._settled)
@@ -205,7 +238,7 @@ class Lane:
             self.breaker.began()
         for batch in self._deliver.batches(ready):
             task = asyncio.get_running_loop().create_task(
-                self._send(batch, claim.token, self._lease_ends, allowed)
+                self._send(batch, claim.token, lease_ends, allowed)
             )
             self._sends[task] = None
             task.add_done_callback(self._send_ended)
@@ -230,7 +263,8 @@ class Lane:
 
     def _send_ended(self, task: asyncio.Task[None]) -> None:
         self._sends.pop(task, None)
-        if self._stopping and not self._sends:
+        failed = not task.cancelled() and task.exception() is not None
+        if (self._stopping and not self._sends) or (failed and task is self._deciding):
             self._alarm.ring()
 
     def _sent(self, settlements: list[Settlement], outcomes: Sequence[SendOutcome]) -> None:
