@@ -17,8 +17,8 @@ import os
 import time
 from collections.abc import Callable
 
-_ABSOLUTE = 1
-"""TFD_TIMER_ABSTIME: set for a moment, not for a while."""
+_RELATIVE = 0
+"""Set for a while, not for a moment: a moment means another one under a faked clock."""
 _COUNT = 8
 """Bytes of the number of times it rang, which is what there is to read."""
 
@@ -110,8 +110,9 @@ class FineTimers:
         at = waiting[0][0] if waiting else 0
         if at != self._armed:
             self._armed = at
-            self._spec.at_s, self._spec.at_ns = divmod(at, 1_000_000_000)
-            self._set(self._fd, _ABSOLUTE, ctypes.byref(self._spec), None)
+            left = max(1, at - time.monotonic_ns()) if at else 0
+            self._spec.at_s, self._spec.at_ns = divmod(left, 1_000_000_000)
+            self._set(self._fd, _RELATIVE, ctypes.byref(self._spec), None)
 
     def _ring(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it was set anew as it rang
