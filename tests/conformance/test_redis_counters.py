@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import count, islice
 
 import msgspec
 import pytest
@@ -161,11 +162,26 @@ async def test_accounts_of_no_use_are_dropped_by_those_who_come_later(
     assert fields(server, shard.accounts) == len(keys)
     for left in (len(keys), 2):  # they are kept for an hour more than they can matter
         now += worlds.HOUR
-        for turn in range(40):
+        for turn in range(80):
             some = asked(f"{turn}", 64, now, keys[:2])
             await held_by(store, some, now)
             await end_all(store, some, End.RELEASE, now)
         assert fields(server, shard.accounts) == left
+
+
+async def test_keys_that_are_written_to_only_once_do_not_fill_the_server(
+    server: RedisServer, store: RedisStore
+) -> None:
+    await store.policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=90, window="10s"))
+    shard = KEYS.shards[0]
+    fresh = (key for key in (f"k{n}" for n in count()) if KEYS.shard_of(key.encode()) is shard)
+    now = worlds.START
+    for turn in range(150):
+        some = asked(f"{turn}", 64, now, list(islice(fresh, 64)))
+        await held_by(store, some, now)
+        await end_all(store, some, End.COMMIT, now)
+        now += worlds.HOUR
+    assert fields(server, shard.accounts) < 150 * 64 / 4
 
 
 async def test_the_latest_of_many_that_were_counted_are_known(

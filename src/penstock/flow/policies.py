@@ -29,6 +29,24 @@ REFRESH_MS = 1_000
 
 Later ones bind at once: while there are policies, every decision reads them in its transaction.
 """
+PLENTY = 8
+"""Times what is wanted: a pace that leaves so much room …"""
+PLENTY_MS = 50
+"""… is not asked again for so long, less what was claimed meanwhile. Should others take all of it
+in that time, deciding still lets go no more than the pace does, and puts off the rest."""
+
+
+class _Plenty:
+    """Room that was seen on a route."""
+
+    def __init__(self, number: int, at: int) -> None:
+        self.number = number
+        self.at = at
+
+    def take(self, wanted: int, now: int) -> bool:
+        """Whether there is still more than enough."""
+        self.number -= wanted
+        return self.number >= (PLENTY - 1) * wanted and 0 <= now - self.at < PLENTY_MS
 
 
 class Policies:
@@ -43,6 +61,8 @@ class Policies:
         self.book = RuleBook()
         self._known = False
         self._paced = False
+        self._plenty: dict[str, _Plenty] = {}
+        """Route → where there was more room than anybody here needs."""
 
     @property
     def active(self) -> bool:
@@ -58,6 +78,7 @@ class Policies:
         self.book = await self._store.book()
         self._known = True
         self._paced = any(isinstance(policy, Pace) for policy in self.book.policies.values())
+        self._plenty.clear()
         return self.book
 
     async def run(self) -> None:
@@ -148,5 +169,15 @@ class Policies:
 
     async def room(self, route: str, wanted: int, now: int) -> Room:
         """How many of `wanted` the paces of the whole route let be claimed now."""
-        room = await self._store.room(route, now) if self._paced else None
-        return Room(wanted) if room is None else Room(min(room.number, wanted), room.again_at)
+        if not self._paced:
+            return Room(wanted)
+        plenty = self._plenty.get(route)
+        if plenty is not None and plenty.take(wanted, now):
+            return Room(wanted)
+        room = await self._store.room(route, now)
+        if room is None:
+            return Room(wanted)
+        self._plenty.pop(route, None)
+        if room.number >= PLENTY * wanted:
+            self._plenty[route] = _Plenty(room.number - wanted, now)
+        return Room(min(room.number, wanted), room.again_at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -34,6 +34,8 @@ GATHER_MS = 2
 SPACING_MS, PER_MS = 5, 8
 """Where more than so many come due in a millisecond, claims keep up to this distance: a claim, a
 send and a settlement for a hundred together cost little more than for ten."""
+DECIDING = 2
+"""Claims that policies are asked about at once."""
 STORE_AWAY_MS = 500
 NEVER = 1 << 62
 AHEAD_MS = 20
@@ -77,10 +79,8 @@ class Lane:
         self._alarm = Alarm(store.clock)
         self._sends: dict[asyncio.Task[None], None] = {}
         """In the order they began: what goes through them does not depend on chance."""
-        self._deciding: asyncio.Task[None] | None = None
-        """The policies are asked about a claim, while the next one is made."""
-        self._undecided = 0
-        """Messages of that claim."""
+        self._deciding: deque[tuple[asyncio.Task[None], int]] = deque()
+        """Claims that policies are asked about, while the next one is made; and their messages."""
         self._backlog = False
         self._oldest = 0
         """The earliest due of the last claim."""
@@ -121,8 +121,7 @@ class Lane:
 
     async def run(self) -> None:
         while not self._stopping:
-            if self._deciding is not None and self._deciding.done():
-                await self._decided_before()
+            await self._decided_to(DECIDING)
             await self._gather()
             free = min(self._batch_size, self.capacity - self.in_flight)
             wanted = self.breaker.allowance(free, self._clock.now())
@@ -179,9 +178,10 @@ class Lane:
 
     async def _room(self, wanted: int) -> Room:
         """How many may be claimed, whatever becomes of those that are not decided yet."""
-        room = await self._decide.room(wanted + self._undecided)
-        if self._undecided and room.number < wanted + self._undecided:
-            await self._decided_before()
+        undecided = sum(number for _, number in self._deciding)
+        room = await self._decide.room(wanted + undecided)
+        if undecided and room.number < wanted + undecided:
+            await self._decided_to(0)
             room = await self._decide.room(wanted)
         return room if room.number <= wanted else Room(wanted)
 
@@ -211,25 +211,32 @@ class Lane:
         self.in_flight += len(claim.messages)
         self._oldest = min(message.due for message in claim.messages)
         self.tokens[claim.token] = len(claim.messages)
-        await self._decided_before()
-        going = self._go(claim, self._lease_ends)
+        await self._decided_to(DECIDING - 1)
+        before = self._deciding[-1][0] if self._deciding else None
+        going = self._go(claim, self._lease_ends, before)
         if not (self._backlog and self._decide.asks and self.breaker.lets_all_pass):
             await going
             return
-        self._undecided = len(claim.messages)
-        self._deciding = asyncio.get_running_loop().create_task(going)
-        self._sends[self._deciding] = None
-        self._deciding.add_done_callback(self._send_ended)
+        task = asyncio.get_running_loop().create_task(going)
+        self._deciding.append((task, len(claim.messages)))
+        self._sends[task] = None
+        task.add_done_callback(self._send_ended)
 
-    async def _decided_before(self) -> None:
-        deciding, self._deciding = self._deciding, None
-        if deciding is not None:
-            await deciding
-        self._undecided = 0
+    async def _decided_to(self, number: int) -> None:
+        """Wait until at most so many claims are not decided; those that are go off the list."""
+        while self._deciding and (len(self._deciding) > number or self._deciding[0][0].done()):
+            task, _ = self._deciding[0]
+            await task
+            self._deciding.popleft()
 
-    async def _go(self, claim: Claim, lease_ends: int) -> None:
+    async def _go(
+        self, claim: Claim, lease_ends: int, before: asyncio.Task[None] | None = None
+    ) -> None:
+        """`before`: the claim whose messages go first."""
         name = self.route.name
         ready, refused, allowed = await self._decided(claim)
+        if before is not None:
+            await asyncio.wait([before])
         now = self._clock.now()
         self._settler.add(refused, self._settled)
         self._observer.count("released", name, len(ready))
@@ -264,7 +271,9 @@ class Lane:
     def _send_ended(self, task: asyncio.Task[None]) -> None:
         self._sends.pop(task, None)
         failed = not task.cancelled() and task.exception() is not None
-        if (self._stopping and not self._sends) or (failed and task is self._deciding):
+        if (self._stopping and not self._sends) or (
+            failed and any(task is deciding for deciding, _ in self._deciding)
+        ):
             self._alarm.ring()
 
     def _sent(self, settlements: list[Settlement], outcomes: Sequence[SendOutcome]) -> None:

@@ -22,8 +22,12 @@ log = logging.getLogger("penstock.settle")
 
 SettledStates: TypeAlias = Sequence[State | None]
 Done: TypeAlias = Callable[[Sequence[Settlement], SettledStates], None]
+_Queued: TypeAlias = tuple[list[Settlement], Done]
 
 BATCH = 1_000
+AT_ONCE, MANY = 2, 500
+"""Batches under way at once, while so many wait to be settled: with policies a batch is settled in
+two steps, and the store need not be idle between them. Few wait for the next batch."""
 RETRY_MS = (50, 100, 250, 500, 1_000)
 
 
@@ -37,8 +41,9 @@ class Settler:
         self._observer = observer
         self._policies = policies
         self._alarm = Alarm(store.clock)
-        self._queue: list[tuple[list[Settlement], Done]] = []
-        self._lock = asyncio.Lock()
+        self._queue: list[_Queued] = []
+        self._under_way = 0
+        self._ended = Alarm(store.clock)
         self._give_up_at: int | None = None
 
     def add(self, settlements: list[Settlement], done: Done) -> None:
@@ -48,28 +53,28 @@ class Settler:
             self._alarm.ring()
 
     async def run(self) -> None:
-        while True:
-            await self._alarm.wait()
-            await self._settle_queued()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._alarm.wait()
+                while self._may_begin():
+                    group.create_task(self._settle_these(self._take()))
 
     async def drain(self, deadline: int) -> None:
         """Settle everything queued; past the deadline leave it to the leases to run out."""
         self._give_up_at = deadline
-        await self._settle_queued()
+        while self._queue or self._under_way:
+            if self._queue:
+                await self._settle_these(self._take())
+            else:
+                await self._ended.wait()
 
-    async def _settle_queued(self) -> None:
-        async with self._lock:  # a drain must wait for the batch that run() has under way
-            while self._queue:
-                taken = self._take()
-                batch = [settlement for settlements, _ in taken for settlement in settlements]
-                states = await self._settle(batch)
-                start = 0
-                for settlements, done in taken:
-                    end = start + len(settlements)
-                    done(settlements, states[start:end])
-                    start = end
+    def _may_begin(self) -> bool:
+        if not self._under_way or not self._queue:
+            return bool(self._queue)
+        return self._under_way < AT_ONCE and sum(len(some) for some, _ in self._queue) >= MANY
 
-    def _take(self) -> list[tuple[list[Settlement], Done]]:
+    def _take(self) -> list[_Queued]:
+        """The next batch, to be settled now."""
         number = size = 0
         for settlements, _ in self._queue:
             size += len(settlements)
@@ -77,7 +82,22 @@ class Settler:
             if size >= BATCH:
                 break
         taken, self._queue = self._queue[:number], self._queue[number:]
+        self._under_way += 1
         return taken
+
+    async def _settle_these(self, taken: list[_Queued]) -> None:
+        batch = [settlement for settlements, _ in taken for settlement in settlements]
+        try:
+            states = await self._settle(batch)
+        finally:
+            self._under_way -= 1
+            self._alarm.ring()
+            self._ended.ring()
+        start = 0
+        for settlements, done in taken:
+            end = start + len(settlements)
+            done(settlements, states[start:end])
+            start = end
 
     async def _settle(self, batch: list[Settlement]) -> SettledStates:
         """Until the store takes it: a lease lost meanwhile is for the store to tell."""

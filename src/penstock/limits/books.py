@@ -109,7 +109,7 @@ class Needs:
 
     def __init__(self, rules: Rules, subjects: Sequence[Subject]) -> None:
         self.plans = rules.plans(subjects)
-        self.distinct = {id(plan): plan for plan in self.plans}
+        self.distinct = dict(zip(map(id, self.plans), self.plans, strict=True))
         plans = self.distinct.values()
         self.names = ["=" + subject.key for subject in subjects]
         """Of each its account (account_of, without the call), whether it has any cap there or not:

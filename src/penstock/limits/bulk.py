@@ -56,16 +56,22 @@ class Batch:
         """When there is room in everything shared."""
         quiet = {place for place, plan in self.distinct.items() if engine.quiet_findings(plan, now)}
         passed: dict[int, list[Subject]] = {place: [] for place in self.distinct}
-        suppressed, accounts = books.suppressed, books.accounts
-        decisions = []
+        suppressed, accounts, fromkeys = books.suppressed, books.accounts, dict.fromkeys
+        decisions: list[Decision] = []
         for subject, plan, name in zip(self.subjects, self.plans, self.names, strict=True):
             place = id(plan)
             if (
                 place not in quiet
                 and (subject.expires is None or subject.expires > now)
                 and not (suppressed and subject.key in suppressed)
-                and _reserved(plan, name, subject.id, now, until, accounts)
             ):
+                alike, me = plan.alike, subject.id
+                if len(alike) == 1 and name not in accounts:  # whoever was not written to of late
+                    names = alike[0].names
+                    accounts[name] = fromkeys(names, Counter((), (), {me: until}, 0, names))
+                elif not _reserved(plan, name, me, now, until, accounts):
+                    decisions.append(engine.decide(self.rules, subject, now, until, books))
+                    continue
                 passed[place].append(subject)
                 decisions.append(plan.allowed)
             else:
@@ -78,21 +84,15 @@ class Batch:
     def count(self, now: int, books: Books) -> None:
         """All of these were sent now."""
         sent: dict[int, list[str]] = {place: [] for place in self.distinct}
-        changed, accounts = books.changed_accounts, books.accounts
-        for subject, plan, name in zip(self.subjects, self.plans, self.names, strict=True):
-            me = subject.id
-            sent[id(plan)].append(me)
-            if plan.alike:
-                changed.add(name)
-                account = accounts.get(name)
-                if account is None:
-                    account = accounts[name] = {}
-                for alike in plan.alike:
-                    counter = account.get(alike.first)
-                    if counter is None or alike.shadow or counter.names != alike.names:
-                        _count_own(alike, account, me, now)
-                    else:
-                        alike.count(counter, me, now)
+        if len(self.distinct) == 1:
+            (plan,) = self.distinct.values()
+            ids = [subject.id for subject in self.subjects]
+            sent[id(plan)] = ids
+            _count_keyed(plan, self.names, ids, now, books)
+        else:
+            for subject, plan, name in zip(self.subjects, self.plans, self.names, strict=True):
+                sent[id(plan)].append(subject.id)
+                _count_keyed(plan, (name,), (subject.id,), now, books)
         for place, plan in self.distinct.items():
             for cap in plan.shared:
                 _count_shared(cap, sent[place], now, books)
@@ -171,6 +171,27 @@ def _count_shared(cap: CapRule, ids: list[str], now: int, books: Books) -> None:
         ids = [] if known is None else [me for me in ids if me in known.held]
     if ids:  # a shadow would have held the others back
         cap.limit.count_all(books.open_counter(cap, ""), ids, now)
+
+
+def _count_keyed(
+    plan: Plan, names: Sequence[str], ids: Sequence[str], now: int, books: Books
+) -> None:
+    """In the caps kept with the keys, whose accounts these are."""
+    if not plan.alike:
+        return
+    books.changed_accounts.update(names)
+    accounts = books.accounts
+    for alike in plan.alike:
+        first, together, count, shadow = alike.first, alike.names, alike.count, alike.shadow
+        for name, me in zip(names, ids, strict=True):
+            account = accounts.get(name)
+            if account is None:
+                account = accounts[name] = {}
+            counter = account.get(first)
+            if counter is None or shadow or counter.names != together:
+                _count_own(alike, account, me, now)
+            else:
+                count(counter, me, now)
 
 
 def _count_own(alike: Alike, account: Account, me: str, now: int) -> None:

@@ -222,7 +222,9 @@ def json_text(payload: object) -> bytes:
     """What is no bytes is written as JSON."""
     try:
         text = _encode(payload)
-        no_number = b"null" in text and _holds_no_number(_plain(payload))
+        no_number = (
+            b"null" in text and type(payload) is not str and _holds_no_number(_plain(payload))
+        )
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage("payload", f"cannot be written as JSON ({exc})") from exc
     if no_number:

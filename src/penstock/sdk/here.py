@@ -30,18 +30,22 @@ def local_draft(payload: object, fields: Mapping[str, Any]) -> BinaryDraft:
 
     `fields` are those of MessageFields, and may have the payload among them.
     """
-    if isinstance(payload, BYTES):
-        wanted = BinaryDraft(body=bytes(payload), content_type=OCTETS)
+    at, left = fields.get("at"), len(fields)
+    millis = None
+    if type(at) is datetime:  # as nearly everybody says it
+        millis = moment_millis(at)
+        left -= 1
+    if type(payload) not in _JSON_ONLY and isinstance(payload, BYTES):
+        wanted = BinaryDraft(body=bytes(payload), content_type=OCTETS, at_ms=millis)
     else:
         body = json_text(payload)
         if not body.isascii():  # it may be somebody's own JSON (msgspec.Raw)
             check_utf8(body)
-        wanted = BinaryDraft(body=body, content_type=JSON)
-    for name, value in fields.items():
-        if name == "at" and type(value) is datetime:  # as nearly everybody says it
-            wanted.at_ms = moment_millis(value)
-        elif name != "payload":
-            _SET[name](wanted, value)
+        wanted = BinaryDraft(body=body, content_type=JSON, at_ms=millis)
+    if left > ("payload" in fields):
+        for name, value in fields.items():
+            if name != "payload" and (name != "at" or millis is None):
+                _SET[name](wanted, value)
     return wanted
 
 
@@ -93,6 +97,8 @@ def _on_conflict(wanted: BinaryDraft, value: Any) -> None:
     wanted.on_conflict = conflict_value(value)
 
 
+_JSON_ONLY = frozenset({str, dict, list, tuple, int, float, bool, type(None)})
+"""What is surely no bytes: quicker asked than what is."""
 _Set: TypeAlias = Callable[[BinaryDraft, Any], None]
 _SET: dict[str, _Set] = {
     "at": _moment("at"),

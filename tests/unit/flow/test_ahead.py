@@ -1,4 +1,4 @@
-"""The next claim is made while policies are asked about the one before."""
+"""The next claim is made while policies are asked about those before."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.flow.policies import Policies
+from penstock.flow.release import DECIDING
 from penstock.model.decision import Decision
 from penstock.model.message import Message
 from penstock.model.state import State
@@ -15,6 +16,7 @@ from tests.unit.flow.rig import Engine
 
 CAP: dict[str, object] = {"kind": "cap", "scope": ["key"], "limit": 100, "window": "24h"}
 BATCH = 5
+ALL = (DECIDING + 2) * BATCH
 
 
 class Slow:
@@ -36,11 +38,11 @@ class Slow:
 
 @pytest.fixture
 async def slow(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Slow:
-    """Three batches of messages, and policies that take their time."""
+    """Some batches of messages, and policies that take their time."""
     assert engine.policies is not None
     await engine.put_policies(cap=CAP)
     engine.batch_size = BATCH
-    for number in range(3 * BATCH):
+    for number in range(ALL):
         await engine.schedule(id=f"m{number:02}", key=f"k{number}")
     slow = Slow(engine.policies)
     monkeypatch.setattr(engine.policies, "decide", slow.decide)
@@ -48,21 +50,22 @@ async def slow(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Slow:
 
 
 async def states(engine: Engine) -> list[State]:
-    return [await engine.state(f"m{number:02}") for number in range(3 * BATCH)]
+    return [await engine.state(f"m{number:02}") for number in range(ALL)]
 
 
-async def test_a_batch_is_claimed_while_the_one_before_is_decided_and_all_go_in_order(
+async def test_a_batch_is_claimed_while_those_before_are_decided_and_all_go_in_order(
     engine: Engine, slow: Slow
 ) -> None:
     async with engine.working():
         await engine.clock.advance(100)
-        assert len(slow.asked) == 1  # one at a time
-        assert await states(engine) == [State.LEASED] * 2 * BATCH + [State.SCHEDULED] * BATCH
-        for _ in range(3):
+        assert len(slow.asked) == DECIDING
+        claimed = (DECIDING + 1) * BATCH
+        assert await states(engine) == [State.LEASED] * claimed + [State.SCHEDULED] * BATCH
+        for _ in range(DECIDING + 2):
             slow.let.release()
             await engine.clock.advance(100)
-    assert [len(asked) for asked in slow.asked] == [BATCH] * 3
-    assert engine.sink.ids == [f"m{number:02}" for number in range(3 * BATCH)]
+    assert [len(asked) for asked in slow.asked] == [BATCH] * (DECIDING + 2)
+    assert engine.sink.ids == [f"m{number:02}" for number in range(ALL)]
 
 
 async def test_no_more_is_claimed_than_a_pace_leaves_beside_what_is_not_decided(
@@ -75,18 +78,39 @@ async def test_no_more_is_claimed_than_a_pace_leaves_beside_what_is_not_decided(
         await engine.clock.advance(1_000)
     assert len(engine.sink.ids) == burst
     assert engine.observer.counts["deferred", "default"] == 0  # the rest waits in its order
-    assert await states(engine) == [State.DELIVERED] * burst + [State.SCHEDULED] * (
-        3 * BATCH - burst
-    )
+    assert await states(engine) == [State.DELIVERED] * burst + [State.SCHEDULED] * (ALL - burst)
+
+
+async def test_what_is_decided_first_waits_until_it_is_its_turn_to_go(
+    engine: Engine, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine.policies is not None
+    first, decide = asyncio.Event(), slow.decide
+
+    async def first_is_last(messages: Sequence[Message], now: int, hold: int) -> Sequence[Decision]:
+        decisions = await decide(messages, now, hold)
+        if messages[0].id == "m00":
+            await first.wait()
+        return decisions
+
+    monkeypatch.setattr(engine.policies, "decide", first_is_last)
+    slow.let = asyncio.Semaphore(9)
+    async with engine.working():
+        await engine.clock.advance(100)
+        assert engine.sink.ids == []
+        first.set()
+        await engine.clock.advance(100)
+    assert engine.sink.ids == [f"m{number:02}" for number in range(ALL)]
 
 
 async def test_a_worker_that_stops_waits_for_what_is_decided(engine: Engine, slow: Slow) -> None:
     async with engine.working():
         await engine.clock.advance(100)
-        slow.let.release()
-        slow.let.release()
-    assert len(engine.sink.ids) == 2 * BATCH
-    assert await states(engine) == [State.DELIVERED] * 2 * BATCH + [State.SCHEDULED] * BATCH
+        for _ in range(DECIDING + 1):
+            slow.let.release()
+    gone = (DECIDING + 1) * BATCH
+    assert len(engine.sink.ids) == gone
+    assert await states(engine) == [State.DELIVERED] * gone + [State.SCHEDULED] * BATCH
 
 
 async def test_what_goes_wrong_while_deciding_ends_the_worker(engine: Engine, slow: Slow) -> None:

@@ -151,6 +151,53 @@ async def test_everything_committed_while_the_disk_is_busy_is_in_its_next_round(
     await disk.close()
 
 
+class CountedDisk(Disk):
+    """Counts how often the log is synced."""
+
+    rounds = 0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.synced = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def _write(self) -> None:
+        self.rounds += 1
+        self._loop.call_soon_threadsafe(self.synced.set)
+
+
+async def test_what_nobody_waits_for_reaches_the_disk_soon_all_of_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.stores.sqlite.disk.SOON", 0.001)
+    disk = CountedDisk(tmp_path / "it.db")
+    for _ in range(5):
+        disk.tell()
+    assert disk.rounds == 0
+    await disk.synced.wait()
+    await disk.close()
+    assert disk.rounds == 1
+
+
+async def test_whoever_waits_has_the_disk_told_at_once_with_all_there_is(tmp_path: Path) -> None:
+    disk = CountedDisk(tmp_path / "it.db")
+    answered = asyncio.Event()
+    disk.tell()
+    disk.tell(lambda _: answered.set())
+    await answered.wait()
+    await disk.close()
+    assert disk.rounds == 1
+
+
+async def test_what_nobody_waits_for_is_on_the_disk_when_the_store_is_closed(
+    tmp_path: Path,
+) -> None:
+    disk = CountedDisk(tmp_path / "it.db")
+    disk.tell()
+    await disk.close()
+    assert disk.rounds == 1
+
+
 async def test_a_log_that_is_gone_is_told_to_whoever_waits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

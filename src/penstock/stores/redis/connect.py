@@ -21,7 +21,7 @@ from penstock.stores.redis.address import Address
 from penstock.stores.redis.lines import Lines, heeding
 
 Argument: TypeAlias = packing.Argument
-_ON_LINES = frozenset({"EVALSHA", "TIME"})
+_ON_LINES = frozenset({"EVALSHA", "HMGET", "TIME"})
 """What is asked often, or must be answered without delay."""
 Cursors: TypeAlias = dict[str, int]
 """Node → where its SCAN goes on."""

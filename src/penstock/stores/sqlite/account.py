@@ -7,7 +7,7 @@ or what is held apart from what was sent: all are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -36,20 +36,25 @@ def pack_account(account: Account) -> bytes:
     return _encode(list({id(counter): counter for counter in account.values()}.values()))
 
 
-def pack_accounts(accounts: Iterable[Account], rules: Rules) -> Iterator[bytes]:
+def pack_accounts(accounts: Iterable[Account], rules: Rules) -> list[bytes]:
     """Each without the counters of policies that were dropped. Mostly an account is one counter,
     and all of them have the same names: these are looked at once."""
     alive: set[tuple[str, ...]] = set()
+    latest: tuple[str, ...] | None = None
+    encode, packed = _encode, []
     for account in accounts:
         for counter in account.values():
-            if counter.names in alive and len(counter.names) == len(account):
-                yield _encode((counter,))
+            names = counter.names
+            if (names is latest or names in alive) and len(names) == len(account):
+                latest = names
+                packed.append(encode((counter,)))
             else:
-                yield pack_account(rules.living(account))
+                packed.append(pack_account(rules.living(account)))
                 alive.update(left.names for left in account.values())
             break
         else:
-            yield _encode(())
+            packed.append(encode(()))
+    return packed
 
 
 def unpack_account(packed: bytes) -> Account:

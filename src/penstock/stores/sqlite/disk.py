@@ -3,7 +3,9 @@
 A commit with `synchronous=FULL` waits for the disk: half a millisecond mostly, fifty now and then,
 and the loop waits with it. Whatever comes due meanwhile is late by that. So what nobody waits for,
 and what somebody does while other messages are due, is only written to the log, where it survives
-a kill, and a thread syncs the log at once.
+a kill, and a thread syncs the log: at once for those who wait, soon for the others. Not at once for
+all, because a log that is always being synced is slower to write to, and whoever does wait would
+have to wait for the sync that is under way as well.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from typing import TypeAlias
 
 log = logging.getLogger("penstock.sqlite")
 
+SOON = 0.02
+"""Seconds until the disk is told what nobody waits for, unless somebody has it told before."""
+
 Told: TypeAlias = Callable[[BaseException | None], None]
 _sync = getattr(os, "fdatasync", os.fsync)  # as SQLite itself does where there is the first
 
@@ -31,28 +36,47 @@ class Disk:
         self._fd: int | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-disk")
         self._running: asyncio.Future[None] | None = None
-        self._wanted = False
         self._asked: list[Told] = []
+        self._untold = False
+        """Something was committed that the disk was not told yet, and nobody waits for."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def tell(self, told: Told | None = None) -> None:
-        """Begin with what is committed by now; call back when it is on the disk, or cannot be."""
-        if told is not None:
+        """What is committed by now: at once, and call back when it is on the disk or cannot be.
+
+        Without a callback: soon.
+        """
+        if told is None:
+            self._untold = True
+        else:
             self._asked.append(told)
-        self._wanted = True
         if self._running is None:
-            self._start()
+            self._go_on()
 
     async def close(self) -> None:
         """Finish what was asked for."""
+        if self._timer is not None:
+            self._start()
         while self._running is not None:
             await asyncio.wait([self._running])
+            if self._timer is not None:
+                self._start()
         self._thread.shutdown()
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
+    def _go_on(self) -> None:
+        if self._asked:
+            self._start()
+        elif self._untold and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SOON, self._start)
+
     def _start(self) -> None:
-        self._wanted = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._untold = False
         asked, self._asked = self._asked, []
         self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
         self._running.add_done_callback(partial(self._written, asked))
@@ -67,7 +91,6 @@ class Disk:
         error = done.exception()
         if error is not None:
             log.warning("the disk did not take the write-ahead log: %s", error)
-        if self._wanted:
-            self._start()
+        self._go_on()
         for told in asked:
             told(error)

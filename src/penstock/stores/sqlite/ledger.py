@@ -8,6 +8,7 @@ is written when its sends change; places held meanwhile are in `holds`.
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import chain, repeat
 
 import msgspec
 
@@ -103,9 +104,8 @@ class Ledger:
             stale = (now + rules.keeps) // DAY_MS + 1
             names = sorted(books.changed_accounts)
             accounts = map(self._accounts.__getitem__, names)
-            values: list[object] = []
-            for name, packed in zip(names, pack_accounts(accounts, rules), strict=True):
-                values += (name, stale, bytearray(packed))  # bytes would bind more slowly
+            packed = map(bytearray, pack_accounts(accounts, rules))  # bytes would bind more slowly
+            values = list(chain.from_iterable(zip(names, repeat(stale), packed, strict=False)))
             session.counters_written += session.write_rows(statements.put_accounts, values, 3)
         for name in books.changed_paces:
             session.execute(statements.PUT_PACE, (name, bytearray(_encode(books.paces[name]))))

@@ -153,8 +153,7 @@ local function rewrite(record, h, added, failed, bare, decided)
 end
 
 -- A delivered message's record: without headers and payload, with `decided` (false: as it was).
--- The way every message goes, so it only puts pieces together: the lease has the moment of the
--- claim as the record wants it.
+-- The lease has the moment of the claim as the record wants it.
 local function bare(record, lease, moment, nonce, decided)
   local flags = byte(record, 2)
   local at, counted = 22, '\1\0\0\0'
@@ -163,27 +162,55 @@ local function bare(record, lease, moment, nonce, decided)
     counted = struct.pack('<I2', math.min(struct.unpack('<I2', record, 22) + 1, 65535))
       .. string.sub(record, 24, 25)
   end
-  local finish = at + byte(record, at)
-  if bit.band(flags, KEY) ~= 0 then
-    local low, high = byte(record, finish + 1, finish + 2)
-    finish = finish + 2 + low + 256 * high
+  local key_end = past(record, at + 1 + byte(record, at), flags, KEY, '<I2', 2)
+  local finish = past(record, key_end, flags, EVENTS, '<I2', 2)
+  finish = past(record, finish, flags, ERROR, '<I2', 2)
+  local old_end = past(record, finish, flags, DECIDED, '<I2', 2)
+  local extras_end = past(record, old_end, flags, EXTRAS, '<I4', 4) - 1
+  if decided then
+    flags = bit.bor(flags, DECIDED)
+    decided = struct.pack('<I2', #decided) .. decided
+  else
+    decided = sub(record, finish, old_end - 1)
   end
-  local rest = ''
-  if flags >= EVENTS or decided then
-    finish = past(record, finish + 1, flags, EVENTS, '<I2', 2)
-    finish = past(record, finish, flags, ERROR, '<I2', 2) - 1
-    local old_end = past(record, finish + 1, flags, DECIDED, '<I2', 2)
-    local extras_end = past(record, old_end, flags, EXTRAS, '<I4', 4) - 1
-    if decided then
-      rest = struct.pack('<I2', #decided) .. decided .. sub(record, old_end, extras_end)
-      flags = bit.bor(flags, DECIDED)
-    else
-      finish = extras_end
+  flags = bit.bor(bit.band(flags, bit.bnot(HEADERS)), TOUCHED)
+  return string.char(DELIVERED, flags) .. sub(record, 3, 21) .. counted .. sub(lease, 9, 14)
+    .. moment .. nonce .. sub(record, at, finish - 1) .. decided .. sub(record, old_end, extras_end)
+end
+
+-- The same for many of one moment and decision, most of which were never touched and have nothing
+-- but a key and extras: pieces are put together then, and what they have in common is made once.
+local function baring(moment, nonce, decided)
+  local section = decided and struct.pack('<I2', #decided) .. decided or ''
+  local begins = {} -- flags → how the record begins; false: there is more to it
+  local function begin_of(flags)
+    local rest = bit.band(flags, bit.bnot(KEY + EXTRAS + HEADERS + AWAY))
+    local kept = bit.bor(bit.band(flags, bit.bnot(HEADERS)), TOUCHED, decided and DECIDED or 0)
+    begins[flags] = rest == 0 and string.char(DELIVERED, kept)
+    return begins[flags]
+  end
+  local latest, middle = nil, nil
+  return function(record, lease)
+    local flags, high, low = byte(record, 2), 0, 0
+    local begin = begins[flags]
+    if begin == nil then begin = begin_of(flags) end
+    if not begin then return bare(record, lease, moment, nonce, decided) end
+    if lease ~= latest then
+      latest, middle = lease, '\1\0\0\0' .. sub(lease, 9, 14) .. moment .. nonce
     end
-    flags = bit.band(flags, bit.bnot(HEADERS))
+    local finish = 22 + byte(record, 22)
+    if flags % 4 >= KEY then
+      low, high = byte(record, finish + 1, finish + 2)
+      finish = finish + 2 + low + 256 * high
+    end
+    if flags % 32 < EXTRAS then
+      return begin .. sub(record, 3, 21) .. middle .. sub(record, 22, finish) .. section
+    end
+    local a, b, c, d = byte(record, finish + 1, finish + 4)
+    local extras_end = finish + 4 + a + 256 * (b + 256 * (c + 256 * d))
+    return begin .. sub(record, 3, 21) .. middle .. sub(record, 22, finish) .. section
+      .. sub(record, finish + 1, extras_end)
   end
-  return string.char(DELIVERED, bit.bor(flags, TOUCHED)) .. sub(record, 3, 21) .. counted
-    .. sub(lease, 9, 14) .. moment .. nonce .. sub(record, at, finish) .. rest
 end
 
 local function read_lease(lease)

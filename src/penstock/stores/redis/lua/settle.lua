@@ -62,7 +62,7 @@ local function settle(group)
     local seen, i, done = {}, 0, 0
     for r = 1, #runs do
       local token, length, decided = unpack(runs[r])
-      local closed, route = 0, false
+      local closed, route, bared = 0, false, baring(moment, nonce, decided)
       for _ = 1, length do
         i = i + 1
         local id, record, lease = ARGV[a + i], found[i], held[i]
@@ -72,7 +72,7 @@ local function settle(group)
           done = done + 1
           route = route or route_of(record, read_head(record).at)
           ids[done], entries[done] = id, moment .. id
-          fields[2 * done - 1], fields[2 * done] = id, bare(record, lease, moment, nonce, decided)
+          fields[2 * done - 1], fields[2 * done] = id, bared(record, lease)
           answers[i] = DELIVERED
           if turns then take_turn(route, record, id) end
         else
