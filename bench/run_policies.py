@@ -34,13 +34,15 @@ DECISIONS = {1: 1_500, 100: 20_000, 500: 40_000}
 """Batch → decisions measured."""
 ONE_BY_ONE = 2_000
 DRAINED = 60_000
-"""Messages of a backlog, each to somebody else: one to three seconds, so that starting counts for
-little."""
-BESIDE = 80_000
-"""The same where two figures hardly differ."""
+"""Messages of a backlog, each to somebody else."""
 HELD = 7_000
 """Messages that a pace holds back meanwhile: far more than it lets go."""
 ROUNDS = 2
+BESIDE = 240_000
+"""A backlog for some seconds, during which a paced route beside it …"""
+SLICE = 0.25
+SLICES = (True, False, False, True) * 6
+"""… is paused and goes on, in turn and for so many seconds each."""
 PAIRS = 5
 """Drains that are compared, each with the one beside it: a machine that others share is faster and
 slower by the second, so the pair in the middle says more than the best of either."""
@@ -166,13 +168,7 @@ def _path(report: Report, name: str, url: str, server: RedisServer) -> None:
 
 def _beside(report: Report, name: str, url: str, server: RedisServer) -> None:
     """An unpaced route, alone and beside one with a backlog that a pace holds back."""
-    pairs = []
-    paced = {"slow": policy_from(_SLOW)}
-    for turn in range(PAIRS):
-        alone = uvloop.run(_drain(_fresh(url, server, f"alone{turn}"), paced, BESIDE))
-        both = _drain(_fresh(url, server, f"beside{turn}"), paced, BESIDE, held=HELD)
-        pairs.append((alone, uvloop.run(both)))
-    alone, beside = _middle(pairs)
+    alone, beside = uvloop.run(_in_turn(_fresh(url, server, "beside")))
     report.add(f"unpaced route alone, {name}", alone, "messages/s")
     report.add(
         f"unpaced route beside a paced one, {name}",
@@ -182,6 +178,39 @@ def _beside(report: Report, name: str, url: str, server: RedisServer) -> None:
         against="alone",
         aim=">= 0.9 x",
     )
+
+
+async def _in_turn(url: str) -> tuple[float, float]:
+    """Messages a second of one worker while the paced route is paused, and while it is not."""
+    done = 0
+    begun = asyncio.Event()
+
+    async def nothing(batch: list[penstock.Message]) -> None:
+        nonlocal done
+        done += len(batch)
+        begun.set()
+
+    async def slowly(batch: list[penstock.Message]) -> None:
+        """What a pace lets through."""
+
+    routes = {"default": nothing, "slow": slowly}
+    async with penstock.open(url, routes=routes) as engine:
+        await engine.put_policy("slow", policy_from(_SLOW))
+        await engine.schedule_many(_drafts(HELD, "slow"))
+        for _ in range(BESIDE // DRAINED):
+            await engine.schedule_many(_drafts(DRAINED, "default"))
+    came, took = {True: 0, False: 0}, {True: 0.0, False: 0.0}
+    async with penstock.open(url, routes=routes, worker=True) as engine:
+        await begun.wait()
+        for paused in SLICES:
+            await (engine.pause if paused else engine.resume)("slow")
+            before, start = done, time.perf_counter()
+            await asyncio.sleep(SLICE)
+            if done >= BESIDE:  # there was nothing left to do for some of it
+                break
+            came[paused] += done - before
+            took[paused] += time.perf_counter() - start
+    return came[True] / took[True], came[False] / took[False]
 
 
 def _middle(pairs: list[tuple[float, float]]) -> tuple[float, float]:
@@ -211,29 +240,27 @@ def _drafts(number: int, route: str) -> list[Draft]:
     ]
 
 
-async def _drain(url: str, rules: dict[str, Policy], number: int, held: int = 0) -> float:
-    """Messages a second, of so many."""
-    done = 0
+async def _drain(url: str, rules: dict[str, Policy], number: int) -> float:
+    """Messages a second, of so many; from the first batch on, because starting is not what it
+    is about."""
+    done = first = 0
+    start = 0.0
     finished = asyncio.Event()
 
     async def nothing(batch: list[penstock.Message]) -> None:
-        nonlocal done
+        nonlocal done, first, start
         done += len(batch)
+        if not first:
+            first, start = done, time.perf_counter()
         if done >= number:
             finished.set()
 
-    async def slowly(batch: list[penstock.Message]) -> None:
-        """What a pace lets through."""
-
-    routes = {"default": nothing, "slow": slowly}
+    routes = {"default": nothing}
     async with penstock.open(url, routes=routes) as engine:
         for name, policy in rules.items():
             await engine.put_policy(name, policy)
         await engine.schedule_many(_drafts(number, "default"))
-        if held:
-            await engine.schedule_many(_drafts(held, "slow"))
-    start = time.perf_counter()
     async with penstock.open(url, routes=routes, worker=True):
         await finished.wait()
         took = time.perf_counter() - start
-    return number / took
+    return (number - first) / took

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from penstock.flow.conclude import sent, unsent
+from penstock.flow.conclude import committed, sent, unsent
 from penstock.flow.decide import HOLD_MARGIN_MS, Decide
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
@@ -93,7 +93,7 @@ class Campaign:
         if isinstance(self.store, CountedSettle):
             states = await self.store.settle_counted(batch, sent(batch), now)
         else:
-            await self.policies.conclude(sent(batch), now)
+            await self.policies.conclude(committed(sent(batch)), now)
             states = await self.store.settle(batch, now)
         assert None not in states
         await self.policies.conclude(unsent(batch, states, HOLD_MARGIN_MS), now)

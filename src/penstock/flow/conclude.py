@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.model.decision import Conclusion, End
+from penstock.model.message import Message
 from penstock.model.outcome import Settlement
 from penstock.model.state import State
 
 
-def sent(settlements: Sequence[Settlement]) -> list[Conclusion]:
+def sent(settlements: Sequence[Settlement]) -> list[Message]:
     """To be counted before the messages are settled: a crash between repeats it harmlessly.
 
     What may have arrived is counted too when nobody will try it again: a cap is never exceeded.
     """
-    delivered, commit = State.DELIVERED, End.COMMIT
+    delivered = State.DELIVERED
     return [
-        Conclusion(settlement.message, commit)
+        settlement.message
         for settlement in settlements
         if settlement.state is delivered or _ends_unsure(settlement)
     ]
+
+
+def committed(messages: Sequence[Message]) -> list[Conclusion]:
+    """These were sent, in the words of those who conclude."""
+    return [Conclusion(message, End.COMMIT) for message in messages]
 
 
 def unsent(

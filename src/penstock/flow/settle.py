@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from penstock.flow.conclude import sent, unsent
+from penstock.flow.conclude import committed, sent, unsent
 from penstock.flow.decide import HOLD_MARGIN_MS
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
@@ -126,7 +126,7 @@ class Settler:
             with self._observer.asking("settle"):
                 states: SettledStates = await store.settle_counted(batch, counted, clock.now())
         else:
-            await policies.conclude(counted, clock.now())
+            await policies.conclude(committed(counted), clock.now())
             with self._observer.asking("settle"):
                 states = await store.settle(batch, clock.now())
         try:

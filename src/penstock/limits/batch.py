@@ -42,10 +42,17 @@ def conclude_batch(
     """`needs`: of their subjects, where they are known."""
     if bulk.all_sent(conclusions):
         subjects = [conclusion.subject for conclusion in conclusions]
-        bulk.Batch(rules, subjects, needs or Needs(rules, subjects)).count(now, books)
+        count_batch(rules, subjects, now, books, needs or Needs(rules, subjects))
         return
     for conclusion in conclusions:
         engine.conclude(rules, conclusion, now, books)
+
+
+def count_batch(
+    rules: Rules, subjects: Sequence[Subject], now: int, books: Books, needs: Needs
+) -> None:
+    """All of these were sent now."""
+    bulk.Batch(rules, subjects, needs).count(now, books)
 
 
 def room_on(rules: Rules, route: str, now: int, books: Books) -> Room | None:

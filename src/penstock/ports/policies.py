@@ -87,7 +87,7 @@ class CountedSettle(Protocol):
     """What a store of messages offers besides when counters change in the same transaction."""
 
     async def settle_counted(
-        self, settlements: Sequence[Settlement], sent: Sequence[Conclusion], now: int
+        self, settlements: Sequence[Settlement], sent: Sequence[Subject], now: int
     ) -> list[State | None]:
-        """Conclude what was sent, then settle: both, or neither when it raises."""
+        """Count what was sent, then settle: both, or neither when it raises."""
         ...

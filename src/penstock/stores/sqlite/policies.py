@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.limits.batch import conclude_batch, decide_batch, explain_batch, room_on
+from penstock.limits.batch import (
+    conclude_batch,
+    count_batch,
+    decide_batch,
+    explain_batch,
+    room_on,
+)
 from penstock.limits.books import Needs, account_of
 from penstock.limits.figures import figures
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
@@ -64,19 +70,23 @@ class SqlitePolicies:
         return await self._group.submit(work)
 
     async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
-        await self._group.submit(lambda s: self.conclude_within(s, conclusions, now))
+        def work(session: Session) -> None:
+            rules = self._current.get(session)
+            subjects = [conclusion.subject for conclusion in conclusions]
+            needs = Needs(rules, subjects)
+            books = self._ledger.load(session, needs)
+            conclude_batch(rules, conclusions, now, books, needs)
+            self._ledger.concluded(session, [one.id for one in subjects], books, rules, now)
 
-    def conclude_within(
-        self, session: Session, conclusions: Sequence[Conclusion], now: int
-    ) -> None:
-        """As a part of a transaction that writes."""
+        await self._group.submit(work)
+
+    def count_within(self, session: Session, sent: Sequence[Subject], now: int) -> None:
+        """As a part of a transaction that writes: all of these were sent."""
         rules = self._current.get(session)
-        subjects = [conclusion.subject for conclusion in conclusions]
-        needs = Needs(rules, subjects)
+        needs = Needs(rules, sent)
         books = self._ledger.load(session, needs)
-        conclude_batch(rules, conclusions, now, books, needs)
-        ids = [subject.id for subject in subjects]
-        self._ledger.concluded(session, ids, books, rules, now)
+        count_batch(rules, sent, now, books, needs)
+        self._ledger.concluded(session, [one.id for one in sent], books, rules, now)
 
     def forget_within(self, session: Session, now: int, limit: int) -> None:
         """As a part of a transaction that writes: drop what cannot matter any more."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from penstock.model.clock import Clock, SystemClock
-from penstock.model.decision import Conclusion
+from penstock.model.decision import Subject
 from penstock.model.errors import StoreCorrupt
 from penstock.model.fleet import Heartbeat
 from penstock.model.forecast import Forecast
@@ -138,10 +138,10 @@ class SqliteStore:
         )
 
     async def settle_counted(
-        self, settlements: Sequence[Settlement], sent: Sequence[Conclusion], now: int
+        self, settlements: Sequence[Settlement], sent: Sequence[Subject], now: int
     ) -> list[State | None]:
         def work(session: Session) -> list[State | None]:
-            self.policies.conclude_within(session, sent, now)
+            self.policies.count_within(session, sent, now)
             return settles.settle(session, settlements, now)
 
         return await self._group.submit(work, rows=len(settlements), durable=False)
