@@ -138,7 +138,7 @@ class Hammered:
     """Seconds of CPU the load generator itself took."""
 
 
-def hammer(port: int, how: str, seconds: float = 3.0) -> Hammered:
+def hammer(port: int, how: str, seconds: float = 1.5) -> Hammered:
     done = subprocess.run(
         [sys.executable, "-m", "bench.grpc_load", str(port), how, str(seconds)],
         capture_output=True,

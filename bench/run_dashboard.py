@@ -27,7 +27,7 @@ RATE = 5_000
 BATCHES = 10
 """A second."""
 SECONDS = 3.0
-ROUNDS = 3
+ROUNDS = 2
 PAGES = 50
 BACKLOG = 150_000
 """Several seconds' worth: a second alone says more of the disk than of the pages."""

@@ -23,7 +23,7 @@ from tests.servers.kafka import KafkaServer, kafka_jars
 from tests.servers.ports import free_port
 from tests.servers.redis import RedisServer
 
-SECONDS = float(os.environ.get("BENCH_SECONDS", "60"))
+SECONDS = float(os.environ.get("BENCH_SECONDS", "45"))
 WITHIN = 5
 """Ticks are due within so many seconds: from then on as many come due as come in."""
 PUBLISHED, PUBLISHED_CORES = 15_500, 10

@@ -128,13 +128,13 @@ def check_names(verb: str, fields: Mapping[str, Any]) -> None:
         raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
 
 
-def draft_of(message: Mapping[str, Any]) -> Draft:
-    """`draft` of its arguments."""
+def draft_of(_: object, message: Mapping[str, Any]) -> Draft:
+    """`draft` of its arguments, the payload among them."""
     return draft(**message)
 
 
 def drafted(
-    message: object, make: Callable[[Mapping[str, Any]], Draft] = draft_of
+    message: object, make: Callable[[object, Mapping[str, Any]], Draft] = draft_of
 ) -> Draft | PenstockError:
     """A message of a batch, or what is wrong with it: a bad one must not hold back the good."""
     if type(message) is not dict:  # nearly all of them are: quicker asked than of a Mapping
@@ -148,7 +148,7 @@ def drafted(
         unknown = min(set(message) - _FIELDS, key=str)
         return InvalidMessage(str(unknown), "no such field of a message")
     try:
-        return make(message)
+        return make(message.get("payload"), message)
     except PenstockError as exc:
         return exc
 

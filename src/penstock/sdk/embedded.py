@@ -181,16 +181,14 @@ class Engine:
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
-        size = self._parts.settings.worker.batch_size
-        batches = schedule_batches(self._parts.intake, messages, size)
+        batches = schedule_batches(self._parts.intake, messages)
         return [outcome async for batch in batches for outcome in batch]
 
     async def schedule_stream(
         self, messages: Iterable[MessageLike]
     ) -> AsyncIterator[Receipt | PenstockError]:
         """Keep any number in constant memory: outcomes come as the messages are durable."""
-        size = self._parts.settings.worker.batch_size
-        async for batch in schedule_batches(self._parts.intake, messages, size):
+        async for batch in schedule_batches(self._parts.intake, messages):
             for outcome in batch:
                 yield outcome
 

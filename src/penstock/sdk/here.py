@@ -49,11 +49,6 @@ def local_draft(payload: object, fields: Mapping[str, Any]) -> BinaryDraft:
     return wanted
 
 
-def draft_here(message: Mapping[str, Any]) -> BinaryDraft:
-    """The same, all in one."""
-    return local_draft(message.get("payload"), message)
-
-
 def _moment(name: str) -> _Set:
     """Its milliseconds where they are known; text is read where every text is."""
     millis = f"{name}_ms"

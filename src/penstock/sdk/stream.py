@@ -12,8 +12,10 @@ from penstock.flow.intake import Intake, Outcome
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError
 from penstock.sdk.asked import MessageLike, drafted
-from penstock.sdk.here import draft_here
+from penstock.sdk.here import local_draft
 
+SIZE = 1_000
+"""Messages of a batch."""
 BATCHES = 2
 """On their way at once: one that is checked and packed here, one that the store keeps."""
 
@@ -22,13 +24,13 @@ _Sent: TypeAlias = tuple[_Batch, "asyncio.Task[list[Outcome]]"]
 
 
 async def schedule_batches(
-    intake: Intake, messages: Iterable[MessageLike], size: int
+    intake: Intake, messages: Iterable[MessageLike], size: int = SIZE
 ) -> AsyncIterator[list[Outcome]]:
     """Outcomes batch by batch, in order. When one fails, the next may have been kept already."""
     under_way: deque[_Sent] = deque()
     following = iter(messages)
     try:
-        while batch := [drafted(item, draft_here) for item in islice(following, size)]:
+        while batch := [drafted(item, local_draft) for item in islice(following, size)]:
             drafts = [item for item in batch if isinstance(item, Draft)]
             given = {draft.id for draft in drafts} - {None}
             while under_way and (len(under_way) >= BATCHES or _has_any(under_way, given)):
