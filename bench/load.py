@@ -85,7 +85,7 @@ def hammer(
     request: bytes,
     *,
     connections: int = 64,
-    seconds: float = 3.0,
+    seconds: float = 2.0,
     serials: int = MANY,
 ) -> float:
     """Requests a second that were answered 2xx; a single other answer is an error."""
