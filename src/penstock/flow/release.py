@@ -207,7 +207,7 @@ class Lane:
 
     async def _begin(self, claim: Claim) -> None:
         """Decide and send. With more to come the next claim need not wait for what policies say of
-        this one; but what was claimed first is decided first, so that all goes out in its order."""
+        this one; but what was claimed first is asked about first and sent first."""
         self.in_flight += len(claim.messages)
         self._oldest = min(message.due for message in claim.messages)
         self.tokens[claim.token] = len(claim.messages)

@@ -56,7 +56,7 @@ class Batch:
         """When there is room in everything shared."""
         quiet = {place for place, plan in self.distinct.items() if engine.quiet_findings(plan, now)}
         passed: dict[int, list[Subject]] = {place: [] for place in self.distinct}
-        suppressed, accounts, fromkeys = books.suppressed, books.accounts, dict.fromkeys
+        suppressed, accounts = books.suppressed, books.accounts
         decisions: list[Decision] = []
         for subject, plan, name in zip(self.subjects, self.plans, self.names, strict=True):
             place = id(plan)
@@ -64,14 +64,8 @@ class Batch:
                 place not in quiet
                 and (subject.expires is None or subject.expires > now)
                 and not (suppressed and subject.key in suppressed)
+                and _reserved(plan, name, subject.id, now, until, accounts)
             ):
-                alike, me = plan.alike, subject.id
-                if len(alike) == 1 and name not in accounts:  # whoever was not written to of late
-                    names = alike[0].names
-                    accounts[name] = fromkeys(names, Counter((), (), {me: until}, 0, names))
-                elif not _reserved(plan, name, me, now, until, accounts):
-                    decisions.append(engine.decide(self.rules, subject, now, until, books))
-                    continue
                 passed[place].append(subject)
                 decisions.append(plan.allowed)
             else:

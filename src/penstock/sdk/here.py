@@ -30,11 +30,8 @@ def local_draft(payload: object, fields: Mapping[str, Any]) -> BinaryDraft:
 
     `fields` are those of MessageFields, and may have the payload among them.
     """
-    at, left = fields.get("at"), len(fields)
-    millis = None
-    if type(at) is datetime:  # as nearly everybody says it
-        millis = moment_millis(at)
-        left -= 1
+    at = fields.get("at")
+    millis = moment_millis(at) if type(at) is datetime else None  # as nearly everybody says it
     if type(payload) not in _JSON_ONLY and isinstance(payload, BYTES):
         wanted = BinaryDraft(body=bytes(payload), content_type=OCTETS, at_ms=millis)
     else:
@@ -42,10 +39,9 @@ def local_draft(payload: object, fields: Mapping[str, Any]) -> BinaryDraft:
         if not body.isascii():  # it may be somebody's own JSON (msgspec.Raw)
             check_utf8(body)
         wanted = BinaryDraft(body=body, content_type=JSON, at_ms=millis)
-    if left > ("payload" in fields):
-        for name, value in fields.items():
-            if name != "payload" and (name != "at" or millis is None):
-                _SET[name](wanted, value)
+    for name, value in fields.items():
+        if name != "payload" and (name != "at" or millis is None):
+            _SET[name](wanted, value)
     return wanted
 
 

@@ -55,12 +55,11 @@ class Disk:
 
     async def close(self) -> None:
         """Finish what was asked for."""
-        if self._timer is not None:
-            self._start()
-        while self._running is not None:
-            await asyncio.wait([self._running])
-            if self._timer is not None:
+        while self._running is not None or self._timer is not None:
+            if self._running is None:
                 self._start()
+            else:
+                await asyncio.wait([self._running])
         self._thread.shutdown()
         if self._fd is not None:
             os.close(self._fd)

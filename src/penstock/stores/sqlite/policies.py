@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.limits.batch import (
     conclude_batch,
@@ -11,8 +11,9 @@ from penstock.limits.batch import (
     explain_batch,
     room_on,
 )
-from penstock.limits.books import Needs, account_of
+from penstock.limits.books import Books, Needs, account_of
 from penstock.limits.figures import figures
+from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
@@ -70,23 +71,32 @@ class SqlitePolicies:
         return await self._group.submit(work)
 
     async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
-        def work(session: Session) -> None:
-            rules = self._current.get(session)
-            subjects = [conclusion.subject for conclusion in conclusions]
-            needs = Needs(rules, subjects)
-            books = self._ledger.load(session, needs)
+        def end(rules: Rules, books: Books, needs: Needs) -> None:
             conclude_batch(rules, conclusions, now, books, needs)
-            self._ledger.concluded(session, [one.id for one in subjects], books, rules, now)
 
-        await self._group.submit(work)
+        subjects = [conclusion.subject for conclusion in conclusions]
+        await self._group.submit(lambda s: self._end_within(s, subjects, now, end))
 
     def count_within(self, session: Session, sent: Sequence[Subject], now: int) -> None:
         """As a part of a transaction that writes: all of these were sent."""
+
+        def end(rules: Rules, books: Books, needs: Needs) -> None:
+            count_batch(rules, sent, now, books, needs)
+
+        self._end_within(session, sent, now, end)
+
+    def _end_within(
+        self,
+        session: Session,
+        subjects: Sequence[Subject],
+        now: int,
+        end: Callable[[Rules, Books, Needs], None],
+    ) -> None:
         rules = self._current.get(session)
-        needs = Needs(rules, sent)
+        needs = Needs(rules, subjects)
         books = self._ledger.load(session, needs)
-        count_batch(rules, sent, now, books, needs)
-        self._ledger.concluded(session, [one.id for one in sent], books, rules, now)
+        end(rules, books, needs)
+        self._ledger.concluded(session, [one.id for one in subjects], books, rules, now)
 
     def forget_within(self, session: Session, now: int, limit: int) -> None:
         """As a part of a transaction that writes: drop what cannot matter any more."""

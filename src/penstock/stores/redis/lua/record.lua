@@ -191,7 +191,7 @@ local function baring(moment, nonce, decided)
   end
   local latest, middle = nil, nil
   return function(record, lease)
-    local flags, high, low = byte(record, 2), 0, 0
+    local flags = byte(record, 2)
     local begin = begins[flags]
     if begin == nil then begin = begin_of(flags) end
     if not begin then return bare(record, lease, moment, nonce, decided) end
@@ -200,7 +200,7 @@ local function baring(moment, nonce, decided)
     end
     local finish = 22 + byte(record, 22)
     if flags % 4 >= KEY then
-      low, high = byte(record, finish + 1, finish + 2)
+      local low, high = byte(record, finish + 1, finish + 2)
       finish = finish + 2 + low + 256 * high
     end
     if flags % 32 < EXTRAS then
