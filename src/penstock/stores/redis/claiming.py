@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from penstock.model.errors import PenstockError
 from penstock.model.message import Message
 from penstock.model.outcome import Claim
 from penstock.stores.redis.connect import Argument
-from penstock.stores.redis.keys import PAUSED, counter_of_lane
+from penstock.stores.redis.known import Known
 from penstock.stores.redis.place import parse_member
 from penstock.stores.redis.promote import Near, promote
 from penstock.stores.redis.records import pack_token, unpack_claimed
@@ -29,31 +29,26 @@ class Claiming:
         lease: int,
         now: int,
         keys_of: Callable[[str, int], list[bytes]],
+        known: Known,
     ) -> None:
         self._session = session
         self._route = route
         self._now = now
         self._keys_of = keys_of
-        self._heads: dict[int, int] = {}
-        self._buckets: dict[int, list[tuple[int, Near]]] = {}
+        self._known = known
         self._failed: PenstockError | None = None
         self._answered = False
+        self.told: set[int] = set()
+        """Partitions that have said what they have left."""
         self.token = session.token()
         self.round = 1
         """Asked again in the same round, a partition repeats its answer."""
         self.left = limit
         self.messages: list[Message] = []
         self.partitions: set[int] = set()
-        counters = [counter_of_lane(route, priority) for priority in range(9, -1, -1)]
-        self._more: list[Argument] = [
-            now,
-            lease,
-            pack_token(self.token),
-            *counters,
-            f"{PAUSED}{route}",
-        ]
+        self._more: list[Argument] = [now, lease, pack_token(self.token), *known.counters]
 
-    async def share_out(self, partitions: list[int]) -> list[tuple[int, int]]:
+    async def share_out(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
         """(partition, how many to claim there) of those that have something due."""
         known = told(self.left, len(partitions))
         groups = []
@@ -77,7 +72,7 @@ class Claiming:
         wanted = shares(found, self.left)
         return [(p, share) for p, share in zip(answered, wanted, strict=True) if share > 0]
 
-    async def ask(self, partitions: list[int], share: int) -> None:
+    async def ask(self, partitions: Sequence[int], share: int) -> None:
         """One call; what could not be answered is left out."""
         groups = [Group(p, self._keys_of(self._route, p)) for p in partitions]
         common: list[Argument] = [self._route, share, *self._more, self.round]
@@ -95,10 +90,11 @@ class Claiming:
     async def _learn(
         self, partition: int, generation: bytes | None, head: bytes | None, far: list[bytes]
     ) -> None:
-        self._heads.pop(partition, None)
+        self.told.add(partition)
+        self._known.heads.pop(partition, None)
         if head is not None:
-            self._heads[partition] = int(head)
-        self._buckets[partition] = [
+            self._known.heads[partition] = int(head)
+        self._known.buckets[partition] = [
             (int(earliest), Near(partition, member))
             for member, earliest in zip(far[::2], far[1::2], strict=True)
         ]
@@ -120,7 +116,8 @@ class Claiming:
     async def open_buckets(self) -> bool:
         """Open those that came near; whether one of them has messages that are due."""
         near, is_due = [], False
-        for earliest, bucket in chain.from_iterable(self._buckets.values()):
+        buckets = [self._known.buckets.get(partition, []) for partition in sorted(self.told)]
+        for earliest, bucket in chain.from_iterable(buckets):
             width = parse_member(bucket.member)[1].width
             if earliest - 2 * width < self._now:
                 near.append(bucket)
@@ -136,7 +133,4 @@ class Claiming:
         return Claim(self.token, tuple(self.messages), next_due)
 
     def next_due(self) -> int | None:
-        """A lower bound: a bucket's earliest may have been cancelled or moved since."""
-        buckets = chain.from_iterable(self._buckets.values())
-        known = [*self._heads.values(), *(earliest for earliest, _ in buckets)]
-        return min(known, default=None)
+        return self._known.next_due()

@@ -3,7 +3,8 @@
 Order: on one server a claim sees up to 64 partitions at once and gives exact priority; due order
 is exact too unless much more is due than asked for, when partitions share equally. In a cluster
 all partitions are asked what they have, then each for its share of the same order; what changes
-between the two calls can make a claim smaller, or its order a little older.
+between the two calls can make a claim smaller, or its order a little older. Where few partitions
+are known to have something due, those are asked alone (known.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from penstock.stores.redis.claiming import Claiming
 from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.ids import unpack_id
 from penstock.stores.redis.keys import PartitionKeys, counter_of_lane
+from penstock.stores.redis.known import Known
 from penstock.stores.redis.records import STATES, pack_token
 from penstock.stores.redis.scripts import MAX_GROUPS, Group, raw
 from penstock.stores.redis.session import Session
@@ -41,6 +43,7 @@ class Leases:
         self._turn = 0
         self._partitions: OrderedDict[int, tuple[int, ...]] = OrderedDict()
         self._claim_keys: dict[tuple[str, int], list[bytes]] = {}
+        self._known: dict[str, Known] = {}
         self._missing: Missing = {}
 
     async def claim(
@@ -51,14 +54,22 @@ class Leases:
         layout = self._session.layout
         if per_key is not None:
             await layout.keep_turns([route])
+        known = self._known_of(route)
         for _ in range(ROUNDS):
-            asked = (self._session, route, limit, lease, now, self._keys)
+            asked = (self._session, route, limit, lease, now, self._keys, known)
+            order = self._order()
+            keyed = route in layout.keyed
             work = (
                 KeyedClaiming(*asked, per_key or UNBOUNDED, self._missing)
-                if route in layout.keyed
+                if keyed
                 else Claiming(*asked)
             )
-            await self._ask(work, self._order())
+            some = order if keyed else self._worth_asking(known, order, now)
+            if len(some) == len(order):
+                known.asking_all()
+            await self._ask(work, some)
+            if work.left > 0 and len(work.told) == len(order):
+                known.all_asked(now)
             opened = await work.open_buckets()
             if work.messages or not opened:
                 break
@@ -72,7 +83,24 @@ class Leases:
         self._turn = (self._turn + 1) % total
         return [*range(self._turn, total), *range(self._turn)]
 
-    async def _ask(self, work: Claiming, order: list[int]) -> None:
+    def _known_of(self, route: str) -> Known:
+        if not self._known:
+            self._session.wakeups.add(self._heard)
+        known = self._known.get(route)
+        if known is None:
+            known = self._known[route] = Known(route)
+        return known
+
+    def _heard(self, route: str, due: int) -> None:
+        known = self._known.get(route)
+        if known is not None:
+            known.heard(due)
+
+    def _worth_asking(self, known: Known, order: list[int], now: int) -> Sequence[int]:
+        heard = self._session.wakeups.subscribed.is_set()
+        return known.worth_asking(order, now) if heard else order
+
+    async def _ask(self, work: Claiming, order: Sequence[int]) -> None:
         """Of one server each partition once; of a cluster until nobody else was quicker."""
         if self._cluster and len(order) > 1:
             for _ in range(ROUNDS):

@@ -19,13 +19,14 @@ same is true of a waiting message that is replaced by one of another key or rout
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from penstock.model.errors import PenstockError
 from penstock.model.route import KeyLimit
 from penstock.stores.redis.claiming import Claiming
 from penstock.stores.redis.connect import Argument, Reply
+from penstock.stores.redis.known import Known
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.shares import first_by_due
@@ -52,15 +53,16 @@ class KeyedClaiming(Claiming):
         lease: int,
         now: int,
         keys_of: Callable[[str, int], list[bytes]],
+        known: Known,
         per_key: KeyLimit,
         missing: Missing,
     ) -> None:
-        super().__init__(session, route, limit, lease, now, keys_of)
+        super().__init__(session, route, limit, lease, now, keys_of, known)
         self._per_key = per_key
         self._missing = missing
         self._mended: set[tuple[str, int]] = set()
 
-    async def share_out(self, partitions: list[int]) -> list[tuple[int, int]]:
+    async def share_out(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
         dues: list[list[int]] = []
         answered: list[int] = []
         for partition, reply in await self._asked(partitions, self.left, look=True):
@@ -71,14 +73,14 @@ class KeyedClaiming(Claiming):
         wanted = first_by_due(dues, self.left)
         return [(p, share) for p, share in zip(answered, wanted, strict=True) if share > 0]
 
-    async def ask(self, partitions: list[int], share: int) -> None:
+    async def ask(self, partitions: Sequence[int], share: int) -> None:
         for partition, reply in await self._asked(partitions, share, look=False):
             generation, lease, taken, head, far, _, _ = reply
             self._take(partition, lease, taken)
             await self._learn(partition, generation, head, far)
 
     async def _asked(
-        self, partitions: list[int], share: int, *, look: bool
+        self, partitions: Sequence[int], share: int, *, look: bool
     ) -> list[tuple[int, Reply]]:
         """What each that could be asked says; turns that do not add up are mended on the way."""
         answers: dict[int, Reply] = {}
@@ -95,7 +97,7 @@ class KeyedClaiming(Claiming):
         return list(answers.items())
 
     async def _call(
-        self, partitions: list[int], share: int, *, look: bool
+        self, partitions: Sequence[int], share: int, *, look: bool
     ) -> list[tuple[int, Reply]]:
         route, per_key = self._route, self._per_key
         groups = []
@@ -132,7 +134,7 @@ class KeyedClaiming(Claiming):
 
     def next_due(self) -> int | None:
         """Of the next turn; nothing while every key with messages is busy."""
-        return min(self._heads.values(), default=None)
+        return self._known.next_head()
 
 
 async def mend(session: Session, route: str, partition: int) -> None:
