@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -42,6 +43,15 @@ def result(peer: Peer, versions: Mapping[str, str], figures: Result) -> dict[str
         "lacks": peer.lacks,
         **figures,
     }
+
+
+def with_more(one: Result, again: Result) -> dict[str, Any]:
+    """What was measured of a peer, with enqueues that were measured again."""
+    samples = {
+        name: [*rates, *again["samples"].get(name, [])] for name, rates in one["samples"].items()
+    }
+    medians = {name: round(median(rates)) for name, rates in samples.items()}
+    return {**one, "samples": samples, **medians}
 
 
 def cells(one: Result) -> list[str]:

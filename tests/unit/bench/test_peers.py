@@ -87,6 +87,14 @@ def test_a_line_shows_every_figure() -> None:
     assert "steps" not in json.loads(report.lines([one])[0])["burst"]
 
 
+def test_enqueues_measured_again_count_as_much_as_the_first() -> None:
+    first = result(bulk=20, single=5, bytes=300, samples={"bulk": [10, 20, 30], "single": [5]})
+    again = {"bulk": 90, "bytes": 999, "samples": {"bulk": [80, 90, 100]}}
+    both = report.with_more(first, again)
+    assert (both["bulk"], both["single"], both["bytes"]) == (55, 5, 300)
+    assert both["samples"]["bulk"] == [10, 20, 30, 80, 90, 100]
+
+
 def test_plots_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     ours = result("penstock-redis", bulk=80_000, single=9_000, burst={"drained": 90_000} | late(5))
     peers = [ours, result(bulk=1_250, bytes=1_375, steady=late(-1, 4, 900))]
