@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.message import NewMessage
+from penstock.stores.redis.breaker import Breaker
 from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.place import Widths
@@ -135,7 +136,7 @@ class SimRunner:
         self, name: str, partition: int, keys: Sequence[bytes], *arguments: Any
     ) -> Prepared:
         assert name == "put_one"
-        return Prepared(partition, keys, arguments, load(name), b"")
+        return Prepared(partition, keys, arguments, load(name), b"", Breaker())
 
     async def direct(self, call: Prepared, member: bytes, record: bytes, *_: bytes) -> Any:
         server, partition, generation = self._server, call.partition, call.arguments[0]

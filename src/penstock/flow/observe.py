@@ -100,6 +100,18 @@ class Observer:
             gone = ended - self._away.pop(kind)
             log.info("the store is back, messages are %s again after %.1f s", _TOLD[kind], gone)
 
+    def accepted_one(self, route: str, began: float) -> None:
+        """`answered` and `count` of a put of one message, in one go while that is all there is."""
+        calls = self.store.get("put")
+        if calls is None or self._away or self._listeners:
+            self.answered("put", began)
+            self.count("accepted", route)
+            return
+        seconds = self.timer() - began
+        calls.seconds += seconds
+        calls.buckets[bisect_left(CALL_SECONDS, seconds)] += 1
+        self.counts["accepted", route] += 1
+
     def unanswered(self, kind: str, began: float, why: StoreUnavailable) -> None:
         """It has not."""
         self.store.setdefault(kind, StoreCalls()).errors += 1

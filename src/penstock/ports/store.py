@@ -154,3 +154,18 @@ class KeepsTurns(Protocol):
     async def keep_turns(self, routes: Iterable[str]) -> None:
         """What is put on these routes from now on, by any process, can be claimed by key."""
         ...
+
+
+@runtime_checkable
+class PlainPuts(Protocol):
+    """A store with a shorter way for one message that has nothing but a payload of JSON.
+
+    Whoever puts one after another waits for each: what a call costs on its way is what counts.
+    """
+
+    async def put_plain(
+        self, route: str, message_id: str, payload: bytes, due: int, now: int
+    ) -> Receipt | None:
+        """Keep it under a UUID made for it, which is its key too. None: nothing was written, and
+        `put` may still keep it."""
+        ...

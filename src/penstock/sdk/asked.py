@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.model.draft import OCTETS, Draft
+from penstock.model.draft import OCTETS, Draft, check_utf8
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
 from penstock.model.patch import Patch
@@ -229,6 +229,8 @@ def json_text(payload: object) -> bytes:
         raise InvalidMessage("payload", f"cannot be written as JSON ({exc})") from exc
     if no_number:
         raise InvalidMessage("payload", "nan and infinity cannot be written as JSON")
+    if not text.isascii():  # somebody's own JSON (msgspec.Raw) may be in it
+        check_utf8(text)
     return text
 
 

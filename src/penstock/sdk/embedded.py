@@ -6,6 +6,7 @@ import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from typing import Any, TypeAlias, Unpack
 
 from penstock.flow.control import BulkResult
@@ -23,6 +24,7 @@ from penstock.model.policy_view import question_of
 from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.rate import parse_rate
 from penstock.model.route import is_route_name
+from penstock.model.times import moment_millis
 from penstock.ports.sink import Sink
 from penstock.rooms.parts import RoomParts
 from penstock.sdk.asked import (
@@ -34,6 +36,7 @@ from penstock.sdk.asked import (
     change_of,
     check_names,
     filter_of,
+    json_text,
     page_size,
     policy_value,
     question,
@@ -41,7 +44,7 @@ from penstock.sdk.asked import (
 )
 from penstock.sdk.embedded_rooms import EmbeddedRooms
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
-from penstock.sdk.here import local_draft
+from penstock.sdk.here import JSON_ONLY, local_draft
 from penstock.sdk.stream import schedule_batches
 from penstock.settings import RouteSettings, given
 from penstock.telemetry.tracing import tracer
@@ -176,8 +179,15 @@ class Engine:
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
+        intake = self._parts.intake
+        at = fields.get("at")
+        is_plain = len(fields) == 1 and type(payload) in JSON_ONLY
+        if is_plain and type(at) is datetime and intake.is_idle:  # JSON and a moment, no more
+            receipt = await intake.schedule_plain(json_text(payload), moment_millis(at))
+            if receipt is not None:
+                return receipt
         check_names("schedule", fields)
-        return await self._parts.intake.schedule_one(local_draft(payload, fields))
+        return await intake.schedule_one(local_draft(payload, fields))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from penstock.model.draft import OCTETS, BinaryDraft, check_utf8
+from penstock.model.draft import OCTETS, BinaryDraft
 from penstock.model.message import JSON
 from penstock.model.times import moment_millis
 from penstock.sdk.asked import (
@@ -32,13 +32,10 @@ def local_draft(payload: object, fields: Mapping[str, Any]) -> BinaryDraft:
     """
     at = fields.get("at")
     millis = moment_millis(at) if type(at) is datetime else None  # as nearly everybody says it
-    if type(payload) not in _JSON_ONLY and isinstance(payload, BYTES):
+    if type(payload) not in JSON_ONLY and isinstance(payload, BYTES):
         wanted = BinaryDraft(body=bytes(payload), content_type=OCTETS, at_ms=millis)
     else:
-        body = json_text(payload)
-        if not body.isascii():  # it may be somebody's own JSON (msgspec.Raw)
-            check_utf8(body)
-        wanted = BinaryDraft(body=body, content_type=JSON, at_ms=millis)
+        wanted = BinaryDraft(body=json_text(payload), content_type=JSON, at_ms=millis)
     for name, value in fields.items():
         if name != "payload" and (name != "at" or millis is None):
             _SET[name](wanted, value)
@@ -88,7 +85,7 @@ def _on_conflict(wanted: BinaryDraft, value: Any) -> None:
     wanted.on_conflict = conflict_value(value)
 
 
-_JSON_ONLY = frozenset({str, dict, list, tuple, int, float, bool, type(None)})
+JSON_ONLY = frozenset({str, dict, list, tuple, int, float, bool, type(None)})
 """What is surely no bytes: quicker asked than what is."""
 _Set: TypeAlias = Callable[[BinaryDraft, Any], None]
 _SET: dict[str, _Set] = {

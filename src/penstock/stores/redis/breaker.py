@@ -17,14 +17,12 @@ class Breaker:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._failed = 0
+        self.failures = 0
+        """Calls in a row that failed."""
+        self.is_closed = True
         self._retry_at = 0.0
         self.reason = "does not answer"
         """What the last call failed by, for callers that are not let through."""
-
-    @property
-    def is_closed(self) -> bool:
-        return self._failed < TRIP_AFTER
 
     def wait(self) -> float:
         """Seconds until a call may be tried; 0: now."""
@@ -38,16 +36,18 @@ class Breaker:
         return 0.0
 
     def succeeded(self) -> None:
-        self._failed = 0
+        self.failures = 0
+        self.is_closed = True
 
     def failed(self) -> float:
         """Learn of a failure; seconds after which it is worth trying again."""
-        self._failed += 1
+        self.failures += 1
+        self.is_closed = self.failures < TRIP_AFTER
         pause = self._pause()
         self._retry_at = self._clock() + pause
         return pause
 
     def _pause(self) -> float:
-        growth = max(0, self._failed - TRIP_AFTER)
+        growth = max(0, self.failures - TRIP_AFTER)
         longest = min(LONGEST_WAIT, FIRST_WAIT * float(1 << min(growth, 10)))
         return longest * random.uniform(0.75, 1.0)

@@ -173,7 +173,7 @@ class SingleServer:
         return heeding(self._client.execute_command(*command))  # type: ignore[no-untyped-call]
 
     def quick(self, command: bytes) -> Awaitable[Reply] | None:
-        return self._lines.ask(command) if self._lines.has_one else None
+        return self._lines.quick(command)
 
     async def in_a_row(
         self,

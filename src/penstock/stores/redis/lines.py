@@ -18,6 +18,7 @@ from redis._parsers.base import BaseParser
 
 from penstock.stores.redis.awake import Awake
 
+CLOSED = "the connection was closed as it was opened"
 _MORE = object()
 T = TypeVar("T")
 
@@ -61,21 +62,18 @@ class _Open(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         transport.set_protocol(self)
 
-    @property
-    def is_sound(self) -> bool:
-        """Nobody has closed it, and nothing stands in it that nobody asked for."""
-        return not (self._transport.is_closing() or self._answers.has_data())
-
-    def ask(self, command: bytes) -> asyncio.Future[Any]:
-        """What the answer will be; one at a time.
+    def ask(self, command: bytes) -> asyncio.Future[Any] | None:
+        """What the answer will be; one at a time. None: the line is of no use any more.
 
         Whoever leaves before it is there leaves the line to it: the answer is nobody's then.
         """
+        if self._transport.is_closing() or self._answers.has_data():  # that nobody asked for
+            return None
+        self._transport.write(command)  # first: the server wakes up while we do the rest
         waiting = self._waiting = self._loop.create_future()
         self._until = self._loop.time() + self._seconds
         if self._timer is None:
             self._timer = self._loop.call_at(self._until, self._look)
-        self._transport.write(command)
         return waiting
 
     def data_received(self, data: bytes) -> None:
@@ -163,26 +161,48 @@ class Lines:
 
     def ask(self, command: bytes) -> Awaitable[Any]:
         """The answer; what the server refuses, and what keeps it from answering, is raised."""
-        self._used += 1
-        if self._free and self._free[-1].is_sound:
-            return self._tell(self._free.pop(), command)
-        return self._ask_another(command)
+        return self.quick(command) or self._ask_another(command)
 
-    def _tell(self, line: _Open, command: bytes) -> asyncio.Future[Any]:
+    def quick(self, command: bytes) -> asyncio.Future[Any] | None:
+        """The same over a line that is free; None: there is none, and nothing has happened."""
+        if not self._free:
+            return None
+        answer = self._free[-1].ask(command)
+        if answer is not None:
+            self._free.pop()
+            self._used += 1
+            self._asked(answer)
+        return answer
+
+    async def _ask_another(self, command: bytes) -> Any:
+        self._used += 1
+        answer = None
+        try:
+            while answer is None and self._free:
+                answer = await self._try(self._free.pop(), command)
+            if answer is None:
+                answer = await self._try(await self._open(), command)
+            if answer is None:
+                raise vendor.ConnectionError(CLOSED)
+        finally:
+            if answer is None:
+                self._used -= 1
+        self._asked(answer)
+        return await answer
+
+    async def _try(self, line: _Open, command: bytes) -> asyncio.Future[Any] | None:
+        """Ask over this one; if it is of no use, do away with it."""
         answer = line.ask(command)
+        if answer is None:
+            self._lines.discard(line)
+            await line.close()
+        return answer
+
+    def _asked(self, answer: asyncio.Future[Any]) -> None:
         if self._used == 1:
             self._awake.wait(answer)
         else:
             self._awake.stop()
-        return answer
-
-    async def _ask_another(self, command: bytes) -> Any:
-        try:
-            line = await self._take()
-        except BaseException:
-            self._used -= 1
-            raise
-        return await self._tell(line, command)
 
     def _freed(self, line: _Open) -> None:
         self._used -= 1
@@ -201,16 +221,7 @@ class Lines:
         for line in [*free, *left]:
             await line.close()
 
-    async def _close(self, line: _Open) -> None:
-        self._lines.discard(line)
-        await line.close()
-
-    async def _take(self) -> _Open:
-        while self._free:
-            line = self._free.pop()
-            if line.is_sound:
-                return line
-            await self._close(line)
+    async def _open(self) -> _Open:
         made = self._make()
         try:
             await heeding(made.connect())
@@ -219,7 +230,7 @@ class Lines:
             raise
         writer = made._writer  # noqa: SLF001 - what it is opened for
         if writer is None:
-            raise vendor.ConnectionError("the connection was closed as it was opened")
+            raise vendor.ConnectionError(CLOSED)
         line = _Open(made, writer.transport, self._seconds, self._freed)
         self._lines.add(line)
         return line

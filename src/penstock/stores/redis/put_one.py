@@ -6,17 +6,41 @@ than what many could share. What calls to one place have in common is packed onc
 
 from __future__ import annotations
 
-from penstock.model.message import NewMessage
+from zlib import crc32
+
+from penstock.model.message import DEFAULT_PRIORITY, NewMessage
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.place import OFFSET, Bucket, spot_for
-from penstock.stores.redis.records import NewPacker
+from penstock.stores.redis.records import NewPacker, plain_record
 from penstock.stores.redis.scripts import Prepared
 from penstock.stores.redis.session import Session
 
+_SCHEDULED = State.SCHEDULED  # an attribute of an enumeration takes its time
 MAX_PLACES = 1_000
 """Places whose calls are kept; of all there are, few are put to at one time."""
+
+
+async def put_plain(
+    session: Session, route: str, message_id: str, payload: bytes, due: int, now: int
+) -> Receipt | None:
+    """`put_one` of a message that has nothing but a payload, under a UUID that is surely one."""
+    layout = session.layout
+    if layout.older or route in layout.keyed:
+        return None
+    width = session.widths.width_for(due, now)
+    start = due - due % width if width else 0
+    home = crc32(message_id.encode()) % layout.total
+    place = layout.generation, home, route, DEFAULT_PRIORITY, width, start
+    call = session.calls.get(place) or _prepare(session, *place)
+    member = bytes.fromhex(message_id.replace("-", ""))
+    record = plain_record(layout.generation, member, due, now, route, payload)
+    when = OFFSET.pack(due - start) + b"%d" % due if width else b"%d" % due
+    if not await session.runner.direct(call, member, record, b"", when):
+        return None
+    session.wakeups.tell(route, due)
+    return Receipt(message_id, _SCHEDULED, due)
 
 
 async def put_one(session: Session, message: NewMessage, now: int) -> Receipt | None:
@@ -29,9 +53,7 @@ async def put_one(session: Session, message: NewMessage, now: int) -> Receipt | 
     width = session.widths.width_for(due, now)
     start = due - due % width if width else 0
     place = generation, partition, route, priority, width, start
-    call = session.calls.get(place)
-    if call is None:
-        call = _prepare(session, *place)
+    call = session.calls.get(place) or _prepare(session, *place)
     packer = NewPacker(route, priority, now=now, generation=generation, edition=session.edition())
     (record,) = packer.pack((message,))
     keyed = b"" if message.key == message_id else message.key.encode() + b"\0" + member
@@ -41,7 +63,7 @@ async def put_one(session: Session, message: NewMessage, now: int) -> Receipt | 
     if not await session.runner.direct(call, member, record, keyed, when):
         return None
     session.wakeups.tell(route, due)
-    return Receipt(message_id, State.SCHEDULED, due)
+    return Receipt(message_id, _SCHEDULED, due)
 
 
 def _prepare(

@@ -93,6 +93,7 @@ class Prepared(NamedTuple):
     script: Script
     packed: bytes
     """All of that, as it is written."""
+    breaker: Breaker
 
 
 @lru_cache(maxsize=64)
@@ -166,14 +167,15 @@ class Runner:
         """A call to be made again and again, with four more arguments, others every time."""
         script = self._load(name)
         beginning = packed_beginning(("EVALSHA", script.sha, len(keys), *keys, *arguments))
-        return Prepared(partition, keys, arguments, script, beginning)
+        breaker = self._breaker(partition)
+        return Prepared(partition, keys, arguments, script, beginning, breaker)
 
     async def direct(
         self, call: Prepared, one: bytes, two: bytes, three: bytes, four: bytes
     ) -> Reply:
         """The answer to one call of it; the shortest way while nothing is in the way."""
         failed: Exception | None = None
-        breaker = self._breaker(call.partition)
+        breaker = call.breaker
         if breaker.is_closed and not self._wait:
             asked = self._server.quick(call.packed + packed_end(one, two, three, four))
             if asked is not None:
@@ -184,7 +186,8 @@ class Runner:
                 except Vendor as exc:
                     failed = exc
                 else:
-                    breaker.succeeded()
+                    if breaker.failures:
+                        breaker.succeeded()
                     return reply
         script, keys = call.script, call.keys
         command = ("EVALSHA", script.sha, len(keys), *keys, *call.arguments, one, two, three, four)

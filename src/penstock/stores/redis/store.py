@@ -16,7 +16,7 @@ from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import WakeListener
-from penstock.stores.redis import amend, overview, put, recall, search
+from penstock.stores.redis import amend, overview, put, put_one, recall, search
 from penstock.stores.redis.address import Address
 from penstock.stores.redis.clock import ServerClock
 from penstock.stores.redis.connect import Server
@@ -67,6 +67,11 @@ class RedisStore:
 
     def put(self, messages: Sequence[NewMessage], now: int) -> Coroutine[Any, Any, list[Receipt]]:
         return put.put(self._session, messages, now)
+
+    def put_plain(
+        self, route: str, message_id: str, payload: bytes, due: int, now: int
+    ) -> Coroutine[Any, Any, Receipt | None]:
+        return put_one.put_plain(self._session, route, message_id, payload, due, now)
 
     async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
         return await self._leases.claim(route, limit, lease, now)
