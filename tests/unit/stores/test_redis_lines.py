@@ -204,3 +204,13 @@ async def test_a_line_that_whoever_asked_has_left_is_closed_with_the_others(
     asked.cancel()
     await lines.drop()
     await server.lines[0].wait_closed()  # its end has come there
+
+
+async def test_those_that_are_asked_for_at_once_all_count(server: Server, lines: Lines) -> None:
+    """Whoever comes after them must find another way, also before they are under way."""
+    asked = [lines.ask(PING), lines.ask(PING)]
+    had_one = lines.has_one
+    assert lines.quick(PING) is None
+    assert await asyncio.gather(*asked) == [b"OK", b"OK"]
+    assert (had_one, lines.has_one) == (False, True)
+    assert len(server.lines) == 2

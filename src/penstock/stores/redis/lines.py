@@ -161,7 +161,11 @@ class Lines:
 
     def ask(self, command: bytes) -> Awaitable[Any]:
         """The answer; what the server refuses, and what keeps it from answering, is raised."""
-        return self.quick(command) or self._ask_another(command)
+        answer = self.quick(command)
+        if answer is not None:
+            return answer
+        self._used += 1  # before anybody awaits it: many may be made at once
+        return self._ask_another(command)
 
     def quick(self, command: bytes) -> asyncio.Future[Any] | None:
         """The same over a line that is free; None: there is none, and nothing has happened."""
@@ -175,7 +179,6 @@ class Lines:
         return answer
 
     async def _ask_another(self, command: bytes) -> Any:
-        self._used += 1
         answer = None
         try:
             while answer is None and self._free:
