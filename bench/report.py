@@ -6,16 +6,27 @@ import datetime as dt
 import json
 import os
 import platform
+import re
 import sqlite3
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
+from operator import ge, gt, le, lt
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+MISSED = "✗ missed"
+_AIM = re.compile(r"(>=|<=|≥|≤|<|>) *([\d,.]*\d)( [x×])?")
+_SIGNS: dict[str, Callable[[float, float], bool]] = {
+    **dict.fromkeys((">=", "≥"), ge),
+    **dict.fromkeys(("<=", "≤"), le),
+    "<": lt,
+    ">": gt,
+}
 RESULTS = Path(__file__).parent / "results"
 console = Console()
 
@@ -34,6 +45,10 @@ class Row:
     @property
     def ratio(self) -> float | None:
         return None if not self.baseline else self.figure / self.baseline
+
+    @property
+    def missed(self) -> bool:
+        return misses(self.aim, self.figure, self.ratio)
 
 
 @dataclass
@@ -65,7 +80,8 @@ class Report:
             table.add_column(column, justify="right" if column in {"figure", "ratio"} else "left")
         for row in self.rows:
             ratio = "" if row.ratio is None else f"{row.ratio:.2f} x"
-            table.add_row(row.what, _number(row.figure), row.unit, ratio, row.against, row.aim)
+            aim = f"{row.aim} {MISSED}" if row.missed else row.aim
+            table.add_row(row.what, _number(row.figure), row.unit, ratio, row.against, aim)
         console.print(table)
         lines = [{"bench": self.name, "ratio": row.ratio, **asdict(row)} for row in self.rows]
         for line in lines:
@@ -76,6 +92,18 @@ class Report:
         (RESULTS / f"{self.name}.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
+def misses(aim: str, figure: float, ratio: float | None) -> bool:
+    """Whether a figure is not what was aimed at; an aim that is no number is never missed."""
+    if aim == "0":
+        return figure != 0
+    wanted = _AIM.match(aim)
+    if wanted is None:
+        return False
+    sign, number, of_ratio = wanted.groups()
+    value = ratio if of_ratio else figure
+    return value is not None and not _SIGNS[sign](value, float(number.replace(",", "")))
+
+
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.3g}"
 
@@ -83,6 +111,7 @@ def _number(value: float) -> str:
 def facts() -> dict[str, object]:
     """Versions and the machine: a figure without them means nothing."""
     packages = ("penstock", "uvicorn", "uvloop", "litestar", "msgspec", "aiohttp")
+    clients = ("redis", "hiredis", "grpcio", "confluent-kafka")
     return {
         "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "python": sys.version.split()[0],
@@ -90,7 +119,7 @@ def facts() -> dict[str, object]:
         "system": platform.platform(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "versions": {name: version(name) for name in packages},
+        "versions": {name: version(name) for name in (*packages, *clients)},
     }
 
 

@@ -25,21 +25,28 @@ from bench.peers import report, servers
 from bench.peers.drive import Failed
 from bench.peers.environments import VERSIONS, NotMade, environment
 from bench.peers.table import PEERS, Peer, chosen
-from bench.peers.workloads import QUICK, SMOKE, Sizes, enqueue_again, measure
+from bench.peers.workloads import PARTS, QUICK, SMOKE, Sizes, enqueue_again, measure
 from bench.report import RESULTS, console, facts
+from penstock.version import __version__
 
 KEPT = RESULTS / "peers.json"
 PEER_MINUTES = 5.0
 
 
 def main(*words: str) -> int:
-    asked = ArgumentParser(prog="python -m bench peers")
-    asked.add_argument("names", nargs="*")
-    asked.add_argument("--quick", action="store_true")
-    asked.add_argument("--smoke", action="store_true")
-    asked.add_argument("--only", action="append", default=[], metavar="NAME")
-    asked.add_argument("--minutes", type=float, default=24 * 60.0)
-    asked.add_argument("--peer-minutes", type=float, default=PEER_MINUTES)
+    asked = ArgumentParser(
+        prog="python -m bench peers",
+        description="Penstock against its peers, some 30 minutes for all of them.",
+        epilog=f"Peers: {', '.join(peer.name for peer in PEERS)}.",
+    )
+    add = asked.add_argument
+    add("names", nargs="*", metavar="NAME", help="these alone; the others keep their figures")
+    add("--quick", action="store_true", help="less of everything but the burst: half the time")
+    add("--smoke", action="store_true", help="only see that all works; nothing is kept")
+    add("--only", action="append", default=[], metavar="NAME", help="the same as NAME")
+    add("--part", choices=PARTS, help="one part alone; other figures stay")
+    add("--minutes", type=float, default=24 * 60.0, help="begin no other peer after so many")
+    add("--peer-minutes", type=float, default=PEER_MINUTES, help="nor another part of one")
     given = asked.parse_args(words)
     sizes = SMOKE if given.smoke else QUICK if given.quick else Sizes()
     sizes = replace(sizes, limit=given.peer_minutes * 60)
@@ -59,11 +66,12 @@ def main(*words: str) -> int:
         if (missing := servers.absent(peer.server)) is not None:
             console.print(f"  not at hand: {missing} is not on this machine")
             continue
-        found[peer.name] = _run(peer, sizes)
+        before = found.get(peer.name, {}) if given.part else {}
+        found[peer.name] = {**before, **_run(peer, sizes, given.part)}
         console.print(f"  [dim]{(time.monotonic() - begun) / 60:.1f} minutes so far[/dim]")
         if not given.smoke:
             _finish(found, sizes)
-    if not given.smoke:
+    if not given.smoke and given.part in (None, "enqueue"):
         _enqueue_again(wanted, found, sizes, begun + given.minutes * 60)
     results = _ordered(found)
     report.print_table(console, results)
@@ -76,18 +84,22 @@ def _end(*_: object) -> None:
     raise SystemExit(143)
 
 
-def _run(peer: Peer, sizes: Sizes) -> dict[str, Any]:
+def _run(peer: Peer, sizes: Sizes, part: str | None) -> dict[str, Any]:
     try:
         place = environment(peer.place)
     except NotMade as exc:
         return report.result(peer, {}, {"failed": {"environment": str(exc)}})
     with tempfile.TemporaryDirectory(prefix="penstock-peers-") as name:
         folder = Path(name) / peer.name
-        figures = measure(
-            peer, place, folder, sizes, lambda part: console.print(f"  [dim]{part}[/dim]")
-        )
-    made = {} if peer.place not in VERSIONS else place.versions()
+        figures = measure(peer, place, folder, sizes, _tell, part)
+    made = {"penstock": __version__} if peer.is_ours else {}
+    if peer.place in VERSIONS:
+        made = place.versions()
     return report.result(peer, _told(peer, made), figures)
+
+
+def _tell(part: str) -> None:
+    console.print(f"  [dim]{part}[/dim]")
 
 
 def _enqueue_again(
@@ -112,14 +124,16 @@ def _enqueue_again(
 def _told(peer: Peer, made: dict[str, str]) -> dict[str, str]:
     """Of all that was installed, what the figures depend on."""
     named = {re.split(r"[@=\[]", one)[0] for one in VERSIONS.get(peer.place, ())}
-    return {name: number for name, number in made.items() if name in named | {"node", "go"}}
+    named |= {"node", "go", "penstock"}
+    return {name: number for name, number in made.items() if name in named}
 
 
 def _finish(found: dict[str, dict[str, Any]], sizes: Sizes) -> None:
     """After every peer: an interrupted run keeps what it has."""
     about = (
         f"a burst of {sizes.burst:,} due in one instant; {sizes.rate}/s for {sizes.steady:.0f} s"
-        f" due {sizes.near:.0f}-{sizes.far:.0f} s ahead; kill -9 among {sizes.kill:,};"
+        f" due {sizes.near:.0f}-{sizes.far:.0f} s ahead; kill -9 among {sizes.kill:,},"
+        f" lost: not back after {sizes.back_within:.0f} s;"
         " 100-byte bodies, server, enqueuer and workers on the same cores"
     )
     machine = facts() | {"servers": servers.versions()}

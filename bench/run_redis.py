@@ -125,7 +125,7 @@ async def _scale(report: Report, server: RedisServer) -> None:
             while pending < scale:
                 await engine.schedule_many(drafts(min(50_000, scale - pending), delay=86_400.0))
                 pending += min(50_000, scale - pending)
-        cost = 1e6 / max([await _drain(server.url, MEASURED) for _ in range(2)])
+        cost = 1e6 / max([await _drain(server.url, MEASURED) for _ in range(5)])
         report.add(
             f"a message with {scale:,} pending",
             cost,

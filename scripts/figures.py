@@ -17,17 +17,27 @@ sys.path.insert(0, str(ROOT))
 
 from bench.__main__ import ORDER  # noqa: E402 - found only from here on
 from bench.peers import plots, report  # noqa: E402
+from bench.report import MISSED, misses  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 
 
 def figures() -> str:
     """A table a benchmark, with the machine it ran on."""
-    kept = {name: RESULTS / f"{name}.json" for name in ORDER}
-    found = {name: json.loads(path.read_text()) for name, path in kept.items() if path.exists()}
+    found = _results()
     parts = [_table(name, result) for name, result in found.items()]
     machine = next(iter(found.values()))["machine"] if found else {}
     return "\n".join([*parts, _machine(machine)])
+
+
+def rows() -> list[dict[str, Any]]:
+    """Every line of every benchmark."""
+    return [row for result in _results().values() for row in result["rows"]]
+
+
+def _results() -> dict[str, dict[str, Any]]:
+    kept = {name: RESULTS / f"{name}.json" for name in ORDER}
+    return {name: json.loads(path.read_text()) for name, path in kept.items() if path.exists()}
 
 
 def peers() -> str:
@@ -78,6 +88,8 @@ def _table(name: str, result: dict[str, Any]) -> str:
         shown = f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:,.3g}"
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} × {row['against']}"
         aim = row["aim"].replace(">=", "≥").replace("<=", "≤").replace(" x", " ×")
+        if misses(row["aim"], figure, row["ratio"]):
+            aim += f" {MISSED}"
         lines.append(f"| {row['what']} | {shown} {row['unit']} | {ratio} | {aim} |")
     return "\n".join([*lines, ""])
 

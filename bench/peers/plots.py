@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,12 +18,14 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"
 IMAGES = ROOT / "docs" / "images"
 
-WIDTH = 860
+WIDTH = 900
 LINE = 22
 LABEL = 250
 OURS, THEIRS, INK, FAINT = "#2f6fde", "#9aa3ad", "#6b7280", "#d1d5db"
 BLUES = ("#1d4ed8", "#38bdf8", "#6366f1", "#0e7490", "#60a5fa")
 CURVES = ("#e0662f", "#3f9b5f", "#a05bc4", "#c9a227", "#2aa5a5", "#d1467a", "#8b6b4a", "#5b7f95")
+DASHES = ("", "6 3", "2 3")
+"""Of the first round of colours, the second, and so on."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def bars(title: str, unit: str, rows: Sequence[Bar]) -> str:
 
 def curves(title: str, across: str, up: str, rows: Sequence[Curve], *, share: bool = False) -> str:
     """Lines over a logarithmic axis; `share`: the upright axis is 0-100 %."""
-    left, top, width, height = 70, 44, WIDTH - 330, 300
+    left, top, width, height = 70, 44, WIDTH - 370, 300
     xs = [x for row in rows for x, _ in row.points]
     low, high = math.log10(min(xs)), math.log10(max(xs))
     most = 1.0 if share else 1.15 * max(y for row in rows for _, y in row.points)
@@ -77,10 +80,14 @@ def curves(title: str, across: str, up: str, rows: Sequence[Curve], *, share: bo
     parts.append(_text(left + width / 2, top + height + 36, across, anchor="middle"))
     parts.append(_text(left, top - 8, up))
     ours, theirs = iter(BLUES * 4), iter(CURVES * 4)
+    seen: Counter[str] = Counter()
     for number, row in enumerate(rows):
         color = next(ours if row.ours else theirs)
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in row.points))
+        seen[color] += 1
+        dash = DASHES[(seen[color] - 1) % len(DASHES)]
         style = f'fill="none" stroke="{color}" stroke-width="{2.5 if row.ours else 1.5}"'
+        style += f' stroke-dasharray="{dash}"' if dash else ""
         y = top + 10 + number * 18
         parts += [
             f'<polyline points="{path}" {style}/>',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -131,13 +131,55 @@ def keep(path: Path, about: str, machine: Mapping[str, object], results: Sequenc
     path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
+def behind(results: Sequence[Result]) -> list[str]:
+    """What of ours is behind whom, figure by figure."""
+    found = []
+    for column, value, more_is_better in COMPARED:
+        known = [(one, number) for one in results if (number := value(one)) is not None]
+        for one, ours in known:
+            better = [
+                (number, str(peer["title"]))
+                for peer, number in known
+                if not peer["ours"] and (number > ours if more_is_better else number < ours)
+            ]
+            if one["ours"] and better:
+                names = "; ".join(name for _, name in sorted(better, reverse=more_is_better))
+                found.append(f"{column}: {one['title']} ({_number(ours)}) is behind {names}")
+    return found
+
+
+def _of(part: str, name: str) -> Callable[[Result], float | None]:
+    return lambda one: (one.get(part) or {}).get(name)
+
+
+def _pending_bytes(one: Result) -> float | None:
+    bytes_ = one.get("bytes") or 0
+    return bytes_ + (one.get("worker_bytes") or 0) if bytes_ > 0 else None
+
+
+COMPARED: tuple[tuple[str, Callable[[Result], float | None], bool], ...] = (
+    ("bulk/s", lambda one: one.get("bulk"), True),
+    ("single/s", lambda one: one.get("single"), True),
+    ("64 callers/s", lambda one: one.get("at_once"), True),
+    ("burst drained/s", _of("burst", "drained"), True),
+    ("steady p99 ms", _of("steady", "p99"), False),
+    ("bytes, server and worker", _pending_bytes, False),
+    ("twice after kill -9", _of("kill", "twice"), False),
+)
+"""Column, its figure, and whether more of it is better."""
+
+
 def markdown(kept: Mapping[str, Any]) -> str:
     """The README's table: every peer, every figure, and what the figures depend on."""
     results = kept["peers"]
     head = ["| " + " | ".join(COLUMNS) + " |", "|---|" + "--:|" * (len(COLUMNS) - 1)]
     rows = ["| " + " | ".join(_bold(one, cells(one))) + " |" for one in results]
     notes = [f"- {reason}" for reason in reasons(results)]
-    return "\n".join([*head, *rows, "", *notes, *([""] if notes else [])])
+    losses = [f"- {loss}" for loss in behind(results)]
+    said = [*notes, *([""] if notes else [])]
+    if losses:
+        said += ["**Where Penstock is behind in this run:**", "", *losses, ""]
+    return "\n".join([*head, *rows, "", *said])
 
 
 def _bold(one: Result, words: list[str]) -> list[str]:

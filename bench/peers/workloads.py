@@ -16,6 +16,7 @@ from bench.peers.table import Peer
 HOUR = 3600.0
 HASTE = 1.6
 """A burst is due after so many times what its enqueue should take, and two seconds."""
+PARTS = ("enqueue", "burst", "steady", "kill")
 Figures = dict[str, object]
 Progress = Callable[[str], None]
 
@@ -44,6 +45,11 @@ class Sizes:
     limit: float = 300.0
     """Seconds after which no other part of a peer is begun; what is slow is still waited for."""
 
+    @property
+    def back_within(self) -> float:
+        """Seconds after a kill: what has not come by then is lost, as far as one can see."""
+        return max(self.patience * 0.8, 3.0 * self.lease)
+
 
 QUICK = Sizes(bulk=5_000, single=1_000, enough=0.7, steady=5.0, kill=3_000, lease=5, patience=30)
 SMOKE = Sizes(
@@ -53,9 +59,14 @@ SMOKE = Sizes(
 
 
 def measure(
-    peer: Peer, place: Environment, folder: Path, sizes: Sizes, progress: Progress
+    peer: Peer,
+    place: Environment,
+    folder: Path,
+    sizes: Sizes,
+    progress: Progress,
+    only: str | None = None,
 ) -> Figures:
-    """All figures of a peer; what failed is named under "failed"."""
+    """All figures of a peer, or of one part; what failed is named under "failed"."""
     found: Figures = {}
     failed: dict[str, str] = {}
     parts: tuple[tuple[str, int, Callable[[Running, Sizes, Figures, Peer], None]], ...] = (
@@ -66,6 +77,8 @@ def measure(
     )
     begun = time.monotonic()
     for name, lease, part in parts:
+        if only not in (None, name):
+            continue
         took = time.monotonic() - begun
         if took > sizes.limit:
             failed[name] = f"not begun: what was before it took {took:.0f} s"
@@ -188,7 +201,7 @@ def _kill(run: Running, sizes: Sizes, found: Figures, _: Peer) -> None:
     run.victim.kill()
     killed = records.count(run.out) - base
     run.revive()
-    deadline = time.monotonic() + max(sizes.patience * 0.8, 3 * sizes.lease)
+    deadline = time.monotonic() + sizes.back_within
     lost, twice = sizes.kill, 0
     while lost and time.monotonic() < deadline:
         time.sleep(0.5)

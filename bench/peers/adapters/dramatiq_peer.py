@@ -5,7 +5,9 @@ import side
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.middleware import AgeLimit, Callbacks, Retries, ShutdownNotifications, TimeLimit
 
-lease = {"heartbeat_timeout": side.LEASE * 1000} if side.LEASE else {}
+# How soon it looks for what a dead worker had goes by chance: one command in ten, not in 1,000.
+soon = {"heartbeat_timeout": side.LEASE * 1000, "maintenance_chance": 100_000}
+lease = soon if side.LEASE else {}
 kept = [AgeLimit(), TimeLimit(), ShutdownNotifications(), Callbacks(), Retries()]
 broker = RedisBroker(url=side.URL, middleware=kept, **lease)
 dramatiq.set_broker(broker)

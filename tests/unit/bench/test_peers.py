@@ -135,3 +135,25 @@ def test_every_peer_has_an_adapter_and_versions() -> None:
 def test_the_pages_show_what_was_measured() -> None:
     for page, text in figures.pages().items():
         assert page.read_text() == text, f"{page.name}: run scripts/figures.py"
+
+
+def test_what_is_behind_is_said_figure_by_figure() -> None:
+    ours = result(
+        "penstock-redis",
+        bulk=500,
+        single=50,
+        steady=late(3),
+        bytes=300,
+        kill={"lost": 0, "twice": 2},
+    )
+    peer = result(
+        "huey", single=60, steady=late(9), bytes=200, worker_bytes=200, kill={"lost": 0, "twice": 0}
+    )
+    faster = result("celery", bulk=400, single=70)
+    assert report.behind([ours, peer, faster]) == [
+        "single/s: Penstock, Redis, library (50) is behind Celery; Huey",
+        "twice after kill -9: Penstock, Redis, library (2) is behind Huey",
+    ]
+    text = report.markdown({"peers": [ours, peer, faster]})
+    assert "**Where Penstock is behind in this run:**\n\n- single/s: " in text
+    assert "behind in this run" not in report.markdown({"peers": [ours]})
