@@ -66,8 +66,10 @@ def main(*words: str) -> int:
         if (missing := servers.absent(peer.server)) is not None:
             console.print(f"  not at hand: {missing} is not on this machine")
             continue
-        before = found.get(peer.name, {}) if given.part else {}
-        found[peer.name] = {**before, **_run(peer, sizes, given.part)}
+        one = _run(peer, sizes, given.part)
+        if given.part:
+            one = report.with_part(found.get(peer.name, {}), one, given.part)
+        found[peer.name] = one
         console.print(f"  [dim]{(time.monotonic() - begun) / 60:.1f} minutes so far[/dim]")
         if not given.smoke:
             _finish(found, sizes)

@@ -54,6 +54,14 @@ def with_more(one: Result, again: Result) -> dict[str, Any]:
     return {**one, "samples": samples, **medians}
 
 
+def with_part(one: Result, again: Result, part: str) -> dict[str, Any]:
+    """What was measured of a peer, with one part that was measured again."""
+    failed = {name: why for name, why in one.get("failed", {}).items() if name != part}
+    failed |= again.get("failed", {})
+    both = {**one, **again, "failed": failed}
+    return both if failed else {name: value for name, value in both.items() if name != "failed"}
+
+
 def cells(one: Result) -> list[str]:
     """A line of the table; what is not there is a dash, and `reasons` says why."""
     burst, steady, kill = (one.get(name) or {} for name in ("burst", "steady", "kill"))

@@ -95,6 +95,16 @@ def test_enqueues_measured_again_count_as_much_as_the_first() -> None:
     assert both["samples"]["bulk"] == [10, 20, 30, 80, 90, 100]
 
 
+def test_a_part_measured_again_replaces_that_part_and_its_failure() -> None:
+    before = result(single=5, kill={"lost": 9}, failed={"kill": "no", "steady": "no"})
+    again = result(kill={"lost": 0})
+    both = report.with_part(before, again, "kill")
+    assert (both["single"], both["kill"], both["failed"]) == (5, {"lost": 0}, {"steady": "no"})
+    assert "failed" not in report.with_part({"failed": {"kill": "no"}}, again, "kill")
+    worse = report.with_part(both, result(failed={"kill": "why"}), "kill")
+    assert worse["failed"] == {"steady": "no", "kill": "why"}
+
+
 def test_plots_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     ours = result("penstock-redis", bulk=80_000, single=9_000, burst={"drained": 90_000} | late(5))
     peers = [ours, result(bulk=1_250, bytes=1_375, steady=late(-1, 4, 900))]
