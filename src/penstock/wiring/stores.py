@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.drivers import STORES, driver_of
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, PenstockError
 from penstock.ports.store import MessageStore
 from penstock.settings import Settings
 from penstock.settings.secrets import redact
@@ -61,5 +61,13 @@ async def scratch_store(settings: Settings) -> AsyncIterator[Settings]:
     url = scratch_url(settings.store, f"bench-{secrets.token_hex(4)}")
     try:
         yield settings.model_copy(update={"store": url})
-    finally:
+    except Exception as exc:
+        try:
+            await driver.erase(url)
+        except PenstockError as left:  # what failed first is the reason of this, too
+            exc.add_note(left.message)
+        raise
+    except BaseException:  # stopped on purpose: then what is left behind is the news
         await driver.erase(url)
+        raise
+    await driver.erase(url)

@@ -4,21 +4,58 @@ from __future__ import annotations
 
 import importlib
 import json
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.cli.bench import measure
-from penstock.cli.bench.measure import Result
+from penstock.cli.bench.measure import Plan, Result
+from penstock.model.errors import StoreUnavailable
+from penstock.settings import Settings
+from penstock.version import __version__
+from penstock.wiring import scratch_store
 from tests.integration.cli.conftest import Cli
+from tests.servers.ports import free_port
 from tests.servers.redis import RedisServer
 
 SHORT = ("bench", "-n", "200", "-c", "8", "--rate", "50", "--seconds", "1")
 
 
 def results(out: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.splitlines()]
+    """Without the first line, which says what they were measured on."""
+    return [json.loads(line) for line in out.splitlines()[1:]]
+
+
+@contextmanager
+def benching(folder: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """`penstock bench` as a process of its own, which does not outlive the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "bench", *args],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(there: Callable[[], object]) -> None:
+    until = time.monotonic() + 30
+    while not there():
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_every_measurement_has_a_rate_and_says_what_limits_it(cli: Cli, folder: Path) -> None:
@@ -83,9 +120,144 @@ def test_a_busy_process_is_told_from_a_slow_store() -> None:
 
 
 def test_a_slow_sink_is_named() -> None:
-    claims = Result(what="", rate=1000, cpu=0.9, limit="this process's core")
-    assert measure.sink_limit(100, claims) == "the sink"
-    assert measure.sink_limit(900, claims) == "this process's core"
+    claims = Result(what="", messages=1, rate=1000, cpu=0.9, limit="this process's core")
+    assert measure.sink_limit(100, 0.2, claims) == "the sink"
+    assert measure.sink_limit(900, 0.9, claims) == "this process's core"
+    assert measure.sink_limit(900, 0.6, claims) == "waiting for the store or the sink"
+
+
+def test_what_was_measured_is_told_without_secrets(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORE", "sqlite:///mine.db")
+    found = json.loads(cli(*SHORT, "--json").out.splitlines()[0])
+    assert (found["store"], found["messages"], found["payload"]) == ("sqlite:///mine.db", 200, 100)
+    assert (found["penstock"], found["python"]) == (__version__, platform.python_version())
+    assert found["cores"] >= 1
+    secret = Settings(store="redis://me:hidden@127.0.0.1/0")
+    assert "hidden" not in measure.context(secret, Plan(100, 100, 1, 1, 1)).store
+    assert "200 messages a measurement, 100 bytes each" in cli(*SHORT).out
+
+
+@pytest.mark.parametrize(
+    ("rate", "p99", "kept"),
+    [(500, 100, True), (475, 5, True), (474, 5, False), (500, 101, False), (0, None, False)],
+)
+def test_keeping_up_means_the_rate_asked_for_and_on_time(
+    rate: float, p99: float | None, kept: bool
+) -> None:
+    late = Result(what="", messages=1, rate=rate, cpu=0.1, limit="", p99=p99)
+    assert measure.kept_up(late, 500) is kept
+
+
+def test_the_rate_is_of_the_time_until_the_last_delivery() -> None:
+    assert measure.delivered_rate(500, 0, 998, 500) == pytest.approx(500)
+    assert measure.delivered_rate(500, 0, 1_998, 500) == pytest.approx(250)
+    assert measure.delivered_rate(1, 0, 0, 1) == pytest.approx(1)
+    assert measure.delivered_rate(0, 0, 0, 1) == 0
+
+
+def test_a_rate_that_is_too_high_is_not_shown_as_reached(cli: Cli) -> None:
+    ran = cli("bench", "-n", "5000", "--rate", "100000", "--seconds", "1", "--json")
+    late = results(ran.out)[-1]
+    assert late["what"] == "lateness at 100,000/s"
+    assert 0 < late["rate"] < 95_000
+    assert late["limit"] in ("this process's core", "waiting for the store")
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_store_that_is_away_is_told_in_one_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORE", f"redis://127.0.0.1:{free_port()}/0")
+    ran = cli(*SHORT, *more)
+    assert (ran.code, ran.out) == (1, "")
+    (line,) = ran.err.splitlines()
+    assert "is away" in line
+    assert "left behind" not in line
+
+
+def in_the_way(settings: Settings) -> None:
+    """A folder instead of the store's file: it cannot be unlinked."""
+    Path(settings.store.removeprefix("sqlite:///")).mkdir()
+
+
+async def test_what_cannot_be_erased_is_named(folder: Path) -> None:
+    scratch = scratch_store(Settings(store=f"sqlite:///{folder}/jobs.db"))
+    with pytest.raises(StoreUnavailable, match=r"jobs-bench-\w+\.db is left behind"):
+        async with scratch as settings:
+            in_the_way(settings)
+
+
+async def test_keys_that_cannot_be_erased_are_named() -> None:
+    scratch = scratch_store(Settings(store=f"redis://127.0.0.1:{free_port()}/0"))
+    with pytest.raises(StoreUnavailable, match=r"bench-\w+-penstock:\* may be left .* is away"):
+        async with scratch:
+            pass
+
+
+async def test_what_failed_first_is_not_hidden_by_what_cannot_be_erased() -> None:
+    scratch = scratch_store(Settings(store=f"redis://127.0.0.1:{free_port()}/0"))
+    with pytest.raises(RuntimeError, match="first") as raised:
+        async with scratch:
+            raise RuntimeError("first")
+    assert "left behind" in raised.value.__notes__[0]
+
+
+def test_a_sink_that_is_away_is_told_at_once(cli: Cli, folder: Path) -> None:
+    hook = f"http://127.0.0.1:{free_port()}/hook"
+    (folder / "penstock.toml").write_text(f'[routes.hook]\nsink = "{hook}"\n')
+    ran = cli(*SHORT, "--route", "hook")
+    assert (ran.code, ran.out) == (1, "")
+    (line,) = ran.err.splitlines()
+    assert "cannot be reached" in line
+
+
+@pytest.mark.parametrize("attempts", [1, 8])
+def test_what_is_not_delivered_is_shown_and_fails(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, attempts: int
+) -> None:
+    monkeypatch.setattr(measure, "PATIENCE", 1.0)
+    monkeypatch.syspath_prepend(folder)
+    (folder / "refusing.py").write_text("def take(message):\n    raise OSError('no')\n")
+    (folder / "penstock.toml").write_text(
+        f'[routes.push]\nsink = "python:refusing:take"\nmax_attempts = {attempts}\n'
+        'backoff = "1m..2m"\n'
+    )
+    ran = cli(*SHORT, "--route", "push")
+    assert ran.code == 1
+    assert "200 of 200 not delivered" in ran.out
+    ran = cli(*SHORT, "--route", "push", "--json")
+    assert ran.code == 1
+    assert results(ran.out)[-1]["failed"] == results(ran.out)[-1]["messages"] == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_no_file_behind(folder: Path, number: signal.Signals, code: int) -> None:
+    with benching(folder, "-n", "100", "--seconds", "60") as process:
+        wait_until(lambda: list(folder.glob("*-bench-*")))
+        time.sleep(0.5)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert "Traceback" not in err
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_on_redis_sigterm_leaves_no_key_behind(
+    folder: Path, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORE", redis.url)
+    with benching(folder, "-n", "100", "--seconds", "60") as process:
+        wait_until(lambda: redis.client.keys("bench-*"))
+        time.sleep(0.5)
+        process.terminate()
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert "Traceback" not in err
+    assert redis.client.keys("*") == []
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,8 +15,11 @@ from penstock.flow.worker import Worker
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, UnknownThing
 from penstock.model.message import Message
+from penstock.model.times import format_moment
 from penstock.ports.sink import Sink
 from penstock.settings import RouteSettings, Settings
+from penstock.settings.secrets import redact
+from penstock.version import __version__
 from penstock.wiring import Parts, handler_sink, open_parts, open_sink, open_worker, scratch_store
 
 ROUTE = "bench"
@@ -28,6 +33,10 @@ SLOWER = 0.7
 """Deliveries slower than this share of claims alone are held back by the sink."""
 PATIENCE = 60.0
 """Seconds without a single delivery after which a measurement is given up."""
+KEPT_UP = 0.95
+"""Share of the rate asked for that has to be delivered to have kept up with it."""
+ON_TIME = 100.0
+"""Milliseconds that one message in a hundred may be later than, at most, to have kept up."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -37,6 +46,19 @@ class Plan(msgspec.Struct, frozen=True):
     rate: int
     seconds: int
     route: str | None = None
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Without which figures cannot be compared with others."""
+
+    store: str
+    """Without secrets."""
+    penstock: str
+    python: str
+    cores: int
+    messages: int
+    payload: int
+    """Bytes."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,7 +73,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max: float | None = None
     """Milliseconds: of a call, or of lateness."""
     early: int = 0
+    messages: int
+    """How many were to be put or delivered."""
     failed: int = 0
+    """How many of them were not delivered."""
 
 
 class Watch:
@@ -66,23 +91,44 @@ class Watch:
         return wall, (time.process_time() - self._cpu) / wall
 
 
+def context(settings: Settings, plan: Plan) -> Context:
+    return Context(
+        store=redact(settings.store),
+        penstock=__version__,
+        python=platform.python_version(),
+        cores=_cores(),
+        messages=plan.messages,
+        payload=plan.payload,
+    )
+
+
+def _cores() -> int:
+    """Those this process may use, where the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 async def run(settings: Settings, plan: Plan, tell: Callable[[str], None]) -> AsyncIterator[Result]:
     """One result after the other, on a scratch store that is removed in the end."""
     real = None if plan.route is None else _real_route(settings, plan.route)
+    if plan.route is not None and real is not None:
+        await _reach(plan.route, real)
     async with scratch_store(settings) as scratch:
         limits = scratch.limits.model_copy(update={"min_delay": None, "max_delay": None})
         routes = {ROUTE: real or RouteSettings()}
         ours = scratch.model_copy(update={"routes": routes, "limits": limits})
         async with open_parts(ours) as parts:
             tell("puts in batches")
-            yield await _batches(parts, plan)
+            puts = await _batches(parts, plan)
+            yield puts
             tell("single puts")
             yield await _singles(parts, plan)
             tell("claim, no-op, settle")
             claims = await _drain(parts, plan, None)
             yield claims
             tell(f"lateness at {plan.rate:,} a second")
-            yield await _lateness(parts, plan)
+            yield await _lateness(parts, plan, puts.rate)
             if real is not None:
                 tell(f"deliveries to {plan.route}")
                 sink = await open_sink(ROUTE, real)
@@ -99,7 +145,16 @@ def _real_route(settings: Settings, name: str) -> RouteSettings:
     return routes[name]
 
 
-def _drafts(plan: Plan, number: int, delay: float) -> list[Draft]:
+async def _reach(name: str, route: RouteSettings) -> None:
+    """A sink that is away is told at once, not after all the other measurements."""
+    sink = await open_sink(name, route)
+    try:
+        await sink.check()
+    finally:
+        await sink.close()
+
+
+def _drafts(plan: Plan, number: int, delay: float | None) -> list[Draft]:
     payload = msgspec.Raw(b'"' + b"x" * (plan.payload - 2) + b'"')
     return [Draft(route=ROUTE, payload=payload, delay=delay) for _ in range(number)]
 
@@ -120,7 +175,14 @@ async def _batches(parts: Parts, plan: Plan) -> Result:
         await _put(parts, drafts[start : start + BATCH])
         took.append((time.perf_counter() - began) * 1000)
     wall, cpu = watch.stop()
-    return _timed(f"put, {BATCH} a call", plan.messages / wall, cpu, took, _store_limit(cpu))
+    result = Result(
+        what=f"put, {BATCH} a call",
+        messages=plan.messages,
+        rate=plan.messages / wall,
+        cpu=cpu,
+        limit=_store_limit(cpu),
+    )
+    return _timed(result, took)
 
 
 async def _singles(parts: Parts, plan: Plan) -> Result:
@@ -138,8 +200,14 @@ async def _singles(parts: Parts, plan: Plan) -> Result:
         for _ in range(plan.clients):
             group.create_task(client())
     wall, cpu = watch.stop()
-    what = f"put one by one, {plan.clients} at once"
-    return _timed(what, plan.messages / wall, cpu, took, _store_limit(cpu))
+    result = Result(
+        what=f"put one by one, {plan.clients} at once",
+        messages=plan.messages,
+        rate=plan.messages / wall,
+        cpu=cpu,
+        limit=_store_limit(cpu),
+    )
+    return _timed(result, took)
 
 
 async def _drain(
@@ -154,43 +222,70 @@ async def _drain(
         done = await _settled(parts, before, plan.messages)
     wall, cpu = watch.stop()
     rate = done / wall
-    if beside is None:
-        return Result(what="claim, no-op, settle", rate=rate, cpu=cpu, limit=_store_limit(cpu))
     return Result(
-        what=f"deliver to {plan.route}",
+        what="claim, no-op, settle" if beside is None else f"deliver to {plan.route}",
+        messages=plan.messages,
         rate=rate,
         cpu=cpu,
-        limit=sink_limit(rate, beside),
+        limit=_store_limit(cpu) if beside is None else sink_limit(rate, cpu, beside),
         failed=plan.messages - done,
     )
 
 
-async def _lateness(parts: Parts, plan: Plan) -> Result:
+async def _lateness(parts: Parts, plan: Plan, put_rate: float) -> Result:
     """Messages that come due evenly, all put before the first of them is."""
+    clock = parts.store.clock
     lates: list[float] = []
+    last = 0
 
     async def handle(batch: list[Message]) -> None:
-        now = parts.store.clock.now()
-        lates.extend(now - message.due for message in batch)
+        nonlocal last
+        last = clock.now()
+        lates.extend(last - message.due for message in batch)
 
     number = plan.rate * plan.seconds
     before = parts.observer.counts.get(("delivered", ROUTE), 0)
-    ahead = AHEAD + number / 20_000
-    drafts = _drafts(plan, number, 0.0)
+    # Twice the time that the puts should take, so that none of them is late because of its put.
+    first = clock.now() + round((AHEAD + 2 * number / put_rate) * 1000)
+    drafts = _drafts(plan, number, None)
     for turn, draft in enumerate(drafts):
-        draft.delay = ahead + turn / plan.rate
-    watch = Watch()
+        draft.at = format_moment(first + turn * 1000 // plan.rate)
     async with _working(parts, handler_sink(ROUTE, handle)):
         for start in range(0, number, BATCH):
             await _put(parts, drafts[start : start + BATCH])
-        await _settled(parts, before, number)
-    _, cpu = watch.stop()
-    late = _timed(f"lateness at {plan.rate:,}/s", plan.rate, cpu, lates, "nothing: it kept up")
-    early = sum(each < 0 for each in lates)
-    behind = late.p99 is not None and late.p99 > 1_000
-    return msgspec.structs.replace(
-        late, early=early, limit=_store_limit(cpu) if behind else late.limit
+        await asyncio.sleep(max(0, first - clock.now()) / 1000)
+        watch = Watch()  # only now: waiting for the first one would make the core look idle
+        done = await _settled(parts, before, number)
+        _, cpu = watch.stop()
+    result = Result(
+        what=f"lateness at {plan.rate:,}/s",
+        messages=number,
+        rate=delivered_rate(done, first, last, plan.rate),
+        cpu=cpu,
+        limit=_store_limit(cpu),
+        early=sum(each < 0 for each in lates),
+        failed=number - done,
     )
+    late = _timed(result, lates)
+    if kept_up(late, plan.rate):
+        return msgspec.structs.replace(late, limit="nothing: it kept up")
+    return late
+
+
+def delivered_rate(number: int, first: int, last: int, asked: int) -> float:
+    """Messages a second from the first due moment to the last delivery, both in milliseconds.
+
+    The last message has its own share of a second too: without it, one that is alone would
+    have taken no time at all.
+    """
+    return number / ((last - first) / 1000 + 1 / asked) if number else 0.0
+
+
+def kept_up(late: Result, asked: int) -> bool:
+    """Whether messages left as fast as they came due, and soon after it."""
+    if late.failed or late.p99 is None:
+        return False
+    return late.rate >= KEPT_UP * asked and late.p99 <= ON_TIME
 
 
 async def _nothing(batch: list[Message]) -> None:
@@ -211,38 +306,42 @@ async def _working(parts: Parts, sink: Sink) -> AsyncIterator[Worker]:
 
 
 async def _settled(parts: Parts, before: int, number: int) -> int:
-    """Wait until so many more are delivered, or nothing has moved for long; how many are."""
+    """Wait until so many more are delivered or dead, or nothing has moved for long.
+
+    How many are delivered.
+    """
+    counts = parts.observer.counts
     moved = time.monotonic()
     last = -1
     while True:
-        done = parts.observer.counts.get(("delivered", ROUTE), 0) - before
-        if done >= number:
+        done = counts.get(("delivered", ROUTE), 0) - before
+        settled = done + counts.get(("dead", ROUTE), 0)
+        if settled >= number:
             return done
-        if done != last:
-            last, moved = done, time.monotonic()
+        if settled != last:
+            last, moved = settled, time.monotonic()
         elif time.monotonic() - moved > PATIENCE:
             return done
         await asyncio.sleep(0.005)
 
 
-def sink_limit(rate: float, claims: Result) -> str:
+def sink_limit(rate: float, cpu: float, claims: Result) -> str:
     """What held deliveries back, seeing how fast claims alone were."""
-    return "the sink" if rate < SLOWER * claims.rate else claims.limit
+    if cpu >= BUSY:
+        return "this process's core"
+    return "the sink" if rate < SLOWER * claims.rate else "waiting for the store or the sink"
 
 
 def _store_limit(cpu: float) -> str:
     return "this process's core" if cpu >= BUSY else "waiting for the store"
 
 
-def _timed(what: str, rate: float, cpu: float, took: Sequence[float], limit: str) -> Result:
+def _timed(result: Result, took: Sequence[float]) -> Result:
+    """The result with how long it took in milliseconds, where anything was measured."""
+    if not took:
+        return result
     ordered = sorted(took)
     last = len(ordered) - 1
-    return Result(
-        what=what,
-        rate=rate,
-        cpu=cpu,
-        limit=limit,
-        p50=ordered[last // 2],
-        p99=ordered[int(last * 0.99)],
-        max=ordered[last],
+    return msgspec.structs.replace(
+        result, p50=ordered[last // 2], p99=ordered[int(last * 0.99)], max=ordered[last]
     )

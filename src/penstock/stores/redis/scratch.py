@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from penstock.model.errors import StoreUnavailable
 from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import Cursors, connect
+from penstock.stores.redis.connect import Cursors, Server, connect
+from penstock.stores.redis.errors import Vendor, translate
 
 KINDS = ("string", "hash", "list", "zset", "set", "stream")
 COUNT = 1_000
@@ -20,17 +22,26 @@ def scratch_url(url: str, mark: str) -> str:
 
 
 async def erase(url: str) -> None:
-    """Unlink every key of this prefix; looked for in steps, so that the server stays free."""
+    """Unlink every key of this prefix; StoreUnavailable names the keys when they may stay."""
     address = parse_address(url)
     server = connect(address)
+    keys = f"{address.prefix}:*"
     try:
-        for kind in KINDS:
-            cursors: Cursors = {}
-            more = True
-            while more:
-                keys, cursors = await server.scan(cursors, f"{address.prefix}:*", COUNT, kind)
-                for key in keys:
-                    await server.call("UNLINK", key)
-                more = bool(cursors)
+        await _unlink(server, keys)
+    except Vendor as exc:
+        why = translate(exc, address.name, retry_after=1.0).message
+        raise StoreUnavailable(f"the keys {keys} may be left behind: {why}") from exc
     finally:
         await server.close()
+
+
+async def _unlink(server: Server, match: str) -> None:
+    """Looked for in steps, so that the server stays free."""
+    for kind in KINDS:
+        cursors: Cursors = {}
+        more = True
+        while more:
+            keys, cursors = await server.scan(cursors, match, COUNT, kind)
+            for key in keys:
+                await server.call("UNLINK", key)
+            more = bool(cursors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlsplit
 
+from penstock.model.errors import StoreUnavailable
 from penstock.stores.sqlite.address import parse_address
 
 
@@ -18,8 +19,15 @@ def scratch_url(url: str, mark: str) -> str:
 
 
 async def erase(url: str) -> None:
-    """Remove the file and what SQLite keeps beside it."""
+    """Remove the file and what SQLite keeps beside it; StoreUnavailable names what stays."""
     path = parse_address(url).path
-    if path is not None:
-        for ending in ("", "-wal", "-shm"):
-            path.with_name(path.name + ending).unlink(missing_ok=True)
+    if path is None:
+        return
+    for ending in ("", "-wal", "-shm"):
+        file = path.with_name(path.name + ending)
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as exc:
+            raise StoreUnavailable(
+                f"{file} is left behind and may be removed: {exc.strerror}"
+            ) from exc
