@@ -30,8 +30,8 @@ SHORT = ("bench", "-n", "200", "-c", "8", "--rate", "50", "--seconds", "1")
 
 
 def results(out: str) -> list[dict[str, Any]]:
-    """Without the first line, which says what they were measured on."""
-    return [json.loads(line) for line in out.splitlines()[1:]]
+    """One a line."""
+    return [json.loads(line) for line in out.splitlines()]
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def test_what_was_measured_is_told_without_secrets(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_STORE", "sqlite:///mine.db")
-    found = json.loads(cli(*SHORT, "--json").out.splitlines()[0])
+    found = results(cli(*SHORT, "--json").out)[0]["on"]
     assert (found["store"], found["messages"], found["payload"]) == ("sqlite:///mine.db", 200, 100)
     assert (found["penstock"], found["python"]) == (__version__, platform.python_version())
     assert found["cores"] >= 1

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from penstock.cli import show
@@ -64,7 +65,7 @@ def bench(
     folder; Redis: another prefix on the same server), which is removed afterwards. Policies are
     left out. Nothing is sent anywhere unless --route names a route.
 
-    Above the figures stands what they were measured on (with --json: the first line). Lateness
+    Above the figures stands what they were measured on (with --json: in every line). Lateness
     shows the rate that was delivered; it kept up if that is 95 % of --rate and p99 is at most
     100 ms. The exit code is 1 if messages were not delivered.
 
@@ -88,8 +89,9 @@ def bench(
     finally:
         _clear()
     if session.json:
-        for line in (context(settings, plan), *results):
-            show.as_json(line)
+        measured_on = msgspec.structs.asdict(context(settings, plan))
+        for result in results:
+            show.as_json(msgspec.to_builtins(result) | {"on": measured_on})
     else:
         _show(context(settings, plan), results)
     if any(result.failed for result in results):
