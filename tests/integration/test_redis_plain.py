@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,18 +13,6 @@ from penstock.stores.redis.scripts import Runner
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[RedisServer]:
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server(running: RedisServer) -> RedisServer:
-    running.flush()
-    return running
 
 
 @pytest.fixture
@@ -48,10 +35,10 @@ def later(**ahead: float) -> datetime:
 
 @pytest.mark.parametrize("payload", ["text", {"a": [1, None]}, 7, None, True, "ü\0", [1.5]])
 async def test_both_ways_keep_the_same(
-    server: RedisServer, called: list[str], payload: object
+    redis: RedisServer, called: list[str], payload: object
 ) -> None:
     at = later(hours=2)
-    async with penstock.open(server.url) as engine:
+    async with penstock.open(redis.url) as engine:
         short = await engine.get((await engine.schedule(payload, at=at)).id)
         assert "put" not in called
         long = await engine.get((await engine.schedule(payload, at=at, priority=5)).id)
@@ -64,7 +51,7 @@ async def test_both_ways_keep_the_same(
         assert len({m.id for m in told}) == 3
 
 
-async def test_it_leaves_when_it_is_due_and_can_be_cancelled(server: RedisServer) -> None:
+async def test_it_leaves_when_it_is_due_and_can_be_cancelled(redis: RedisServer) -> None:
     got: list[bytes] = []
     both = asyncio.Event()
 
@@ -73,7 +60,7 @@ async def test_it_leaves_when_it_is_due_and_can_be_cancelled(server: RedisServer
         if len(got) == 2:
             both.set()
 
-    async with penstock.open(server.url, routes={"default": handle}, worker=True) as engine:
+    async with penstock.open(redis.url, routes={"default": handle}, worker=True) as engine:
         near = await engine.schedule("near", at=later(milliseconds=80))
         far = await engine.schedule("far", at=later(days=40))
         past = await engine.schedule("past", at=later(hours=-1))
@@ -85,9 +72,9 @@ async def test_it_leaves_when_it_is_due_and_can_be_cancelled(server: RedisServer
 
 
 async def test_callers_at_once_share_a_call_and_one_alone_does_not(
-    server: RedisServer, called: list[str]
+    redis: RedisServer, called: list[str]
 ) -> None:
-    async with penstock.open(server.url) as engine:
+    async with penstock.open(redis.url) as engine:
         await engine.schedule("first", at=later(hours=1))
         receipts = await asyncio.gather(*(engine.schedule(n, at=later(hours=1)) for n in range(50)))
         assert len({receipt.id for receipt in receipts}) == 50
@@ -97,8 +84,8 @@ async def test_callers_at_once_share_a_call_and_one_alone_does_not(
         assert called.count("put") <= 2
 
 
-async def test_what_is_wrong_is_said_as_ever(server: RedisServer) -> None:
-    async with penstock.open(server.url) as engine:
+async def test_what_is_wrong_is_said_as_ever(redis: RedisServer) -> None:
+    async with penstock.open(redis.url) as engine:
         with pytest.raises(penstock.InvalidMessage, match="at"):
             await engine.schedule("x", at=datetime(2030, 1, 1))  # noqa: DTZ001 - that is the point
         with pytest.raises(penstock.InvalidMessage, match="nan"):
@@ -109,11 +96,11 @@ async def test_what_is_wrong_is_said_as_ever(server: RedisServer) -> None:
             await engine.schedule("x", att=later(hours=1))  # type: ignore[call-arg] # a mistake
 
 
-async def test_it_is_found_when_partitions_were_added_meanwhile(server: RedisServer) -> None:
-    async with penstock.open(server.url) as engine:
+async def test_it_is_found_when_partitions_were_added_meanwhile(redis: RedisServer) -> None:
+    async with penstock.open(redis.url) as engine:
         first = await engine.schedule("first", at=later(hours=1))
         grown = await open_store(
-            server.url, total_partitions=32, retention=86_400_000, retention_count=1_000
+            redis.url, total_partitions=32, retention=86_400_000, retention_count=1_000
         )
         ids = [(await engine.schedule(n, at=later(hours=1))).id for n in range(40)]
         found = await grown.find([first.id, *ids])

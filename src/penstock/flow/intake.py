@@ -25,7 +25,6 @@ Outcome: TypeAlias = Receipt | PenstockError
 Done: TypeAlias = Callable[[Outcome], None]
 Put: TypeAlias = Callable[[Sequence[NewMessage], int], Awaitable[list[Receipt]]]
 
-NOT_STORED = "a message could not be stored"
 UNEXPECTED = "the message could not be stored; see the server's log"
 
 LOOK_MS = 50
@@ -145,11 +144,11 @@ class Intake:
     @property
     def is_idle(self) -> bool:
         """A plain message may take the shortest way: nobody else is under way, or was of late."""
-        return (
-            self._put_plain is not None
-            and self._lonely
-            and not (self._alone or self._group or self._groups)
-        )
+        return self._put_plain is not None and self._nobody_else
+
+    @property
+    def _nobody_else(self) -> bool:
+        return self._lonely and not (self._alone or self._group or self._groups)
 
     async def schedule_plain(self, payload: bytes, at: int) -> Receipt | None:
         """Put one message of the default route with nothing but JSON and a moment, while idle.
@@ -163,21 +162,12 @@ class Intake:
         if put is None or self._is_traced or len(payload) > self._max_payload:
             return None
         began = observer.timer()
-        self._alone = True
-        try:
-            receipt = await put(DEFAULT_ROUTE, self._ids.make(now), payload, max(now, at), now)
-        except StoreUnavailable as exc:
-            observer.unanswered("put", began, exc)
-            raise
-        except PenstockError:
-            raise
-        except Exception as exc:
-            log.exception(NOT_STORED)
-            raise StoreUnavailable(UNEXPECTED) from exc
-        finally:
-            self._alone = False
-            if self._group:
-                self._flush_rest()
+        with _Alone(self):
+            try:
+                receipt = await put(DEFAULT_ROUTE, self._ids.make(now), payload, max(now, at), now)
+            except StoreUnavailable as exc:
+                observer.unanswered("put", began, exc)
+                raise
         if receipt is not None:
             observer.accepted_one(DEFAULT_ROUTE, began)
         return receipt
@@ -193,24 +183,24 @@ class Intake:
         If nobody has put anything beside others of late, it goes without group, task or hand-over.
         Whoever comes before it is done, or in the same turn of the loop, begins a group.
         """
-        if not self._lonely or self._alone or self._group or self._groups:
+        if not self._nobody_else:
             return await schedule_through(self, draft)
-        self._alone = self._same_turn = True
+        self._same_turn = True
         asyncio.get_running_loop().call_soon(self._turned)
-        try:
+        with _Alone(self):
             receipt = await self._put_one(draft)
             if self._same_turn:  # a store that is inline; others must have their turn
                 await asyncio.sleep(0)
-        except PenstockError:
-            raise
-        except Exception as exc:
-            log.exception(NOT_STORED)
-            raise StoreUnavailable(UNEXPECTED) from exc
-        finally:
-            self._alone = False
-            if self._group:
-                self._flush_rest()
         return receipt
+
+    def begin_alone(self) -> None:
+        self._alone = True
+
+    def end_alone(self) -> None:
+        """Those who came meanwhile may go."""
+        self._alone = False
+        if self._group:
+            self._flush_rest()
 
     def _turned(self) -> None:
         self._same_turn = False
@@ -351,3 +341,21 @@ class Intake:
         for route, number in [(routes[0], len(routes))] if alike else Counter(routes).items():
             self._observer.count("accepted", route, number)
         self._observer.count("rejected", "", rejected)
+
+
+class _Alone:
+    """One message on its way by itself; a fault that nobody expects is told as everywhere."""
+
+    __slots__ = ("_intake",)
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+
+    def __enter__(self) -> None:
+        self._intake.begin_alone()
+
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        self._intake.end_alone()
+        if isinstance(exc, Exception) and not isinstance(exc, PenstockError):
+            log.error("a message could not be stored", exc_info=exc)
+            raise StoreUnavailable(UNEXPECTED) from exc

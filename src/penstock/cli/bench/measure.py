@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,6 +13,7 @@ import msgspec
 from penstock.flow.worker import Worker
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, UnknownThing
+from penstock.model.machine import cores
 from penstock.model.message import Message
 from penstock.model.times import format_moment
 from penstock.ports.sink import Sink
@@ -96,17 +96,10 @@ def context(settings: Settings, plan: Plan) -> Context:
         store=redact(settings.store),
         penstock=__version__,
         python=platform.python_version(),
-        cores=_cores(),
+        cores=cores(),
         messages=plan.messages,
         payload=plan.payload,
     )
-
-
-def _cores() -> int:
-    """Those this process may use, where the system tells."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 async def run(settings: Settings, plan: Plan, tell: Callable[[str], None]) -> AsyncIterator[Result]:

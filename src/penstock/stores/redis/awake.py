@@ -14,10 +14,11 @@ now and then, and what takes long, is waited for asleep, so that an idle process
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from typing import Any
+
+from penstock.model.machine import cores
 
 MOMENT = 300e-6
 """Seconds to stay awake for one answer at most."""
@@ -29,13 +30,6 @@ PATIENCE = 3
 """Answers in a row that may come too late …"""
 REST = 200
 """… before so many calls are waited for asleep."""
-
-
-def cores() -> int:
-    """How many this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Awake:
