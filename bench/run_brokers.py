@@ -20,10 +20,10 @@ from penstock.model.message import Message, NewMessage
 from penstock.model.state import State
 from penstock.settings import Settings, load
 from penstock.wiring import open_store
-from tests.servers.kafka import KafkaServer, kafka_jars
-from tests.servers.nats import NatsServer
-from tests.servers.rabbitmq import RabbitServer
-from tests.servers.redis import RedisServer
+from systems.servers.kafka import KafkaServer, kafka_jars
+from systems.servers.nats import NatsServer
+from systems.servers.rabbitmq import RabbitServer
+from systems.servers.redis import RedisServer
 
 NUMBER = 30_000
 BATCH = 1_000

@@ -21,7 +21,7 @@ from playwright.async_api import async_playwright
 from bench.processes import Running, penstock
 from bench.report import Report, console
 from bench.sqlite_limits import folder
-from tests.servers.ports import free_port
+from systems.servers.ports import free_port
 
 RATE = 5_000
 BATCHES = 10

@@ -15,8 +15,8 @@ from penstock.stores.dynamodb import TieredStore, init_store, open_store
 from penstock.stores.dynamodb.address import parse_address
 from penstock.stores.dynamodb.gateway import Gateway, open_gateway
 from penstock.stores.dynamodb.items import Item, Shape, new_item
-from tests.servers.dynamodb import DynamoServer, dynamo_server
-from tests.servers.redis import RedisServer
+from systems.servers.dynamodb import DynamoServer, dynamo_server
+from systems.servers.redis import RedisServer
 
 NUMBER = 2_000
 ROUNDS = 3

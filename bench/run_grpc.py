@@ -29,7 +29,6 @@ from bench.grpc_load import BATCH, CALLS, hammer
 from bench.processes import cpu
 from bench.report import Report
 from bench.sqlite_limits import folder
-from penstock.api.grpc.polling import EXPERIMENTS, ON_A_CONDITION
 
 ROUNDS = 2
 ONE_CORE = "one core"
@@ -57,13 +56,9 @@ class Figures:
 
 @contextmanager
 def server(kind: str, at: Path, *core: str) -> Iterator[tuple[int, psutil.Process]]:
-    """One of bench.grpc_servers in a process of its own, and its port.
-
-    All of them, the bare one too, wait for gRPC's events as `penstock serve` does.
-    """
+    """One of bench.grpc_servers in a process of its own, and its port."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.grpc_servers", kind, str(at), *core],
-        env={EXPERIMENTS: ON_A_CONDITION, **os.environ},
         stdout=subprocess.PIPE,
         text=True,
     )

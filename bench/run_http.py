@@ -16,7 +16,7 @@ from bench.load import hammer, post
 from bench.peers.environments import NotMade, environment
 from bench.report import Report
 from bench.sqlite_limits import folder
-from tests.servers.ports import free_port
+from systems.servers.ports import free_port
 
 BODY = b'{"payload":{"user":"user-000042","text":"%s"},"delay":3600}' % (b"x" * 72)
 CONNECTIONS = 64

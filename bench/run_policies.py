@@ -27,7 +27,7 @@ from penstock.ports.policies import PolicyStore
 from penstock.sdk.asked import draft
 from penstock.settings import given
 from penstock.wiring import open_store
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 PEOPLE = 20_000
 DECISIONS = {1: 1_500, 100: 20_000, 500: 40_000}
@@ -46,6 +46,11 @@ SLICES = (True, False, False, True) * 6
 PAIRS = 5
 """Drains that are compared, each with the one beside it: a machine that others share is faster and
 slower by the second, so the pair in the middle says more than the best of either."""
+CAPPED = 40_000
+"""Messages of one key that a cap lets through one by one."""
+OTHERS = 2_000
+OTHERS_SECONDS = 12.0
+"""Messages to others on the same route meanwhile, over several places of the cap."""
 HOLD = 630_000
 LABELS = Labels(channel="push", campaign="spring", class_="promotional")
 
@@ -87,6 +92,7 @@ def main() -> None:
         for name, url in stores.items():
             _path(report, name, url, server)
             _beside(report, name, url, server)
+            _behind(report, name, url, server)
     report.finish()
 
 
@@ -178,6 +184,50 @@ def _beside(report: Report, name: str, url: str, server: RedisServer) -> None:
         against="alone",
         aim=">= 0.9 x",
     )
+
+
+def _behind(report: Report, name: str, url: str, server: RedisServer) -> None:
+    """Other recipients of a route, alone and beside one with a backlog behind a cap."""
+    alone = uvloop.run(_lateness(_fresh(url, server, "alone"), 0))
+    beside = uvloop.run(_lateness(_fresh(url, server, "behind"), CAPPED))
+    for share, without, late in zip(("p50", "p99"), alone, beside, strict=True):
+        report.add(f"other recipients late, {share}, {name}", without, "ms")
+        report.add(
+            f"the same beside {CAPPED:,} of one key behind 1 per 3 s, {share}, {name}",
+            late,
+            "ms",
+            baseline=without,
+            against="without them",
+            aim="<= 10 ms more" if share == "p99" else "",
+        )
+
+
+async def _lateness(url: str, capped: int) -> tuple[float, float]:
+    """p50 and p99 in ms of messages to different recipients, so many of one key being held."""
+    lates: list[float] = []
+    finished = asyncio.Event()
+
+    async def note(batch: list[penstock.Message]) -> None:
+        now = time.time() * 1000
+        lates.extend(now - message.due for message in batch if message.key != "capped")
+        if len(lates) >= OTHERS:
+            finished.set()
+
+    cap = {"kind": "cap", "scope": ["key"], "limit": 1, "window": "3s"}
+    async with penstock.open(url, routes={"default": note}, worker=True) as engine:
+        await engine.put_policy("slow", policy_from(cap))
+        held = [draft({"n": n}, key="capped", delay=0) for n in range(capped)]
+        await engine.schedule_many(held)
+        overdue = capped
+        while overdue:  # until each has been decided about once
+            await asyncio.sleep(SLICE)
+            overdue = (await engine.stats()).routes["default"].overdue
+        for n in range(OTHERS):
+            await engine.schedule({"n": n}, key=f"user{n}", delay=0.1)
+            await asyncio.sleep(OTHERS_SECONDS / OTHERS)
+        await finished.wait()
+    lates.sort()
+    return lates[len(lates) // 2], lates[len(lates) * 99 // 100]
 
 
 async def _in_turn(url: str) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from bench.report import RESULTS, console, facts
 from bench.run_http import BODY, CONNECTIONS
 from bench.run_ticks import WITHIN, ticks_system
 from bench.sqlite_limits import folder
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 PROFILES = RESULTS / "profiles"
 RATE = 400

@@ -18,7 +18,7 @@ from bench.redis_limits import Bare
 from bench.report import Report
 from bench.workload import drafts, messages
 from penstock.model.times import format_moment
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 NUMBER = 100_000
 MEMORY_SAMPLE = 100_000

@@ -24,8 +24,8 @@ from penstock.rooms.promote import ROOMS_A_TASK
 from penstock.sdk.async_client import AsyncClient
 from penstock.settings import given
 from penstock.wiring import open_parts, open_rooms
+from systems.servers.redis import RedisServer
 from tests.servers.penstock import run_penstock
-from tests.servers.redis import RedisServer
 
 BATCH = 500
 ROOMS = 10_000

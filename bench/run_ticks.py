@@ -1,7 +1,8 @@
 """The whole ticks system on this machine: POST /ticks → Redis → Kafka, each part a process.
 
 Its predecessor published 15,500 ticks a second on about ten busy cores; what can be compared here
-is ticks a second for a core kept busy.
+is ticks a second for a core kept busy. The predecessor's own way of calling is run too: 200
+callers, chunked bodies without a content type, each caller pausing 5 ms.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -19,16 +20,17 @@ import psutil
 from bench.processes import Running, cpu, penstock
 from bench.report import Report
 from bench.sqlite_limits import folder
-from tests.servers.kafka import KafkaServer, kafka_jars
-from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer
+from systems.servers.kafka import KafkaServer, kafka_jars
+from systems.servers.ports import free_port
+from systems.servers.redis import RedisServer
 
 SECONDS = float(os.environ.get("BENCH_SECONDS", "45"))
 WITHIN = 5
 """Ticks are due within so many seconds: from then on as many come due as come in."""
 PUBLISHED, PUBLISHED_CORES = 15_500, 10
 WORKERS = 1
-CONNECTIONS = 128
+OURS = ("--connections", "128")
+THEIRS = ("--connections", "200", "--chunked", "--pause", "5ms")
 CONFIG = """
 store = "{store}"
 [api]
@@ -44,8 +46,9 @@ partitions = 8
 
 def main() -> None:
     report = Report("ticks", f"the whole ticks system for {SECONDS:.0f} s, Redis with AOF")
-    with ticks_system(SECONDS) as system:
-        _run(report, system)
+    for words, way in ((OURS, ""), (THEIRS, ", called as the predecessor was")):
+        with ticks_system(SECONDS) as system:
+            _run(report, system, words, way)
     report.finish()
 
 
@@ -85,11 +88,11 @@ class TicksSystem:
             *("--duration", str(seconds + WITHIN + 60)),
         )
 
-    def generate(self) -> Running:
+    def generate(self, words: Sequence[str] = OURS) -> Running:
         return self._start(
             *("generate", "sim", "generate", "--url", self._url, "--json"),
             *("--within", f"{WITHIN}s", "--duration", str(self._seconds)),
-            *("--connections", str(CONNECTIONS)),
+            *words,
         )
 
     def processes(self, generator: Running) -> dict[str, psutil.Process]:
@@ -105,8 +108,8 @@ class TicksSystem:
         return self._stack.enter_context(penstock(self._at, name, *words))
 
 
-def _run(report: Report, system: TicksSystem) -> None:
-    generator = system.generate()
+def _run(report: Report, system: TicksSystem, words: Sequence[str], way: str) -> None:
+    generator = system.generate(words)
     time.sleep(WITHIN + 2)  # from here on it is steady
     processes = system.processes(generator)
     before = {name: cpu(process) for name, process in processes.items()}
@@ -119,25 +122,27 @@ def _run(report: Report, system: TicksSystem) -> None:
     system.consumer.stop()
     consumed = json.loads(system.consumer.out.read_text())["totals"]
     scheduled = [_rates(worker, "Scheduled items/s") for worker in system.workers]
-    report.add("generated", generated["rate"], "ticks/s")
-    report.add("scheduled (released by the workers)", sum(map(_steady, scheduled)), "items/s")
+    report.add(f"generated{way}", generated["rate"], "ticks/s")
+    report.add(f"scheduled (released by the workers){way}", sum(map(_steady, scheduled)), "items/s")
     rate = _steady(_rates(system.consumer, "Consumed items/s"))
-    report.add("consumed", rate, "items/s", baseline=PUBLISHED, against="published, ten busy cores")
+    report.add(
+        f"consumed{way}", rate, "items/s", baseline=PUBLISHED, against="published, ten busy cores"
+    )
     for name, used in cores.items():
-        report.add(f"CPU of {name}", used, "cores")
+        report.add(f"CPU of {name}{way}", used, "cores")
     busy = sum(cores.values())
     report.add(
-        "consumed for a busy core",
+        f"consumed for a busy core{way}",
         rate / busy,
         "items/s",
         baseline=PUBLISHED / PUBLISHED_CORES,
         against="published, for a busy core",
     )
     lost = generated["totals"]["generated"] - consumed["consumed"]
-    report.add("generated and not consumed", lost, "ticks", aim="0")
-    report.add("early", consumed["early"], "ticks", aim="0")
+    report.add(f"generated and not consumed{way}", lost, "ticks", aim="0")
+    report.add(f"early{way}", consumed["early"], "ticks", aim="0")
     for name, ms in consumed["lateness_ms"].items():
-        report.add(f"due to consumed, {name}", ms, "ms")
+        report.add(f"due to consumed, {name}{way}", ms, "ms")
 
 
 def _wait_until_drained(system: TicksSystem) -> None:

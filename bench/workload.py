@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from random import Random
 
 from penstock.model.draft import Draft
 from penstock.model.identity import IdMaker
@@ -23,7 +24,7 @@ def messages(
 ) -> list[NewMessage]:
     """Validated messages with growing ids; `spread` scatters their due times."""
     now = time.time_ns() // 1_000_000
-    ids = IdMaker()
+    ids = IdMaker(Random())
     chance = random.Random(1)
     body = bytes(drafts(1)[0].payload)  # type: ignore[arg-type] # always set by draft()
     made = []

@@ -1,4 +1,4 @@
-"""Writes src/penstock/v1/ from proto/; a test says when to run it again.
+"""Writes the Python code of every file in proto/ below src/; a test says when to run it again.
 
 python scripts/proto.py
 """
@@ -12,28 +12,34 @@ from pathlib import Path
 from grpc_tools import protoc  # type: ignore[import-untyped] # it has no types
 
 ROOT = Path(__file__).parents[1]
-PROTO = "penstock/v1/scheduler.proto"
-SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
-"""Messages, their types, and the stubs of the service."""
+PROTO = ROOT / "proto"
+MESSAGES = ("_pb2.py", "_pb2.pyi")
+"""Messages and their types."""
+STUBS = "_pb2_grpc.py"
+"""The stubs of a service; of a file without a service they would be empty and are not made."""
 
 
 def generate(into: Path) -> list[Path]:
     """The generated files below `into`, at the place their own imports expect them."""
+    protos = sorted(PROTO.rglob("*.proto"))
+    with_service = [path for path in protos if "\nservice " in path.read_text()]
+    _compile(protos, f"--python_out={into}", f"--pyi_out={into}")
+    _compile(with_service, f"--grpc_python_out={into}")
+    made = [_made(into, path, suffix) for path in protos for suffix in MESSAGES]
+    return made + [_made(into, path, STUBS) for path in with_service]
+
+
+def _compile(protos: list[Path], *outputs: str) -> None:
     well_known = files("grpc_tools") / "_proto"
-    failed = protoc.main(
-        [
-            "protoc",
-            f"--proto_path={ROOT / 'proto'}",
-            f"--proto_path={well_known}",
-            f"--python_out={into}",
-            f"--pyi_out={into}",
-            f"--grpc_python_out={into}",
-            PROTO,
-        ]
-    )
+    paths = (f"--proto_path={PROTO}", f"--proto_path={well_known}")
+    names = (str(path.relative_to(PROTO)) for path in protos)
+    failed = protoc.main(["protoc", *paths, *outputs, *names])
     if failed:
         raise SystemExit(failed)
-    return [into / PROTO.replace(".proto", suffix) for suffix in SUFFIXES]
+
+
+def _made(into: Path, proto: Path, suffix: str) -> Path:
+    return into / str(proto.relative_to(PROTO)).replace(".proto", suffix)
 
 
 def main() -> None:

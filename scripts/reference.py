@@ -29,6 +29,7 @@ from penstock.model.times import format_duration
 from penstock.sinks.kafka import KafkaSinkOptions
 from penstock.sinks.rabbitmq import RabbitSinkOptions
 from penstock.sinks.redis_streams import StreamOptions
+from penstock.sinks.webhook import WebhookOptions
 from penstock.sources.kafka import KafkaSourceOptions
 from penstock.sources.nats import NatsSourceOptions
 from penstock.sources.rabbitmq import RabbitSourceOptions
@@ -51,19 +52,22 @@ PENSTOCK_ROUTES__PUSH__SINK=https://example.com/hook
 ```
 
 An unknown name is an error that says what was probably meant; names of other programs in `.env` are left alone, and
-so is what Kubernetes sets beside a service called `penstock`. `PENSTOCK_CONFIG`, `PENSTOCK_URL` and `PENSTOCK_TOKEN`
-are for the [command line](cli.md). Durations are seconds or `1500ms` `90s` `15m` `2h` `3d`.
+so is what Kubernetes sets beside a service called `penstock`. `PENSTOCK_CONFIG`, `PENSTOCK_URL`,
+`PENSTOCK_TOKEN` and `PENSTOCK_CA` are for the [command line](cli.md). Durations are seconds or `1500ms` `90s` `15m` `2h` `3d`.
 
 `penstock config check` lists everything that is wrong; `penstock config show` shows what is in force and where each
 value came from, without secrets.
+
+A secret, token or key that says `change-me` is a placeholder and is refused:
+`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` makes one.
 """
 
 CLI_HEAD = """# Command line
 
 `penstock …` and `python -m penstock …` are the same. The message commands act on the store of the
 [settings](config.md) directly, or on a running server with `--url` (or `PENSTOCK_URL`, with `--token` or
-`PENSTOCK_TOKEN`); only `schedule` makes a store that is not there. `--config`, `--json`, `--url` and `--token` stand
-before or after the command.
+`PENSTOCK_TOKEN`, and `--ca` or `PENSTOCK_CA`); only `schedule` makes a store that is not there. `--config`, `--json`,
+`--url`, `--token` and `--ca` stand before or after the command.
 
 | exit code | means |
 |---|---|
@@ -127,6 +131,7 @@ OWN: dict[str, tuple[type[msgspec.Struct] | None, ...]] = {
     "RabbitMQ": (RabbitOptions, RabbitSinkOptions, RabbitSourceOptions),
     "NATS": (NatsOptions, None, NatsSourceOptions),
     "Redis Streams": (None, StreamOptions, None),
+    "webhooks": (None, WebhookOptions, None),
 }
 """Broker → settings of routes and sources both, of routes, of sources."""
 WHERE = ("route, source", "route", "source")
@@ -134,14 +139,15 @@ WHERE = ("route, source", "route", "source")
 
 def _drivers_own() -> str:
     """What only some brokers know: in a route's or source's table, or in its URL's query."""
-    rows = [_own_row(LoginOptions, name, "all", WHERE[0]) for name in _own_fields(LoginOptions)]
+    rows = [_own_row(LoginOptions, name, "brokers", WHERE[0]) for name in _own_fields(LoginOptions)]
     for broker, kinds in OWN.items():
         for kind, where in zip(kinds, WHERE, strict=True):
             if kind is not None:
                 rows += [_own_row(kind, name, broker, where) for name in _own_fields(kind)]
     return (
-        "\n### Settings of brokers\n\nIn the table of a route or a source, or in the query of its URL"
-        " (`?create_topic=true`), which wins.\n\n| setting | broker | of a | default | meaning |\n"
+        "\n### Settings of drivers\n\nIn the table of a route or a source, or in the query of its URL"
+        " (`?create_topic=true`), which wins; those of webhooks only in the table, since the query"
+        " belongs to the receiver.\n\n| setting | driver | of a | default | meaning |\n"
         "|---|---|---|---|---|\n" + "".join(rows)
     )
 

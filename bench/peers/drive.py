@@ -23,7 +23,7 @@ import psutil
 from bench.peers import servers
 from bench.peers.environments import ADAPTERS, Environment
 from bench.peers.table import Peer
-from tests.servers.ports import free_port
+from systems.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0

@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.servers.ports import free_port
-from tests.servers.process import ServerProcess
+from systems.servers.ports import free_port
+from systems.servers.process import ServerProcess
 
 NAME = "postgres"
 """Of the user it runs as where we are root, which it refuses, and of its own superuser."""

@@ -15,10 +15,10 @@ import psutil
 
 from bench.peers import postgres
 from bench.peers.postgres import Postgres
-from tests.servers.ports import free_port
-from tests.servers.process import ServerProcess
-from tests.servers.rabbitmq import RabbitServer
-from tests.servers.redis import RedisServer
+from systems.servers.ports import free_port
+from systems.servers.process import ServerProcess
+from systems.servers.rabbitmq import RabbitServer
+from systems.servers.redis import RedisServer
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import re
 import secrets
 
 from aiohttp import ClientSession, ClientTimeout, web
+from dotenv import load_dotenv
 
 import penstock
 
@@ -38,7 +39,7 @@ class Shop:
     def routes(self) -> list[web.RouteDef]:
         return [
             web.get("/", self.home),
-            web.get("/checkout", self.checkout),
+            web.post("/checkout", self.checkout),
             web.get("/buy", self.offer),
             web.post("/buy", self.buy),
             web.get("/status", self.status),
@@ -51,7 +52,8 @@ class Shop:
     async def checkout(self, request: web.Request) -> web.Response:
         """A visitor whose turn has come: the token is good once, while its slot is held."""
         try:
-            inside = await self._client.rooms.enter(ROOM, request.query.get("token", ""))
+            token = str((await request.post()).get("token", ""))
+            inside = await self._client.rooms.enter(ROOM, token)
         except (penstock.InvalidToken, penstock.TokenUsed):
             raise web.HTTPSeeOther(WAIT_HERE) from None
         shopper = secrets.token_urlsafe()
@@ -83,10 +85,17 @@ class Shop:
         """The waiting page and its calls, as a reverse proxy passes them on."""
         if VISITORS.fullmatch(request.path) is None:
             raise web.HTTPNotFound
+        came_from = ", ".join(
+            [*request.headers.getall("x-forwarded-for", []), request.remote or "unknown"]
+        )
+        told = {"host": request.host, "x-forwarded-for": came_from}
+        headers = {
+            name: value for name, value in request.headers.items() if name.lower() not in told
+        }
         async with self._gate.request(
             request.method,
             request.raw_path,
-            headers={**request.headers, "host": request.host},
+            headers={**headers, **told},
             data=await request.read(),
         ) as answer:
             kept = {name: v for name, v in answer.headers.items() if name.lower() not in HOP}
@@ -127,6 +136,7 @@ def main() -> None:
     asked.add_argument("--port", type=int, default=8800)
     asked.add_argument("--penstock", default="http://127.0.0.1:8700", help="the server's address")
     options = asked.parse_args()
+    load_dotenv(".env")  # PENSTOCK_TOKEN
     web.run_app(build(options), host="127.0.0.1", port=options.port, shutdown_timeout=1)
 
 

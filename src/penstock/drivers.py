@@ -59,7 +59,8 @@ def driver_of(table: Mapping[str, tuple[str, str | None]], url: str, field: str)
     scheme = urlsplit(url).scheme
     if scheme not in table:
         known = ", ".join(sorted(table))
-        raise ConfigError(f"{field}: no driver for {scheme or url!r}; known schemes: {known}")
+        found = f"no driver for {scheme!r}" if scheme else "the address has no scheme"
+        raise ConfigError(f"{field}: {found}; known schemes: {known}")
     module, extra = table[scheme]
     try:
         return import_module(module)

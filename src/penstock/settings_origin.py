@@ -22,8 +22,8 @@ from penstock.model.errors import ConfigError
 
 PREFIX = "PENSTOCK_"
 DOTENV = Path(".env")
-CLIENT_NAMES = frozenset({"config", "url", "token"})
-"""PENSTOCK_CONFIG, PENSTOCK_URL and PENSTOCK_TOKEN speak to the command line, not the server."""
+CLIENT_NAMES = frozenset({"ca", "config", "token", "url"})
+"""PENSTOCK_CONFIG, PENSTOCK_URL … speak to the command line, not the server."""
 _KUBERNETES = re.compile(r"(service_|port$|port_)")
 """What Kubernetes sets by itself beside a service called penstock."""
 _IPV6 = re.compile(r"\[[0-9a-fA-F:.]+(%\w+)?\]:\d+")

@@ -15,7 +15,7 @@ from aio_pika.abc import AbstractChannel
 from nats.js import JetStreamContext
 from nats.js.errors import NoStreamResponseError, NotFoundError
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PATIENCE = 90.0
+PATIENCE = 300.0
 """Seconds until something that does not come counts as a failure; nothing waits this long."""
-OWN = ("PENSTOCK_", "RABBITMQ_", "REDIS_", "QUEUE_", "MONITOR_", "MEAN_", "FAILURE_")
+OWN = ("PENSTOCK_", "RABBITMQ_", "REDIS_", "QUEUE_", "MONITOR_", "MEAN_", "FAILURE_", "LOG_")
 NO_GRPC = {"PENSTOCK_API__GRPC": "off"}
 """Not on its standard port, unless a test says where."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import secrets
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,19 +15,19 @@ import httpx
 import jwt
 import pytest
 
+from systems.servers.ports import free_port
+from systems.servers.redis import RedisServer
 from tests.acceptance.commands import EXAMPLES, adapted, run, running
-from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
-TOKEN = "shop-secret-change-me"
-KEY = "change-me-0123456789abcdef0123456789abcdef"
+TOKEN, KEY = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+KEYS = {"PENSTOCK_ROOMS__KEYS": json.dumps([{"kid": "2026-11", "secret": KEY}])}
 
 
 async def comes(look: httpx.AsyncClient, path: str, status: int = 200) -> httpx.Response:
     """The answer, once there is one."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while True:
             try:
                 answer = await look.get(path)
@@ -47,7 +48,7 @@ async def test_the_dispatcher_serves_brokers_that_know_only_redis(
     redis.cli("SET", "ENTRY_QUEUE_SLOTS:concert", "999")  # one slot is left
     redis.cli("ZADD", "WAITING:concert", "1700000001", "alice", "1700000002", "bob")
     async with (
-        running(tmp_path, "serve") as dispatcher,
+        running(tmp_path, "serve", env=KEYS) as dispatcher,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
     ):
         await dispatcher.until(lambda: redis.cli("XLEN", "DISPATCH") == "1")
@@ -81,7 +82,8 @@ async def a_sale(folder: Path, *options: str) -> AsyncIterator[tuple[str, str]]:
     example = (EXAMPLES / "ticket-sale" / "penstock.toml").read_text()
     (folder / "penstock.toml").write_text(adapted(example, **{"8700": str(server)}))
     url = f"http://127.0.0.1:{server}"
-    async with running(folder, "serve") as penstock:
+    tokens = {"PENSTOCK_API__TOKENS": TOKEN}
+    async with running(folder, "serve", env=tokens) as penstock:
         await penstock.until(lambda: str(server) in penstock.stdout)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(EXAMPLES / "ticket-sale" / "shop.py"), *options),
@@ -107,10 +109,10 @@ async def buy(shop: str, number: int) -> str:
         while ticket["state"] == "WAITING":
             await asyncio.sleep(0.1)
             ticket = (await visitor.get(f"{room}/tickets/v{number}", headers=own)).json()
-        let_in = await visitor.get("/checkout", params={"token": ticket["token"]})
+        let_in = await visitor.post("/checkout", data={"token": ticket["token"]})
         assert let_in.headers["location"] == "/buy"
         async with httpx.AsyncClient(base_url=shop) as other:
-            copied = await other.get("/checkout", params={"token": ticket["token"]})
+            copied = await other.post("/checkout", data={"token": ticket["token"]})
         assert copied.headers["location"] == "/rooms/sale?next=/checkout"
         assert "<button>Buy</button>" in (await visitor.get("/buy")).text
         said = re.findall("<h1>(.*)</h1>", (await visitor.post("/buy")).text)

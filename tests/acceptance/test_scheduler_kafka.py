@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,11 +19,11 @@ from google.protobuf.duration_pb2 import Duration
 
 from penstock.v1 import scheduler_pb2 as pb
 from penstock.v1.scheduler_pb2_grpc import SchedulerStub
-from tests.acceptance.commands import EXAMPLES, PATIENCE, adapted, run, running
-from tests.servers.dynamodb import DynamoServer
-from tests.servers.kafka import Kafka
-from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer
+from systems.servers.dynamodb import DynamoServer
+from systems.servers.kafka import Kafka
+from systems.servers.ports import free_port
+from systems.servers.redis import RedisServer
+from tests.acceptance.commands import EXAMPLES, PATIENCE, ROOT, adapted, run, running
 
 pytestmark = pytest.mark.slow
 
@@ -176,3 +178,27 @@ async def test_events_by_kafka_are_scheduled_once_and_what_is_wrong_is_kept(
     reasons = sorted(_headers(record)["penstock-error"] for record in rejected.values())
     assert reasons[0].startswith("at: must be at most 15d ahead (max_delay)")
     assert reasons[1].startswith("not valid JSON")
+
+
+@pytest.mark.timeout(600)
+async def test_the_whole_system_holds_its_verdict_on_kafka_and_dynamodb() -> None:
+    """`make scheduler FOR=3s` with few events, on servers of its own."""
+    few = ("--set", "rate=40", "--set", "from=4s", "--set", "to=7s")
+    words = ("-m", "systems", "scheduler", "--for", "3s", *few)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *words),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        out, _ = await process.communicate()
+    except BaseException:
+        process.terminate()  # in order: it ends what it has started
+        await process.wait()
+        raise
+    said = out.decode()
+    assert process.returncode == 0, said[-10_000:]
+    assert "scheduler: the verdict holds" in said
+    for row in ("by penstock.v1", "by scheduler.v1", "by topic", "lost", "early"):
+        assert re.search(rf"^ +{row} +[\d,]+  ok$", said, re.MULTILINE), f"no {row} in {said}"

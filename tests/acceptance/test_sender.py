@@ -10,22 +10,23 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from penstock.model.times import parse_moment
+from systems.servers.nats import NatsServer
+from systems.servers.ports import free_port
+from systems.servers.rabbitmq import RabbitServer
+from systems.servers.redis import RedisServer
 from tests.acceptance.brokers import Broker, jetstream, rabbit
 from tests.acceptance.commands import EXAMPLES, Command, adapted, running
 from tests.docs.blocks import blocks
-from tests.servers.nats import NatsServer
-from tests.servers.ports import free_port
-from tests.servers.rabbitmq import RabbitServer
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
-Json = dict[str, object]
+Json = dict[str, Any]
 
 
 @dataclass
@@ -74,7 +75,7 @@ async def on_nats(tmp_path: Path, nats: NatsServer, redis: RedisServer) -> Async
 
 
 def publishing(library: str, **changes: str) -> str:
-    """The program that docs/how-to/sender.md shows for this client library."""
+    """The program that docs/systems/sender.md shows for this client library."""
     shown = [block.code for block in blocks("sh") if block.page.name == "sender.md"]
     (script,) = (code for code in shown if f"\nimport {library}\n" in code)
     program = script.partition("<<'EOF'\n")[2].partition("\nEOF\n")[0]
@@ -113,7 +114,7 @@ def notification(name: str, **params: object) -> Json:
         "data": {
             "method": "sendPush",
             "params": {
-                "type": "promotional",
+                "type": "social",
                 "portal": "main",
                 "renderParams": {"n": 1.50},
                 "receivers": [f"user-{name}"],
@@ -130,16 +131,20 @@ def batch(decision: str, *items: Json, tta: int = 0) -> Json:
 
 async def dispatch_has_the_shape_it_came_in(sender: Sender) -> None:
     items = [notification(f"a{n}") for n in range(40)]
+    mail = notification("mail")
+    mail["data"]["method"] = "sendEmail"
+    more: Json = {"process": {"name": "spring"}, "order": 7}
     async with running(sender.folder, "worker") as worker:
-        await sender.publish(batch("ALLOW", *items, tta=1_700_000_000))
+        await sender.publish(batch("ALLOW", *items, mail, tta=1_700_000_000) | more)
         got: list[Json] = []
         batches = 0
         while len(got) < len(items):
             taken = json.loads((await sender.broker.take(f"{sender.prefix}.dispatch.push")).body)
-            assert set(taken) == {"decision", "tta", "notify_msg"}, worker.stderr
-            assert (taken["decision"], taken["tta"]) == ("ALLOW", 1_700_000_000)
-            got += taken["notify_msg"]
+            got += taken.pop("notify_msg")
+            assert taken == {"decision": "ALLOW", "tta": 1_700_000_000, **more}, worker.stderr
             batches += 1
+        mails = await sender.broker.take(f"{sender.prefix}.dispatch.email")
+    assert json.loads(mails.body)["notify_msg"] == [mail]
     assert sorted(got, key=str) == sorted(items, key=str)
     assert batches < len(items), "what is due together goes out together"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import signal
+import sys
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -12,10 +15,10 @@ import aio_pika
 import psutil
 import pytest
 
-from tests.acceptance.commands import EXAMPLES, Command, adapted, run, running
-from tests.servers.ports import free_port
-from tests.servers.rabbitmq import RabbitServer
-from tests.servers.redis import RedisServer
+from systems.servers.ports import free_port
+from systems.servers.rabbitmq import RabbitServer
+from systems.servers.redis import RedisServer
+from tests.acceptance.commands import EXAMPLES, ROOT, Command, adapted, run, running
 
 pytestmark = pytest.mark.slow
 
@@ -61,8 +64,9 @@ async def test_every_message_is_sent_or_dead_and_the_figures_are_exact(
     printed = await run(folder, "sim", "sms-producer", "--num-messages", "300")
     assert printed == f"300 messages are in {queue}\n"
     words = ("--instances", "3", "--retry-after", "200ms", "--idle-exit", "3s")
-    await run(folder, "sim", "sms-sender", *words)
+    reported = json.loads(await run(folder, "sim", "sms-sender", *words, "--json"))
     found = await figures(folder)
+    assert reported == found
     assert found["sent"] + found["failed"] == 300
     assert found["failed"] > 0
     assert found["attempts"] == 300 + found["retried"]
@@ -71,7 +75,7 @@ async def test_every_message_is_sent_or_dead_and_the_figures_are_exact(
     assert await waiting(rabbitmq, f"{queue}.dead") == found["failed"]
     assert await waiting(rabbitmq, queue) == await waiting(rabbitmq, f"{queue}.retry") == 0
     logs = sorted((folder / "sender_logs").glob("*.log"))
-    assert [log.name for log in logs] == [f"sender-{n}.log" for n in (1, 2, 3)]
+    assert [log.name for log in logs] == [f"sender_instance_{n}.log" for n in (1, 2, 3)]
     lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
     sent = [line["id"] for line in lines if line["message"].startswith("sent ")]
     assert len(sent) == len(set(sent)) == found["sent"]
@@ -112,11 +116,68 @@ async def test_what_is_not_an_sms_is_moved_aside_and_counted_apart(
     assert await waiting(rabbitmq, f"{queue}.dead") == 2 + found["failed"]
 
 
-async def test_the_monitor_shows_people_lines_and_keeps_looking(folder: Path) -> None:
-    async with running(folder, "monitor", "--update-interval", "0.1") as monitor:
+async def test_the_monitor_shows_people_lines_and_keeps_looking(
+    folder: Path, redis: RedisServer
+) -> None:
+    env = {
+        "LOG_FORMAT": "text",
+        "MONITOR_LOG_FILE": "logs/monitor.log",
+        "PENSTOCK_STORE": redis.url,  # an engine that nobody uses is left out
+    }
+    async with running(folder, "monitor", "--update-interval", "0.1", env=env) as monitor:
         await monitor.until(lambda: monitor.stdout.count("success rate –") >= 3)
         assert await monitor.stop() == 0
     assert "sent 0  failed 0" in monitor.stdout
+    assert "engine" not in monitor.stdout
+    first, *_ = (folder / "logs" / "monitor.log").read_text().splitlines()
+    assert json.loads(first)["sms"]["sent"] == 0
+
+
+async def test_a_producer_is_paced_and_stops_when_it_is_asked_to(
+    folder: Path, rabbitmq: RabbitServer
+) -> None:
+    (folder / "penstock.toml").write_text('[log]\nformat = "json"\n')
+    words = ("sim", "sms-producer", "--rate", "50", "--json")
+    async with running(folder, *words) as producer:
+        await producer.until(lambda: producer.stderr.count("Produced messages/s: ") >= 2)
+        assert await producer.stop(signal.SIGINT) == 0
+    published = json.loads(producer.stdout)["published"]
+    assert published == await waiting(rabbitmq, f"sms-{folder.name}")
+    assert all(json.loads(line)["level"] == "info" for line in producer.stderr.splitlines())
+
+
+async def test_a_sender_logs_as_it_is_told_to_and_to_a_file_too(folder: Path) -> None:
+    await run(folder, "sim", "sms-producer", "--num-messages", "3")
+    env = {"LOG_FORMAT": "text", "SENDER_LOG_FILE": "logs/sender.log", "FAILURE_RATE": "0"}
+    words = ("sim", "sms-sender", "--idle-exit", "1s")
+    async with running(folder, *words, env=env) as sender:
+        assert await sender.ended() == 0
+    assert sender.stderr.count("] sent +") == 3
+    lines = [json.loads(line) for line in (folder / "logs" / "sender.log").read_text().splitlines()]
+    assert len([line for line in lines if line["message"].startswith("sent +")]) == 3
+
+
+@pytest.mark.timeout(400)  # two servers and seven processes, on a busy machine
+async def test_the_whole_system_ends_with_a_verdict_that_holds() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "systems", "sms", "--for", "4s"),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    text = output.decode()
+    assert process.returncode == 0, text
+    assert "sms: the verdict holds" in text
+    rows = dict(
+        re.findall(r"^  (\w[\w +]*?)  +(\S.*)$", text.partition("Verdict of sms")[2], re.MULTILINE)
+    )
+    produced = int(rows["produced"].split()[0].replace(",", ""))
+    assert produced > 0
+    assert rows["sent + failed"] == f"{produced:,} = produced  ok"
+    assert rows["lost"] == "0  ok"
+    for wanted in ("Produced messages/s: ", "Sent messages/s: ", "success rate", "CPU"):
+        assert wanted in text
 
 
 async def test_the_same_queue_goes_through_the_engine_too(
@@ -153,8 +214,9 @@ async def test_senders_that_cannot_start_are_named(folder: Path) -> None:
     env = {"RABBITMQ_HOST": "127.0.0.1:1"}
     async with running(folder, "sim", "sms-sender", "--instances", "2", env=env) as senders:
         assert await senders.ended() == 1
-    assert "failed: sender-1, sender-2" in senders.stderr
-    assert "RabbitMQ does not answer" in (folder / "sender_logs" / "sender-1.log").read_text()
+    assert "failed: sender_instance_1, sender_instance_2" in senders.stderr
+    log = folder / "sender_logs" / "sender_instance_1.log"
+    assert "RabbitMQ does not answer" in log.read_text()
 
 
 async def test_a_sender_that_is_killed_is_told_of_and_started_again_until_ctrl_c(

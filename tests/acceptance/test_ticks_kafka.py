@@ -14,10 +14,10 @@ from typing import NamedTuple
 import httpx
 import pytest
 
+from systems.servers.kafka import KafkaServer
+from systems.servers.ports import free_port
+from systems.servers.redis import RedisServer
 from tests.acceptance.commands import EXAMPLES, Command, adapted, run, running, start
-from tests.servers.kafka import KafkaServer
-from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 

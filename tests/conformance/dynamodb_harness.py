@@ -9,8 +9,8 @@ from penstock.ports.store import MessageStore
 from penstock.stores.dynamodb import open_store
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_harness import DAY_MS, MANY
-from tests.servers.dynamodb import DynamoServer
-from tests.servers.redis import RedisCluster, RedisServer
+from systems.servers.dynamodb import DynamoServer
+from systems.servers.redis import RedisCluster, RedisServer
 
 TABLE = "conformance"
 

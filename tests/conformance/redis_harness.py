@@ -13,7 +13,7 @@ from penstock.ports.store import MessageStore
 from penstock.stores.redis import open_store
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_harness import DAY_MS, MANY
-from tests.servers.redis import RedisCluster, RedisServer
+from systems.servers.redis import RedisCluster, RedisServer, patient
 
 
 class RedisHarness:
@@ -34,7 +34,7 @@ class RedisHarness:
 
     async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> MessageStore:
         return await open_store(
-            self._server.url + self._options,
+            patient(self._server.url + self._options),
             total_partitions=self._partitions,
             retention=retention,
             retention_count=retention_count,

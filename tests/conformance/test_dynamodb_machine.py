@@ -8,9 +8,9 @@ import pytest
 from hypothesis import settings
 
 from penstock.testing.store_machine import StoreMachine
+from systems.servers.dynamodb import DynamoServer
+from systems.servers.redis import RedisServer
 from tests.conformance.dynamodb_harness import TieredHarness
-from tests.servers.dynamodb import DynamoServer
-from tests.servers.redis import RedisServer
 
 TABLE = "walks"
 

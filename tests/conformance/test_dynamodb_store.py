@@ -12,9 +12,9 @@ from penstock.testing.store_cases.fleet import FleetCases
 from penstock.testing.store_cases.keyed import KeyedCases
 from penstock.testing.store_cases.leases import SettleCases
 from penstock.testing.store_suite import DurableStoreSuite
+from systems.servers.dynamodb import DynamoServer, Moto
+from systems.servers.redis import RedisServer
 from tests.conformance.dynamodb_harness import TABLE, TieredHarness
-from tests.servers.dynamodb import DynamoServer, Moto
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 

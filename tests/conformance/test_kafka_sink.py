@@ -14,8 +14,8 @@ from penstock.model.envelope import ATTEMPT, DUE, ID
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.sinks.kafka import open_sink
 from penstock.testing.sink_suite import Arrival, KeyedSinkSuite, RemoteEnd, RemoteSinkSuite, message
+from systems.servers.kafka import Kafka, KafkaServer
 from tests.servers.gate import Gate
-from tests.servers.kafka import Kafka, KafkaServer
 
 WARM = "warm-up"
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from penstock.model.route import KeyLimit
 from penstock.stores.redis import turns
 from penstock.testing.keyed_walk import Step, limits, walk, walks
+from systems.servers.dynamodb import DynamoServer
+from systems.servers.redis import RedisCluster, RedisServer
 from tests.conformance.dynamodb_harness import TieredHarness
 from tests.conformance.redis_harness import RedisHarness
 from tests.conformance.sqlite_harness import SqliteHarness
-from tests.servers.dynamodb import DynamoServer
-from tests.servers.redis import RedisCluster, RedisServer
 
 SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
 

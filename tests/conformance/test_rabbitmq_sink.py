@@ -12,9 +12,9 @@ from penstock.model.envelope import ATTEMPT, DUE, ID, KEY
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.sinks.rabbitmq import open_sink
 from penstock.testing.sink_suite import Arrival, KeyedSinkSuite, RemoteEnd, RemoteSinkSuite, message
+from systems.servers.ports import free_port
+from systems.servers.rabbitmq import RabbitServer
 from tests.servers.gate import Gate
-from tests.servers.ports import free_port
-from tests.servers.rabbitmq import RabbitServer
 
 WARM = "warm-up"
 

@@ -1,13 +1,10 @@
-"""How Redis keeps counters: what earlier versions had is read, and nothing piles up."""
+"""How Redis keeps counters: nothing piles up."""
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import count, islice
 
-import msgspec
 import pytest
 import pytest_asyncio
 
@@ -17,16 +14,14 @@ from penstock.model.verdict import Verdict
 from penstock.stores.redis import RedisStore
 from penstock.stores.redis.policy_book import SHARDS
 from penstock.stores.redis.policy_keys import CounterKeys
-from penstock.stores.redis.scripts import raw
-from tests.conformance.policy_agreement import sends
+from systems.servers.redis import RedisServer
 from tests.faults.policy_caller import opened
-from tests.servers.redis import RedisServer
 from tests.unit.limits import worlds
 
 pytestmark = pytest.mark.slow
 
 KEYS = CounterKeys("penstock", SHARDS)
-SENT, IDS, _, HELD, COUNTED = KEYS.shared.counter("1\x1froute=default")
+SENT, IDS, _ = KEYS.shared.counter("1\x1froute=default")
 EVERYBODY = Cap(scope=(Scope.ROUTE,), limit=10_000, window="24h")
 
 
@@ -43,85 +38,6 @@ async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
     assert isinstance(store, RedisStore)
     yield store
     await store.close()
-
-
-ANN = KEYS.shard_of(b"ann").older_account(b"ann")
-
-
-def _mark(name: bytes) -> bytes:
-    return hashlib.md5(name, usedforsecurity=False).digest()
-
-
-def other_of_shard(key: bytes) -> str:
-    shard = KEYS.shard_of(key)
-    return next(name for n in range(999) if KEYS.shard_of((name := f"k{n}").encode()) is shard)
-
-
-MARK = _mark(b"m1")
-OLDER = {
-    "ids of any length": [1, {"1": [[worlds.START - 5], [], {"m0": worlds.START + 9}, 7]}],
-    "ids one after the other": [1, {"1": [[worlds.START - 5], [], ["m0", worlds.START + 9], 7]}],
-    "packed": [
-        1,
-        {
-            "1": [
-                raw(struct.pack(">d", worlds.START - 5)),
-                [],
-                raw(MARK + struct.pack(">d", worlds.START + 9)),
-                7,
-            ]
-        },
-        2,
-    ],
-}
-"""Accounts as earlier versions kept them: a send, and a place that is held for a moment."""
-
-
-@pytest.mark.parametrize("kept", OLDER.values(), ids=OLDER)
-async def test_an_account_of_an_earlier_version_is_read(
-    server: RedisServer, store: RedisStore, kept: list[object]
-) -> None:
-    await store.policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=3, window="24h"))
-    with server.client as client:
-        client.set(ANN, msgspec.msgpack.encode(kept))
-        client.hdel("penstock:policies", "o")
-    policies = (later := await opened(server.url)).policies
-    await policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=2, window="24h"))
-    both = asked("both", 2, worlds.START, ("ann", other_of_shard(b"ann")))
-    decisions = await policies.decide(both, worlds.START, worlds.HOLD)
-    assert [one.verdict for one in decisions] == [Verdict.DEFER, Verdict.ALLOW]
-    await policies.put_policy("some", Cap(scope=(Scope.KEY,), limit=3, window="24h"))
-    (figure,) = await policies.counters("ann", worlds.START)
-    assert figure.used == 2
-    assert await sends(policies, 3, worlds.START) == 1
-    (figure,) = await policies.counters("ann", worlds.START)
-    assert figure.used == 3
-    assert await sends(policies, 3, worlds.START + 9) == 1
-    await later.close()
-
-
-async def test_a_shared_counter_of_an_earlier_version_is_read(
-    server: RedisServer, store: RedisStore
-) -> None:
-    """A send, a place that is held for a moment, and one that was counted."""
-    policies = store.policies
-    await policies.put_policy("all", Cap(scope=(Scope.ROUTE,), limit=4, window="24h"))
-    now = worlds.START
-    kept = [[now - 5, now - 3], [], [], now - 3]
-    with server.client as client:
-        client.set(SENT, msgspec.msgpack.encode(kept))
-        client.zadd(HELD, {MARK: now + 9})
-        client.zadd(COUNTED, {_mark(b"m0"): now + worlds.MINUTE})
-    before, again = (Question(id=name, key="ann", due=now) for name in ("m0", "m1"))
-    (told,) = await policies.explain([Question(id="new", key="ann", due=now)], now)
-    assert [rule.detail for rule in told.rules] == ["3 of 4 in 24h for route default"]
-    await policies.conclude([Conclusion(before, End.COMMIT)], now)  # it was, and changes nothing
-    assert await sends(policies, 3, now) == 1
-    for question in (before, again):  # each has its place already
-        assert (await policies.decide([question], now, worlds.HOLD))[0].verdict is Verdict.ALLOW
-    await policies.conclude([Conclusion(again, End.COMMIT)], now)
-    assert await sends(policies, 1, now + 9) == 0
-    assert not server.cli("EXISTS", HELD.decode(), COUNTED.decode()).strip("0")
 
 
 def asked(name: str, number: int, now: int, keys: Sequence[str] = ("ann",)) -> list[Question]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import settings
 
 from penstock.testing.store_machine import StoreMachine
+from systems.servers.redis import RedisCluster, RedisServer
 from tests.conformance.redis_harness import RedisHarness
-from tests.servers.redis import RedisCluster, RedisServer
 
 
 @cache

@@ -15,6 +15,7 @@ from penstock.model.message import Labels
 from penstock.model.policy import AppliesTo, Cap, Pace, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.stores.redis import RedisStore, open_store
+from systems.servers.redis import RedisCluster, RedisServer, patient
 from tests.conformance.policy_agreement import (
     Beside,
     Conclude,
@@ -28,7 +29,7 @@ from tests.conformance.policy_agreement import (
     sends,
     sequences,
 )
-from tests.servers.redis import RedisCluster, RedisServer
+from tests.conformance.several_keys import Batch, Walk, check_all_or_nothing, traffic
 from tests.unit.limits import worlds
 
 pytestmark = pytest.mark.slow
@@ -53,7 +54,9 @@ def cluster() -> Iterator[RedisCluster]:
 
 
 async def opened(where: RedisServer | RedisCluster) -> RedisStore:
-    store = await open_store(where.url, total_partitions=1, retention=60_000, retention_count=1_000)
+    store = await open_store(
+        patient(where.url), total_partitions=1, retention=60_000, retention_count=1_000
+    )
     assert isinstance(store, RedisStore)
     return store
 
@@ -228,3 +231,32 @@ async def test_many_at_once_never_exceed_a_cap(kind: str, request: pytest.Fixtur
     assert max(Counter(q.key for q in sent).values()) <= 2
     for store in stores:
         await store.close()
+
+
+async def walk_several(where: RedisServer | RedisCluster, steps: tuple[int, list[Batch]]) -> None:
+    where.flush()
+    store = await opened(where)
+    try:
+        await Walk(store.policies, steps[0]).run(steps[1])
+    finally:
+        await store.close()
+
+
+@settings(max_examples=25, phases=PHASES, suppress_health_check=SHARED)
+@given(traffic)
+async def test_redis_never_lets_one_of_several_keys_over_a_cap(
+    server: RedisServer, steps: tuple[int, list[Batch]]
+) -> None:
+    await walk_several(server, steps)
+
+
+@settings(max_examples=10, phases=PHASES, suppress_health_check=SHARED)
+@given(traffic)
+async def test_a_cluster_never_lets_one_of_several_keys_over_a_cap(
+    cluster: RedisCluster, steps: tuple[int, list[Batch]]
+) -> None:
+    await walk_several(cluster, steps)
+
+
+async def test_redis_asks_all_keys_or_counts_for_none(store: RedisStore) -> None:
+    await check_all_or_nothing(store.policies, worlds.START)

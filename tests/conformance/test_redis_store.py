@@ -11,8 +11,8 @@ from penstock.testing.store_cases.fleet import FleetCases
 from penstock.testing.store_cases.keyed import KeyedCases
 from penstock.testing.store_cases.leases import ClaimCases, LeaseCases, SettleCases
 from penstock.testing.store_suite import DurableStoreSuite
+from systems.servers.redis import RedisCluster, RedisServer
 from tests.conformance.redis_harness import RedisHarness
-from tests.servers.redis import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,8 @@ class TestTheServersClock(ClaimCases, SettleCases, LeaseCases):
 
 
 class TestCluster(DurableStoreSuite, FleetCases):
+    first_by_bytes = False
+
     @pytest_asyncio.fixture
     async def harness(self, cluster: RedisCluster) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(cluster, partitions=6)
@@ -70,6 +72,8 @@ class TestKeyedOnOneServer(KeyedCases):
 
 
 class TestKeyedOnACluster(KeyedCases):
+    first_by_bytes = False
+
     @pytest_asyncio.fixture
     async def harness(self, cluster: RedisCluster) -> AsyncIterator[RedisHarness]:
         harness = RedisHarness(cluster, partitions=6)

@@ -13,9 +13,9 @@ from penstock.model.envelope import ATTEMPT, DUE, ID
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.sinks.redis_streams import open_sink
 from penstock.testing.sink_suite import Arrival, KeyedSinkSuite, RemoteEnd, RemoteSinkSuite, message
+from systems.servers.ports import free_port
+from systems.servers.redis import RedisServer
 from tests.servers.gate import Gate
-from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer
 
 WARM = "warm-up"
 

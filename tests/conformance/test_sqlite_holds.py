@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.limits.memory import MemoryPolicies
 from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Policy, Scope
 from penstock.model.verdict import Verdict
@@ -193,3 +194,24 @@ async def test_accounts_with_places_stay_known_however_many_there_are(
         again = [ask(f"x{n}", f"early{n}"), ask(f"y{n}", f"late{n}")]
         assert await verdicts(policies, START, *again) == [Verdict.DEFER] * 2
     await store.close()
+
+
+async def test_a_process_whose_clock_is_behind_sees_the_sends_that_the_reference_sees(
+    tmp_path: Path,
+) -> None:
+    """Holding a place writes no counter, so it drops no send that others may still count."""
+    two = {"two": cast("Policy", Cap(scope=(Scope.KEY,), limit=2, window="10s"))}
+    ahead, behind = [await opened(f"sqlite:///{tmp_path}/p.db") for _ in range(2)]
+    reference = MemoryPolicies()
+    sent = [Conclusion(ask(name), End.COMMIT) for name in ("a", "b")]
+    for policies in (cast("PolicyStore", ahead.policies), cast("PolicyStore", reference)):
+        for name, policy in two.items():
+            await policies.put_policy(name, policy)
+        await policies.decide([ask("a"), ask("b")], START, HOLD)
+        await policies.conclude(sent, START)
+        (late,) = await policies.decide([ask("c")], START + 10_100, HOLD)
+        assert late.verdict is Verdict.ALLOW
+    asked = [ask("d")], START + 9_900, HOLD
+    assert await behind.policies.decide(*asked) == await reference.decide(*asked)
+    await ahead.close()
+    await behind.close()

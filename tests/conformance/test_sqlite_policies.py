@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 
-from penstock.limits.counter import Counter
 from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Policy, Scope
 from penstock.stores.sqlite import SqliteStore, open_store
@@ -25,17 +21,11 @@ from tests.conformance.policy_agreement import (
     sends,
     sequences,
 )
+from tests.conformance.several_keys import Batch, Walk, check_all_or_nothing, traffic
 from tests.unit.limits import worlds
 
 DAILY = Cap(scope=(Scope.KEY,), limit=2, window="24h")
 WEEKLY = Cap(scope=(Scope.KEY,), limit=20, window="7d")
-OLDER = (
-    "DROP TABLE holds",
-    "DROP TABLE ended",
-    "CREATE INDEX stale_accounts ON accounts (stale)",
-    "UPDATE meta SET value = '1' WHERE name = 'schema_version'",
-)
-"""What makes a file of today one of schema 1."""
 
 
 class BesideSqlite(Beside):
@@ -102,47 +92,6 @@ async def test_what_one_process_counted_counts_in_every_other(tmp_path: Path) ->
     await there.close()
 
 
-async def test_counters_of_an_older_file_count_on(tmp_path: Path) -> None:
-    path = tmp_path / "p.db"
-    store = await opened(f"sqlite:///{path}")
-    await store.policies.put_policy("daily", DAILY)
-    await store.close()
-    before = {"1": Counter((worlds.START - 1,), (), {"m0": -(worlds.START + 1)}, worlds.START - 1)}
-    with closing(sqlite3.connect(path)) as file, file:
-        row = ("=ann", worlds.START // DAY_MS + 3, msgspec.msgpack.encode(before))
-        file.execute("INSERT INTO accounts (name, stale, counters) VALUES (?, ?, ?)", row)
-    store = await opened(f"sqlite:///{path}")
-    assert await sends(store.policies, 2, worlds.START) == 1
-    await store.close()
-
-
-async def test_counters_of_a_file_from_before_places_were_kept_apart_count_on(
-    tmp_path: Path,
-) -> None:
-    """Schema 1: what is held is in the rows of the accounts, once for all counters."""
-    path = tmp_path / "p.db"
-    store = await opened(f"sqlite:///{path}")
-    await store.policies.put_policy("daily", DAILY)
-    await store.policies.put_policy("weekly", WEEKLY)
-    await store.close()
-    held = {"m0": worlds.START + worlds.HOLD}
-    sent = worlds.START - 1
-    before = (held, {"1": ((sent,), (), sent)}, {"2": Counter((), (), {}, sent)})
-    with closing(sqlite3.connect(path)) as file, file:
-        for statement in OLDER:
-            file.execute(statement)
-        row = ("=ann", worlds.START // DAY_MS + 3, msgspec.msgpack.encode(before))
-        file.execute("INSERT INTO accounts (name, stale, counters) VALUES (?, ?, ?)", row)
-    store = await opened(f"sqlite:///{path}")
-    used = [figure.used for figure in await store.policies.counters("ann", worlds.START)]
-    assert used == [2, 0]
-    assert await sends(store.policies, 2, worlds.START) == 0
-    assert await sends(store.policies, 2, worlds.START + worlds.HOLD) == 1
-    facts = await store.check()
-    assert facts["schema_version"] == "2"
-    await store.close()
-
-
 async def test_a_cap_whose_window_is_made_longer_counts_what_another_cap_remembers() -> None:
     store = await opened()
     policies = store.policies
@@ -199,4 +148,22 @@ async def test_counters_that_cannot_matter_any_more_are_forgotten() -> None:
     assert rows() == (1,)
     await store.purge(worlds.START + 4 * DAY_MS, 500)
     assert store._session.execute("SELECT count(*) FROM accounts").fetchone() == (0,)
+    await store.close()
+
+
+@settings(max_examples=25)
+@given(traffic)
+async def test_sqlite_never_lets_one_of_several_keys_over_a_cap(
+    steps: tuple[int, list[Batch]],
+) -> None:
+    store = await opened()
+    try:
+        await Walk(store.policies, steps[0]).run(steps[1])
+    finally:
+        await store.close()
+
+
+async def test_sqlite_asks_all_keys_or_counts_for_none() -> None:
+    store = await opened()
+    await check_all_or_nothing(store.policies, worlds.START)
     await store.close()

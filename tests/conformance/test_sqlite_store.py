@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
 from penstock.testing.store_cases.fleet import FleetCases
@@ -20,6 +21,7 @@ class TestFile(DurableStoreSuite, FleetCases):
         await harness.close()
 
 
+@pytest.mark.slow  # the same promises once more
 class TestWriterThread(DurableStoreSuite):
     @pytest_asyncio.fixture
     async def harness(self) -> AsyncIterator[SqliteHarness]:

@@ -53,6 +53,8 @@ class WebhookEnd(RemoteEnd):
 
 
 class TestWebhookSink(RemoteSinkSuite):
+    hanging_is_unreachable = False
+
     @pytest.fixture
     async def end(self) -> AsyncIterator[WebhookEnd]:
         async with Receiver() as receiver:

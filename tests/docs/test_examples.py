@@ -13,9 +13,9 @@ import pytest
 
 from penstock.settings import load
 from penstock.sim.receiver_process import run_receiver
+from systems.servers.ports import free_port
 from tests.docs.blocks import PAGES, ROOT, Block, blocks
 from tests.servers.penstock import run_penstock
-from tests.servers.ports import free_port
 
 PYTHON = [block for block in blocks("python") if not block.needs_server]
 PYTHON_WITH_SERVER = [block for block in blocks("python") if block.needs_server]

@@ -15,7 +15,7 @@ from penstock.model.times import format_moment
 from penstock.sim.receiver_process import ReceiverProcess
 from penstock.testing.ledger import Arrival, Verdict, compare
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 """Seconds everything acknowledged has to arrive after the last fault."""
 
 ENOUGH = 100
@@ -69,6 +69,14 @@ class Schedulers:
         end = time.monotonic() + PATIENCE
         while len(self.acknowledged) < wanted:
             assert time.monotonic() < end, "nothing is acknowledged any more"
+            await asyncio.sleep(0.02)
+
+    async def more_refused(self, number: int) -> None:
+        """Return when so many more were answered 503 than now."""
+        wanted = self.refused + number
+        end = time.monotonic() + PATIENCE
+        while self.refused < wanted:
+            assert time.monotonic() < end, "the store refuses nothing"
             await asyncio.sleep(0.02)
 
     async def _run(self, name: str) -> None:

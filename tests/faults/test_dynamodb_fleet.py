@@ -11,11 +11,11 @@ import pytest
 
 from penstock.stores.dynamodb import init_store
 from penstock.testing.proxy import Proxy
+from systems.servers.dynamodb import DynamoServer
+from systems.servers.redis import RedisCluster, RedisServer
 from tests.faults.campaign import arrivals, assert_promises
 from tests.faults.fleet import IN_FLIGHT, clock_off_by, run_fleet
-from tests.servers.dynamodb import DynamoServer
 from tests.servers.dynamodb_proxy import DynamoProxy
-from tests.servers.redis import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.slow
 

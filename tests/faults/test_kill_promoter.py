@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from systems.servers.redis import RedisServer
 from tests.rooms.redis_harness import eventually
 from tests.servers.penstock import PenstockProcess
-from tests.servers.redis import RedisServer
 
 CONFIG = """
 store = "{redis}"

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from systems.servers.kafka import KafkaServer
+from systems.servers.nats import NatsServer
+from systems.servers.rabbitmq import RabbitServer
+from systems.servers.redis import RedisServer
 from tests.faults.campaign import ENOUGH, arrivals, assert_promises, until_more
 from tests.faults.fleet import IN_FLIGHT, Destination, run_fleet
 from tests.faults.witnesses import (
@@ -16,10 +20,6 @@ from tests.faults.witnesses import (
     kafka_witness,
     rabbit_witness,
 )
-from tests.servers.kafka import KafkaServer
-from tests.servers.nats import NatsServer
-from tests.servers.rabbitmq import RabbitServer
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ import pytest
 from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Scope
 from penstock.model.verdict import Verdict
+from systems.servers.redis import RedisServer
 from tests.faults.policy_caller import HOLD, KEYS, opened
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.proxy import Proxy
+from systems.servers.redis import RedisCluster, RedisServer
 from tests.faults.campaign import ENOUGH, arrivals, assert_promises
 from tests.faults.fleet import IN_FLIGHT, clock_off_by, run_fleet
-from tests.servers.redis import RedisCluster, RedisServer
 
 pytestmark = pytest.mark.slow
 

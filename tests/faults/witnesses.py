@@ -15,10 +15,11 @@ from pathlib import Path
 import aio_pika
 import nats
 from aio_pika.abc import AbstractIncomingMessage
+from aiormq.abc import FieldTable
 from nats.aio.msg import Msg
 
 from penstock.testing.ledger import Arrival
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 ID, ATTEMPT = "penstock-id", "penstock-attempt"
 
@@ -93,24 +94,31 @@ async def kafka_witness(brokers: str, topic: str, written: Path) -> AsyncIterato
 
 
 @asynccontextmanager
-async def rabbit_witness(url: str, queue: str) -> AsyncIterator[Listener]:
-    """A consumer of the queue, there from the start."""
+async def rabbit_witness(
+    url: str, queue: str, arguments: FieldTable | None = None
+) -> AsyncIterator[Listener]:
+    """A consumer of the queue, there from the start; `arguments` are the queue's."""
     listener = Listener()
     async with await aio_pika.connect(url) as connection:
         channel = await connection.channel()
-        declared = await channel.declare_queue(queue, durable=True)
+        declared = await channel.declare_queue(queue, durable=True, arguments=arguments)
         await declared.consume(listener.take_from_queue, no_ack=True)
         yield listener
 
 
 @asynccontextmanager
-async def jetstream_witness(url: str, subject: str) -> AsyncIterator[Listener]:
-    """An ordered consumer of the subject, whose stream is made here."""
+async def jetstream_witness(
+    url: str, subject: str, duplicate_window: float | None = None
+) -> AsyncIterator[Listener]:
+    """An ordered consumer of the subject, whose stream is made here.
+
+    `duplicate_window`: seconds for which the stream knows a message's id.
+    """
     listener = Listener()
     client = await nats.connect(url)
     try:
         stream = client.jetstream()
-        await stream.add_stream(name=subject, subjects=[subject])
+        await stream.add_stream(name=subject, subjects=[subject], duplicate_window=duplicate_window)
         await stream.subscribe(subject, ordered_consumer=True, cb=listener.take_from_jetstream)
         yield listener
     finally:

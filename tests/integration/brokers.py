@@ -13,7 +13,7 @@ from penstock.settings import given
 from penstock.wiring import open_parts, open_worker
 
 DUE = 1_893_456_000_000
-PATIENCE = 100.0
+PATIENCE = 300.0
 
 
 def message(name: str, payload: bytes = b"{}", **fields: object) -> Message:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from penstock.model.message import NewMessage
@@ -15,7 +18,8 @@ from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.sqlite import SqliteStore, open_store
 
-NOW = 1_900_000_000_000
+NOW = 1_600_000_000_000
+"""Past: nothing is claimed ahead of the machine's own clock, whatever a caller says the time is."""
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 """For programs that import what this process imports."""
 
@@ -60,3 +64,35 @@ def execute(path: Path, sql: str) -> list[tuple[object, ...]]:
     finally:
         connection.close()
     return rows
+
+
+_HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process holds the file's write lock while the block runs."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        yield
+        holder.communicate()
+
+
+async def until(happened: Callable[[], bool], patience: float = 60.0) -> None:
+    """Return when it has, however slow the machine is."""
+    end = time.monotonic() + patience
+    while not happened():
+        assert time.monotonic() < end, "it never happened"
+        await asyncio.sleep(0.01)

@@ -17,12 +17,15 @@ from penstock.model.outcome import Action, Amendment, Answer, Settlement
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
-from penstock.stores.dynamodb.near import Taken
+from penstock.stores.dynamodb.changes import leased
+from penstock.stores.dynamodb.items import Item, Lease, lease_item
+from penstock.stores.dynamodb.lease import AGAIN_MS
+from penstock.stores.dynamodb.near import Hint, Taken
 from penstock.testing.clock import ManualClock
 from penstock.testing.proxy import Proxy
-from tests.servers.dynamodb import DynamoServer
+from systems.servers.dynamodb import DynamoServer
+from systems.servers.redis import RedisServer
 from tests.servers.dynamodb_proxy import DynamoProxy
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -279,3 +282,118 @@ async def test_a_table_is_made_on_request_and_never_by_looking(
     await store.close()
     with pytest.raises(ConfigError, match="cannot be reduced to"):
         await look(2)
+
+
+async def test_ids_that_redis_gave_and_that_never_came_are_given_again(
+    store: TieredStore, redis_way: Proxy, clock: ManualClock
+) -> None:
+    await store.claim("r", 1, LEASE, clock.now())  # everything is open and known
+    put = messages(30, clock.now())
+    await store.put(put, clock.now())
+    redis_way.lose_answers(100)
+    with pytest.raises(StoreUnavailable):
+        await store._session.near.take("r", 20, clock.now())
+    redis_way.lose_answers(0)
+    await answering(store)
+    again = await store._session.near.take("r", 20, clock.now())
+    rest = await store._session.near.take("r", 20, clock.now())
+    assert (len(again.hints), len(rest.hints)) == (20, 10)
+    assert sorted(again.ids + rest.ids) == sorted(m.id for m in put)
+
+
+async def test_a_claim_whose_ids_never_came_is_asked_for_again(
+    store: TieredStore, redis_way: Proxy, clock: ManualClock
+) -> None:
+    await store.claim("r", 1, LEASE, clock.now())
+    put = messages(10, clock.now())
+    await store.put(put, clock.now())
+    redis_way.lose_answers(100)
+    with pytest.raises(StoreUnavailable):
+        await store.claim("r", 100, LEASE, clock.now())
+    redis_way.lose_answers(0)
+    await answering(store)
+    claim = await store.claim("r", 100, LEASE, clock.now())
+    assert sorted(m.id for m in claim.messages) == sorted(m.id for m in put)
+    assert {m.attempt for m in claim.messages} == {1}
+
+
+async def answering(store: TieredStore) -> None:
+    """Wait until Redis answers again, bounded."""
+    async with asyncio.timeout(300):
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                await store._session.near.noted("figures")
+                return
+            await asyncio.sleep(0.1)
+
+
+async def test_a_claim_through_many_hints_that_lead_nowhere_writes_a_small_lease(
+    store: TieredStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.claim("r", 1, LEASE, clock.now())
+    (real,) = messages(1, clock.now())
+    await store.put([real], clock.now())
+    stale = [Hint(f"gone-{number:0100}", "r", 9, clock.now()) for number in range(5_000)]
+    for first in range(0, len(stale), 500):
+        await store._session.near.add(stale[first : first + 500])
+    sizes: list[int] = []
+    write = store._session.table.put
+
+    async def weighed(item: Item) -> None:
+        sizes.append(sum(len(value) for one in item.values() for value in one.values()))
+        await write(item)
+
+    monkeypatch.setattr(store._session.table, "put", weighed)
+    found: list[str] = []
+    for _ in range(20):
+        found += await claimed(store, 500)
+        if found:
+            break
+    assert found == [real.id]
+    assert max(sizes) < 100_000
+    assert len(sizes) > 10
+
+
+async def test_a_lease_that_is_written_after_its_end_is_ended_all_the_same(
+    store: TieredStore, clock: ManualClock
+) -> None:
+    (late,) = messages(1, clock.now())
+    await store.put([late], clock.now())
+    held = (await store._session.read([late.id]))[late.id]
+    token = store._session.token()
+    lease = Lease(token, clock.now() + 10, [late.id])
+    await store._session.table.put(lease_item(lease))
+    clock.jump(20)
+    assert await store.reap(clock.now(), 10) == []  # the claim's write is still on its way
+    step = held, leased(held.record, token, clock.now())
+    assert await store._session.write([step], clock.now()) == [True]
+    clock.jump(AGAIN_MS)
+    found: list[str] = []
+    for _ in range(100):  # the index of leases is a moment behind
+        found += [reaped.id for reaped in await store.reap(clock.now(), 10)]
+        if found:
+            break
+        await asyncio.sleep(0.05)
+    assert found == [late.id]
+    assert await claimed_in_the_end(store, 1) == [late.id]
+
+
+async def test_without_redis_a_process_counts_for_itself_and_as_rarely(
+    server: DynamoServer, proxy: DynamoProxy, redis_way: Proxy, clock: ManualClock
+) -> None:
+    server.empty(TABLE)
+    store = await opened_store(server, proxy.port, redis_way.port, clock, figures="1s")
+
+    async def scheduled() -> int:
+        return (await store.figures(clock.now())).states[State.SCHEDULED]
+
+    try:
+        redis_way.refuse(True)
+        assert await scheduled() == 0
+        await store.put(messages(1, clock.now() + DAY), clock.now())
+        assert await scheduled() == 0, "counted again at once"
+        clock.jump(1_000)
+        assert await scheduled() == 1
+    finally:
+        redis_way.refuse(False)
+        await store.close()

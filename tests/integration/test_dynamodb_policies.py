@@ -12,8 +12,9 @@ from penstock.model.policy import Suppression, policy_from
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
-from tests.servers.dynamodb import DynamoServer
-from tests.servers.redis import RedisServer
+from systems.servers.dynamodb import DynamoServer
+from systems.servers.redis import RedisServer
+from tests.conformance.several_keys import check_all_or_nothing
 
 pytestmark = pytest.mark.slow
 
@@ -81,3 +82,7 @@ async def test_a_change_binds_every_process_at_once(
         assert await verdicts(other.policies, other, "k") == [Verdict.ALLOW]
     finally:
         await other.close()
+
+
+async def test_all_keys_of_a_message_are_asked_or_none_is_counted(store: TieredStore) -> None:
+    await check_all_or_nothing(store.policies, store.clock.now())

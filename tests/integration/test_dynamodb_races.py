@@ -14,11 +14,11 @@ from penstock.model.message import NewMessage
 from penstock.model.outcome import Action, Amendment, Answer
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
-from penstock.stores.dynamodb import TieredStore, open_store
+from penstock.stores.dynamodb import TieredStore, init_store, open_store
 from penstock.stores.dynamodb.items import expiry, new_item, to_message
 from penstock.stores.dynamodb.table import STATEMENTS
-from tests.servers.dynamodb import DynamoServer, Moto
-from tests.servers.redis import RedisServer
+from systems.servers.dynamodb import DynamoServer, Moto
+from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -128,3 +128,40 @@ async def test_of_a_cancel_and_a_claim_exactly_one_wins(
     assert all(wins.values())
     for store in stores:
         await store.close()
+
+
+async def test_dynamodb_tables_may_be_made_by_several_processes_at_once(
+    dynamodb: DynamoServer, redis: RedisServer
+) -> None:
+    url = dynamodb.url("made-at-once", redis.url, timeout="30s")
+    assert len(await asyncio.gather(*(init_store(url) for _ in range(3)))) == 3
+    dynamodb.drop("made-at-once")
+
+
+@pytest.mark.parametrize("paused", [True, False])
+async def test_a_copy_of_the_paused_routes_read_before_a_change_does_not_undo_it(
+    dynamodb: DynamoServer,
+    table: str,
+    redis_node: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+    paused: bool,
+) -> None:
+    """The background copy is under way while a route is paused or resumed."""
+    redis_node.flush()
+    store = await opened(dynamodb, table, redis_node)
+    assert isinstance(store, TieredStore)
+    await store.pause("r", not paused)
+    near = store._session.near
+    copy = near.open
+
+    async def late(routes: frozenset[str], version: int, *, use: bool) -> None:
+        monkeypatch.setattr(near, "open", copy)
+        await store.pause("r", paused)
+        await copy(routes, version, use=use)
+
+    monkeypatch.setattr(near, "open", late)
+    await store._reopen()
+    due = int(time.time() * 1000) - 1_000
+    await set_up(store, ["m"], due)
+    assert await fire(store, due + 1_000) == ([] if paused else ["m"])
+    await store.close()

@@ -13,9 +13,9 @@ from penstock.model.outcome import Claim, Settlement
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.stores.dynamodb import TieredStore
+from systems.servers.dynamodb import DynamoServer
+from systems.servers.redis import RedisServer
 from tests.conformance.dynamodb_harness import TieredHarness
-from tests.servers.dynamodb import DynamoServer
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 

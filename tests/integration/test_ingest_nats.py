@@ -15,9 +15,9 @@ from penstock.flow.ingest import run_all
 from penstock.model.state import State
 from penstock.settings import Settings, given
 from penstock.wiring import Parts, open_parts, open_sources, open_worker
-from tests.servers.nats import NatsServer
+from systems.servers.nats import NatsServer
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def settings(server: NatsServer, name: str) -> Settings:

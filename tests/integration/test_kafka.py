@@ -12,14 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from penstock.model.errors import SinkUnavailable
 from penstock.model.outcome import DELIVERED, Dead, Retry
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.ports.source import SourceOptions
+from penstock.settings import RouteSettings, Settings
 from penstock.sinks.kafka import open_sink
 from penstock.sources.kafka import open_source
 from penstock.testing.source_suite import collect
+from penstock.wiring import init_routes
+from systems.servers.kafka import Kafka, KafkaBroker, KafkaServer
+from systems.servers.ports import free_port
 from tests.integration.brokers import message, through_the_engine, until_delivered
-from tests.servers.kafka import Kafka, KafkaBroker, KafkaServer
 
 
 @pytest.fixture
@@ -82,6 +86,28 @@ async def test_a_message_chooses_its_topic_where_the_route_allows_it(
     assert await sink.send(batch) == [DELIVERED] * 3
     assert ids(kcat(kafka, chosen)) == ["a"]
     assert ids(kcat(kafka, topic)) == ["b", "c"]
+
+
+async def test_a_topic_that_a_message_names_is_made_where_the_route_says_so(
+    kafka_process: KafkaServer, topic: str
+) -> None:
+    """Messages of one batch, and of batches beside each other, name topics that are not there."""
+    options = SinkOptions(
+        topics=("orders.*",), timeout=20.0, more={"create_topic": True, "partitions": 3}
+    )
+    sink = await open_sink(f"kafka://{kafka_process.address}/{topic}", options)
+    one, two = f"orders.{uuid.uuid4()}", f"orders.{uuid.uuid4()}"
+    first = [message("a", topic=one), message("b", topic=two), message("c", topic="elsewhere")]
+    sent = await asyncio.gather(sink.send(first), sink.send([message("d", topic=one)]))
+    await sink.close()
+    assert [list(outcomes) for outcomes in sent] == [[DELIVERED] * 3, [DELIVERED]]
+    assert (sorted(ids(kcat(kafka_process, one))), ids(kcat(kafka_process, two))) == (
+        ["a", "d"],
+        ["b"],
+    )
+    assert ids(kcat(kafka_process, topic)) == ["c"]
+    assert "with 3 partitions" in kcat_list(kafka_process, one)
+    assert "with 0 partitions" in kcat_list(kafka_process, "elsewhere")
 
 
 async def test_kafka_refuses_what_can_never_be_a_topic(sink: Sink) -> None:
@@ -219,3 +245,25 @@ async def test_what_kafka_was_told_is_done_is_not_read_again_by_the_next_reader(
     (record,) = await collect(second, 1)
     await second.close()
     assert record.headers["penstock-id"] == "new"
+
+
+async def test_route_init_makes_kafkas_topics_and_is_harmless_to_repeat(
+    kafka_process: KafkaServer,
+) -> None:
+    topic, own = f"t-{uuid.uuid4()}", f"t-{uuid.uuid4()}"
+    url = f"kafka://{kafka_process.address}"
+    made = RouteSettings.model_validate(
+        {"sink": f"{url}/{topic}", "create_topic": True, "partitions": 3}
+    )
+    routes = {"made": made, "left": RouteSettings(sink=f"{url}/{own}"), "log": RouteSettings()}
+    for _ in range(2):
+        assert list(await init_routes(Settings(routes=routes), patience=60)) == ["made"]
+    assert f'topic "{topic}" with 3 partitions' in kcat_list(kafka_process, topic)
+    assert "Unknown topic" in kcat_list(kafka_process, own)
+
+
+async def test_route_init_names_the_route_whose_kafka_does_not_answer() -> None:
+    nobody = f"kafka://127.0.0.1:{free_port()}/t"
+    route = RouteSettings.model_validate({"sink": nobody, "create_topic": True, "timeout": "1s"})
+    with pytest.raises(SinkUnavailable, match=r"routes\.ticks\.sink: .*cannot be reached"):
+        await init_routes(Settings(routes={"ticks": route}), patience=0)

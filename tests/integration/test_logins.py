@@ -21,13 +21,13 @@ from penstock.ports.source import Source, SourceOptions
 from penstock.settings import given
 from penstock.testing.source_suite import collect
 from penstock.wiring import open_parts, open_sink, open_sources
+from systems.servers.certificates import make_certificate
+from systems.servers.kafka import PASSWORD, USER, KafkaServer
+from systems.servers.nats import NatsServer, SecureNatsServer
+from systems.servers.ports import free_port
+from systems.servers.rabbitmq import RabbitServer
+from systems.servers.redis import RedisServer, tls_options
 from tests.integration.brokers import message
-from tests.servers.certificates import make_certificate
-from tests.servers.kafka import PASSWORD, USER, KafkaServer
-from tests.servers.nats import NatsServer, SecureNatsServer
-from tests.servers.ports import free_port
-from tests.servers.rabbitmq import RabbitServer
-from tests.servers.redis import RedisServer, tls_options
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import nats as client_library
 import pytest
 from nats.aio.msg import Msg
-from nats.js.api import DiscardPolicy, StreamConfig
+from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig
 
 from penstock.model.outcome import DELIVERED, Dead, Retry
 from penstock.ports.sink import Sink, SinkOptions
@@ -16,8 +16,8 @@ from penstock.ports.source import SourceOptions
 from penstock.sinks.nats import open_sink
 from penstock.sources.nats import open_source
 from penstock.testing.source_suite import collect
+from systems.servers.nats import NatsServer
 from tests.integration.brokers import message, through_the_engine
-from tests.servers.nats import NatsServer
 
 
 @pytest.fixture
@@ -76,6 +76,27 @@ async def test_a_subject_no_nats_stream_takes_is_tried_again_and_named(
     assert isinstance(lost, Retry)
     assert not lost.unreachable
     assert "orders.nowhere: no stream takes the subject" in lost.error
+
+
+async def test_only_a_message_that_nats_does_not_acknowledge_in_time_is_tried_again(
+    nats: NatsServer, subject: str
+) -> None:
+    listening = await client_library.connect(nats.url)
+    await listening.subscribe("orders.silent")  # somebody who is no stream and says nothing
+    await listening.flush()
+    options = SinkOptions(topics=("orders.*",), timeout=1.0, more={"create_topic": True})
+    sink = await open_sink(f"{nats.url}/{subject}", options)
+    await sink.check()
+    first, late, third = await sink.send(
+        [message("a"), message("b", topic="orders.silent"), message("c")]
+    )
+    (alone,) = await sink.send([message("b", topic="orders.silent")])
+    (after,) = await sink.send([message("d")])
+    await sink.close()
+    await listening.close()
+    assert (first, third, after) == (DELIVERED,) * 3
+    unacknowledged = Retry(f"{nats.address}: no acknowledgement in 1 s", unsure=True)
+    assert (late, alone) == (unacknowledged, unacknowledged)
 
 
 @pytest.mark.parametrize(
@@ -163,3 +184,49 @@ async def test_held_records_are_not_given_to_another_nats_reader(
     await first.done(held)
     await first.close()
     await second.close()
+
+
+async def config_of(server: NatsServer, subject: str) -> StreamConfig:
+    client = await client_library.connect(server.url)
+    js = client.jetstream()
+    found = (await js.stream_info(await js.find_stream_name_by_subject(subject))).config
+    await client.close()
+    return found
+
+
+async def test_a_nats_stream_made_here_has_limits(
+    nats: NatsServer, subject: str, sink: Sink
+) -> None:
+    assert await sink.send([message("a")]) == [DELIVERED]
+    made = await config_of(nats, subject)
+    assert (made.max_age, made.retention, made.discard) == (
+        *(7 * 86_400, RetentionPolicy.LIMITS, DiscardPolicy.NEW),
+    )
+
+
+async def test_a_nats_stream_is_made_with_the_limits_that_are_set(
+    nats: NatsServer, subject: str
+) -> None:
+    limits = {"retention": "workqueue", "max_age": "90s", "max_bytes": 1_000_000, "discard": "old"}
+    source = await open_source(
+        f"{nats.url}/{subject}", SourceOptions(source="s", more={"create_topic": True, **limits})
+    )
+    await source.check()
+    await source.close()
+    made = await config_of(nats, subject)
+    assert (made.retention, made.max_age, made.max_bytes, made.discard) == (
+        *(RetentionPolicy.WORK_QUEUE, 90, 1_000_000, DiscardPolicy.OLD),
+    )
+
+
+async def test_a_full_nats_stream_refuses_and_nothing_in_it_is_lost(
+    nats: NatsServer, subject: str
+) -> None:
+    more = {"create_topic": True, "max_bytes": 2_000}
+    sink = await open_sink(f"{nats.url}/{subject}", SinkOptions(timeout=20.0, more=more))
+    outcomes = await sink.send([message(f"m{n}", b"x" * 500) for n in range(6)])
+    await sink.close()
+    kept = [outcome for outcome in outcomes if outcome == DELIVERED]
+    assert 0 < len(kept) < 6
+    assert all(isinstance(outcome, Retry) for outcome in outcomes if outcome != DELIVERED)
+    assert len(await stored(nats, subject)) == len(kept)

@@ -18,8 +18,8 @@ from penstock.ports.source import Source, SourceOptions
 from penstock.sinks.rabbitmq import open_sink
 from penstock.sources.rabbitmq import open_source
 from penstock.testing.source_suite import collect
+from systems.servers.rabbitmq import RabbitServer
 from tests.integration.brokers import message, through_the_engine
-from tests.servers.rabbitmq import RabbitServer
 
 
 @pytest.fixture
@@ -109,6 +109,32 @@ async def test_a_full_queue_that_rejects_means_later(rabbitmq: RabbitServer) -> 
     assert refused
     assert all(isinstance(o, Retry) and not o.unreachable for o in refused)
     assert len(await drained(rabbitmq, name)) == 20 - len(refused)
+
+
+async def test_only_a_message_that_rabbitmq_does_not_confirm_in_time_is_tried_again(
+    rabbitmq: RabbitServer, queue: str
+) -> None:
+    stuck = f"orders.{uuid.uuid4()}"
+    options = SinkOptions(topics=("orders.*",), timeout=3.0, more={"create_topic": True})
+    sink = await open_sink(f"{rabbitmq.url}/{queue}", options)
+    connection = await aiormq.connect(rabbitmq.url)
+    await (await connection.channel()).queue_declare(stuck, durable=True)
+    await connection.close()
+    resource = f'rabbit_misc:r(<<"/">>, queue, <<"{stuck}">>)'
+    found = f"{{ok, Q}} = rabbit_amqqueue:lookup({resource})"
+    rabbitmq.evaluate(f"{found}, sys:suspend(amqqueue:get_pid(Q)).")
+    try:
+        first, late, third = await sink.send(
+            [message("a"), message("b", topic=stuck), message("c")]
+        )
+        (alone,) = await sink.send([message("b", topic=stuck)])
+        (after,) = await sink.send([message("d")])
+    finally:
+        rabbitmq.evaluate(f"{found}, sys:resume(amqqueue:get_pid(Q)).")
+    await sink.close()
+    assert (first, third, after) == (DELIVERED,) * 3
+    unconfirmed = Retry(f"{rabbitmq.address}: no confirmation in 3 s", unsure=True)
+    assert (late, alone) == (unconfirmed, unconfirmed)
 
 
 async def test_an_exchange_that_is_not_there_is_tried_again_and_named(

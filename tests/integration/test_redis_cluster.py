@@ -14,7 +14,7 @@ from penstock.model.outcome import Claim, Settlement
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.redis import open_store
-from tests.servers.redis import RedisCluster
+from systems.servers.redis import RedisCluster
 
 pytestmark = pytest.mark.slow
 

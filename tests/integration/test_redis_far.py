@@ -18,7 +18,7 @@ from penstock.ports.store import MessageStore
 from penstock.stores.redis import open_store, search
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_cases.base import listed
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 

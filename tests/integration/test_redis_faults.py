@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 import pytest_asyncio
 
+from penstock.flow.observe import Observer
+from penstock.flow.worker import Worker
 from penstock.model.errors import StoreUnavailable
-from penstock.model.message import NewMessage
-from penstock.model.outcome import Action, Amendment, Answer, Settlement
+from penstock.model.message import Message, NewMessage
+from penstock.model.outcome import (
+    DELIVERED,
+    Action,
+    Amendment,
+    Answer,
+    Claim,
+    SendOutcome,
+    Settlement,
+)
+from penstock.model.route import KeyLimit, Route
 from penstock.model.state import State
-from penstock.ports.store import MessageStore
+from penstock.ports.store import KeyedClaims, MessageStore
 from penstock.stores.redis import open_store
 from penstock.testing.proxy import Proxy
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -269,3 +281,108 @@ async def test_a_put_wakes_an_idle_worker_of_another_process(
         now = store.clock.now()
         await store.put([new("x", now + 100)], now)
         assert await asyncio.wait_for(heard, 5) == ("r", now + 100)
+
+
+async def test_a_server_that_stalls_beyond_its_time_out_makes_messages_late_but_repeats_none(
+    server: RedisServer,
+) -> None:
+    server.flush()
+    async with opened(server.port, "?timeout=300ms", partitions=8) as store:
+        sink = Collecting()
+        route = Route(name="r")
+        due = store.clock.now() + 700
+        await store.put([new(f"m{n:03}", due) for n in range(100)], store.clock.now())
+        worker = Worker(store, {"r": (route, sink)}, Observer(), lease=LEASE)
+        task = asyncio.create_task(worker.run())
+        try:
+            await until(lambda: store.clock.now() >= due - 100)
+            server.pause()
+            await until(lambda: store.clock.now() >= due + 1_000)  # several time-outs
+            server.resume()
+            await until(lambda: len(sink.sent) >= 100)
+        finally:
+            server.resume()
+            worker.stop()
+            await task
+        assert sorted(sink.sent) == [(f"m{n:03}", 1) for n in range(100)]
+        assert store.clock.now() < due + LEASE
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_claim_whose_answer_never_came_is_asked_for_again(
+    server: RedisServer, keyed: bool
+) -> None:
+    server.flush()
+    async with opened(server.port, "?timeout=300ms", partitions=8) as store:
+
+        async def claim(limit: int) -> Claim:
+            if keyed:
+                limits = KeyLimit(1, ordered=True)
+                many = cast("KeyedClaims", store)
+                return await many.claim_keyed("r", limit, LEASE, store.clock.now(), limits)
+            return await store.claim("r", limit, LEASE, store.clock.now())
+
+        assert (await claim(1)).messages == ()
+        now = store.clock.now()
+        await store.put([new(f"m{n}", now) for n in range(8)], now)
+        server.pause()
+        try:
+            with pytest.raises(StoreUnavailable):
+                await claim(5)
+        finally:
+            server.resume()
+        await recovered(store)
+        again = await claim(5)
+        rest = await claim(5)
+        assert (len(again.messages), len(rest.messages)) == (5, 3)
+        assert again.token != rest.token
+        assert {m.attempt for m in again.messages + rest.messages} == {1}
+        ends = [
+            Settlement(message=m, token=again.token, state=State.DELIVERED, event="delivered")
+            for m in again.messages
+        ]
+        assert await store.settle(ends, store.clock.now()) == [State.DELIVERED] * 5
+
+
+async def test_a_claim_that_is_asked_for_again_after_its_lease_takes_nothing_from_others(
+    server: RedisServer, store: MessageStore, proxy: Proxy
+) -> None:
+    now = store.clock.now()
+    await store.put([new("x", now)], now)
+    assert (await store.claim("other", 1, LEASE, now)).messages == ()
+    proxy.lose_answers(100)
+    with pytest.raises(StoreUnavailable):
+        await store.claim("r", 1, 1, store.clock.now())
+    proxy.lose_answers(0)
+    await asyncio.sleep(0.02)  # its lease is over
+    async with opened(server.port) as other:
+        assert [r.id for r in await other.reap(other.clock.now(), 10)] == ["x"]
+        theirs = await other.claim("r", 1, LEASE, other.clock.now())
+        assert [m.attempt for m in theirs.messages] == [2]
+    await recovered(store)
+    assert (await store.claim("r", 1, LEASE, store.clock.now())).messages == ()
+
+
+class Collecting:
+    """A sink that takes everything."""
+
+    name = "collecting://"
+    max_batch = concurrency = 100
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int]] = []
+        """(id, attempt)"""
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        self.sent += [(message.id, message.attempt) for message in batch]
+        return [DELIVERED] * len(batch)
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - what another process does
+            await asyncio.sleep(0.01)

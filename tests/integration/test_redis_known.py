@@ -12,11 +12,11 @@ import pytest_asyncio
 
 from penstock.model.message import NewMessage
 from penstock.stores.redis import open_store
-from penstock.stores.redis.claiming import Claiming
+from penstock.stores.redis.claiming import Call, Claiming
 from penstock.stores.redis.known import ALL_MS
 from penstock.stores.redis.store import RedisStore
 from penstock.testing.clock import ManualClock
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -66,9 +66,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     ask = Claiming.ask
 
-    async def counting(self: Claiming, partitions: list[int], share: int) -> None:
-        numbers.append(len(partitions))
-        await ask(self, partitions, share)
+    async def counting(self: Claiming, call: Call) -> None:
+        numbers.append(len(call.partitions))
+        await ask(self, call)
 
     monkeypatch.setattr(Claiming, "ask", counting)
     return numbers

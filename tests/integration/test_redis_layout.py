@@ -17,7 +17,7 @@ from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.redis import RedisStore, open_store
 from penstock.stores.redis.keys import tag_of
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +64,21 @@ async def test_fewer_partitions_than_the_store_has_are_refused(server: RedisServ
             pass
     async with opened(server, 8):
         pass
+
+
+@pytest.mark.parametrize(("found", "word"), [(None, "before 0.2"), ("99", "upgrade Penstock")])
+async def test_a_store_of_another_format_is_refused(
+    server: RedisServer, found: str | None, word: str
+) -> None:
+    async with opened(server, 8):
+        pass
+    if found is None:
+        server.cli("HDEL", "penstock:layout", "format")
+    else:
+        server.cli("HSET", "penstock:layout", "format", found)
+    with pytest.raises(ConfigError, match=word):
+        async with opened(server, 8):
+            pass
 
 
 async def test_what_holds_leases_is_never_a_listpack(server: RedisServer) -> None:

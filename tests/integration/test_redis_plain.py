@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock.stores.redis import open_store
 from penstock.stores.redis.scripts import Runner
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.clock import Clock
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Settlement
@@ -18,9 +17,10 @@ from penstock.ports.store import MessageStore
 from penstock.stores.redis import open_store
 from penstock.stores.redis.address import parse_address
 from penstock.testing.clock import ManualClock
-from tests.servers.certificates import make_certificate
-from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer, free_cluster_port, tls_options
+from penstock.time.clock import Clock
+from systems.servers.certificates import make_certificate
+from systems.servers.ports import free_port
+from systems.servers.redis import RedisServer, free_cluster_port, tls_options
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.sim.errors import Unreachable
 from penstock.sim.sms.stats import Outcome, SmsStats
-from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer
+from systems.servers.ports import free_port
+from systems.servers.redis import RedisServer
 
 
 @pytest.fixture
@@ -46,6 +46,18 @@ async def test_a_message_ends_once_whichever_copy_of_it_ends_first(stats: SmsSta
     figures = await stats.read()
     assert (figures.sent, figures.failed, figures.attempts) == (1, 0, 3)
     assert (figures.retried, figures.spent_us) == (1, 9)
+
+
+async def test_a_message_that_went_out_twice_is_told_apart_from_a_call_that_was_repeated(
+    stats: SmsStats,
+) -> None:
+    await stats.count(Outcome.SENT, "m1", 1, 5, "first")
+    await stats.count(Outcome.SENT, "m1", 1, 5, "first")  # its answer was lost
+    assert (await stats.read()).repeated == 0
+    await stats.count(Outcome.SENT, "m1", 1, 5, "second")
+    await stats.count(Outcome.SENT, "m1", 2, 5, "third")
+    figures = await stats.read()
+    assert (figures.sent, figures.repeated) == (1, 2)
 
 
 async def test_messages_without_an_id_count_every_time(stats: SmsStats) -> None:

@@ -10,8 +10,8 @@ import pytest
 from penstock.model.outcome import DELIVERED, Dead, Retry
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.sinks.redis_streams import open_sink
+from systems.servers.redis import RedisServer
 from tests.integration.brokers import message, through_the_engine
-from tests.servers.redis import RedisServer
 
 
 @pytest.fixture

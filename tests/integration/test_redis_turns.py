@@ -27,7 +27,7 @@ from penstock.stores.redis import RedisStore, open_store, pointers
 from penstock.stores.redis import put as put_step
 from penstock.stores.redis.put_group import PutGroups
 from penstock.wiring import open_parts, open_worker
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -329,7 +329,7 @@ async def test_two_workers_send_every_key_in_order_with_its_retries(server: Redi
         assert isinstance(store, RedisStore)
         for key, ids in wanted.items():
             await put(store, *ids, key=key)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             await provider.done.wait()
         for worker in workers:
             worker.stop()

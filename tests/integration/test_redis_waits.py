@@ -11,7 +11,7 @@ from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.message import NewMessage
 from penstock.ports.store import MessageStore
 from penstock.stores.redis import open_store
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 from tests.servers.valkey import ValkeyServer
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,7 @@ def primary() -> Iterator[RedisServer]:
 @pytest.fixture
 async def replica(primary: RedisServer) -> AsyncIterator[RedisServer]:
     with ValkeyServer(*SOON, "--replicaof", f"127.0.0.1 {primary.port}") as server:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while "master_link_status:up" not in server.cli("INFO", "replication"):  # noqa: ASYNC110 - not ours
                 await asyncio.sleep(0.02)
         yield server
@@ -55,7 +55,7 @@ async def test_a_put_repeated_after_it_waited_in_vain_waits_again(
         with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
             await put(store, "a")
     replica.resume()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while True:
             try:
                 assert await put(store, "a")

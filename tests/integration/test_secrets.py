@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -28,13 +31,13 @@ level = "debug"
 format = "json"
 file = "penstock.log"
 [routes.echo]
-sink = "{url}/echo?key=hush-query"
+sink = "{url}/services/hush-path/hush-long-enough-to-be-a-secret?key=hush-query"
 secret = "whsec_aHVzaC1zaWduaW5nLWtleS1odXNoLXNpZ25pbmc="
 headers = {{ authorization = "Bearer hush-route" }}
 max_attempts = 2
 backoff = "10ms..10ms"
 [routes.away]
-sink = "http://hush-user:hush-password@127.0.0.1:9/hook"
+sink = "http://hush-user:hush-password@127.0.0.1:9/hook/hush-hook"
 max_attempts = 2
 backoff = "10ms..10ms"
 """
@@ -45,13 +48,20 @@ MESSAGE = {
 }
 
 
+def settings_shown(folder: Path) -> str:
+    (config,) = folder.glob("*.toml")
+    command = [sys.executable, "-m", "penstock", "config", "show", "--config", str(config)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 async def test_nothing_a_process_writes_has_a_secret_or_a_payload(tmp_path: Path) -> None:
     async with (
         Receiver() as receiver,
         run_penstock(tmp_path, CONFIG.format(url=receiver.url)) as server,
         httpx.AsyncClient(base_url=server.url) as client,
     ):
-        receiver.always(Reply(status=500, body='you sent {"text": "hush-payload"}'))
+        echo = "Cannot POST /services/hush-path/hush-long-enough-to-be-a-secret"
+        receiver.always(Reply(status=500, body=f'{echo}: {{"text": "hush-payload"}}'))
         bearer = {"authorization": "Bearer hush-token-admin", "traceparent": TRACEPARENT}
         for route in ("default", "echo", "away"):
             body = {**MESSAGE, "id": f"m-{route}", "route": route}
@@ -68,8 +78,19 @@ async def test_nothing_a_process_writes_has_a_secret_or_a_payload(tmp_path: Path
             await asyncio.sleep(0.05)
         assert stats["totals"]["dead"] == 2
         shown = (await client.get("/v1/stats", headers=bearer)).text
-        shown += (await client.get("/readyz")).text + (await client.get("/v1/routes")).text
-        shown += (await client.get("/metrics", headers=bearer)).text
+        for path in ("/readyz", "/v1/routes", "/metrics", "/v1/history"):
+            answer = await client.get(path, headers=bearer)
+            assert answer.status_code == 200
+            shown += answer.text
+        bare = (await client.get("/readyz")).json()
+        assert bare["parts"]["sink.away"].keys() == {"status"}
+        for path in ("/v1/dead/groups", "/v1/messages/m-echo", "/v1/messages/m-away"):
+            found = (await client.get(path, headers=bearer)).json()
+            for own in ("payload", "headers"):  # what the caller sent, its readers may see
+                found.pop(own, None)
+            shown += str(found).replace("hush-payload", "")
+        shown += await asyncio.to_thread(settings_shown, tmp_path)
+        assert "/…#" in shown
         assert await server.stop() == 0
         first = (await receiver.wait_for(1))[0]
         assert first.headers["traceparent"] == TRACEPARENT
@@ -77,7 +98,7 @@ async def test_nothing_a_process_writes_has_a_secret_or_a_payload(tmp_path: Path
     written = server.log.read_text() + (tmp_path / "penstock.log").read_text()
     lines = [json.loads(line) for line in (tmp_path / "penstock.log").read_text().splitlines()]
     assert HUSH not in written
-    assert HUSH not in shown
+    assert not re.findall(rf".{{0,60}}{HUSH}.{{0,20}}", shown)
     (failed,) = [
         line for line in lines if line.get("message_id") == "m-echo" and line["attempt"] == 2
     ]

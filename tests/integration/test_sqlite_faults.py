@@ -6,20 +6,30 @@ import asyncio
 import logging
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import textwrap
 import tracemalloc
 from pathlib import Path
 
+import httpx
 import pytest
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.query import Filter
 from penstock.model.state import State
+from penstock.stores.sqlite import group as group_module
 from penstock.stores.sqlite import wal as wal_module
-from tests.integration.sqlite_files import ENVIRONMENT, NOW, deliver, execute, new, opened
+from tests.integration.sqlite_files import (
+    ENVIRONMENT,
+    NOW,
+    deliver,
+    execute,
+    locked,
+    new,
+    opened,
+)
+from tests.servers.penstock import run_penstock
 
 
 async def test_a_full_disk_accepts_nothing_it_did_not_keep(tmp_path: Path) -> None:
@@ -134,19 +144,89 @@ async def test_a_store_turned_read_only_refuses_and_recovers(tmp_path: Path) -> 
         assert not (await store.put([new("x")], NOW))[0].duplicate
 
 
-async def test_a_locked_file_is_told(tmp_path: Path) -> None:
+async def test_a_caller_that_has_waited_for_a_lock_long_enough_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "LOCK_WAIT", 0.05)
     async with opened(tmp_path / "a.db") as store:
-        store._session.execute("PRAGMA busy_timeout = 1")
-        other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable, match="locked"):
-            await store.put([new("x")], NOW)
-        with pytest.raises(StoreUnavailable, match="locked"):
-            await store.check()
-        other.execute("ROLLBACK")
-        other.close()
+        with locked(tmp_path / "a.db"):
+            with pytest.raises(StoreUnavailable, match=r"a\.db: another process keeps the file"):
+                await store.put([new("x")], NOW)
+            with pytest.raises(StoreUnavailable, match="stop it or try again"):
+                await store.check()
         assert not (await store.put([new("x")], NOW))[0].duplicate
-        assert (await store.check())["schema_version"] == "2"
+        assert (await store.check())["schema_version"] == "3"
+
+
+async def test_the_loop_goes_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as store:
+        await store.put([new(f"m{n}") for n in range(20)], NOW)
+        claim = await store.claim("r", 10, 1_000, NOW)
+        with locked(tmp_path / "a.db"):
+            puts = [asyncio.ensure_future(store.put([new(f"n{n}")], NOW)) for n in range(50)]
+            extended = asyncio.ensure_future(store.extend([claim.token], NOW + 60_000))
+            answered = 0
+            while answered < 20 and not extended.done():
+                found = await store.find(["m0", "n0"])
+                assert [message is not None for message in found] == [True, False]
+                answered += 1
+                await asyncio.sleep(0.001)
+            assert answered == 20, "reads are answered while writes wait"
+        receipts = await asyncio.gather(*puts)
+        await extended
+        assert [receipt.duplicate for (receipt,) in receipts] == [False] * 50
+        assert await store.reap(NOW + 30_000, 100) == [], "the lease was extended"
+        assert await deliver(store, claim) == [State.DELIVERED] * 10
+        assert (await store.figures(NOW)).states[State.SCHEDULED] == 60
+
+
+async def test_closing_waits_for_writes_that_wait_for_a_lock(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as store:
+        with locked(tmp_path / "a.db"):
+            put = asyncio.ensure_future(store.put([new("x")], NOW))
+            assert await store.find(["x"]) == [None]
+            closing = asyncio.ensure_future(store.close())
+            await asyncio.sleep(0.01)
+            assert not closing.done()
+        assert not (await put)[0].duplicate
+        await closing
+    assert execute(tmp_path / "a.db", "SELECT id FROM messages") == [("x",)]
+
+
+async def test_opening_a_locked_file_does_not_stop_the_loop(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db"):
+        pass
+    with locked(tmp_path / "a.db"):
+        manager = opened(tmp_path / "a.db")
+        opening = asyncio.ensure_future(manager.__aenter__())
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert not opening.done()
+    await opening
+    await manager.__aexit__(None, None, None)
+
+
+@pytest.mark.slow
+async def test_health_is_answered_while_another_process_holds_the_file(tmp_path: Path) -> None:
+    config = 'store = "sqlite:///a.db"\n[api]\nhttp = "127.0.0.1:@PORT@"\n'
+    async with (
+        run_penstock(tmp_path, config) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=60) as client,
+    ):
+        message = {"id": "late", "payload": 1}
+        with locked(tmp_path / "a.db"):
+            put = asyncio.ensure_future(client.post("/v1/messages", json=message))
+            answered = 0
+            while not put.done():
+                assert (await client.get("/healthz")).status_code == 200
+                answered += 1
+            assert answered >= 20, "health is answered all the while the put waits"
+            refused = await put
+            assert refused.status_code == 503
+            assert "another process keeps the file locked" in refused.text
+            again = asyncio.ensure_future(client.post("/v1/messages", json=message))
+            assert (await client.get("/healthz")).status_code == 200
+        assert (await again).status_code == 201
 
 
 @pytest.mark.parametrize("options", ["", "?writer=thread"])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import stat
 import threading
 from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import ConfigError, StoreCorrupt, StoreUnavailable
+from penstock.model.errors import ConfigError, StoreCorrupt, StoreFailed, StoreUnavailable
 from penstock.model.state import State
-from penstock.stores.sqlite import open_store, schema
-from tests.integration.sqlite_files import NOW, execute, new, opened
+from penstock.stores.sqlite import health, open_store, schema, wal
+from tests.integration.sqlite_files import NOW, execute, new, opened, until
 
 
 async def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> None:
@@ -110,14 +112,14 @@ async def test_an_older_schema_is_brought_up_to_date_step_by_step(
 ) -> None:
     async with opened(tmp_path / "a.db"):
         pass
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 4)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 5)
     steps = {
-        2: lambda connection: connection.execute("CREATE TABLE second (x)"),
-        3: lambda connection: connection.execute("ALTER TABLE second ADD COLUMN y"),
+        3: lambda connection: connection.execute("CREATE TABLE second (x)"),
+        4: lambda connection: connection.execute("ALTER TABLE second ADD COLUMN y"),
     }
     monkeypatch.setattr(schema, "MIGRATIONS", steps)
     async with opened(tmp_path / "a.db") as store:
-        assert (await store.check())["schema_version"] == "4"
+        assert (await store.check())["schema_version"] == "5"
     assert execute(tmp_path / "a.db", "SELECT x, y FROM second") == []
 
 
@@ -126,14 +128,14 @@ async def test_a_step_that_fails_leaves_the_older_schema(
 ) -> None:
     async with opened(tmp_path / "a.db"):
         pass
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 4)
-    steps = {2: lambda connection: connection.execute("CREATE TABLE second (x)")}
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 5)
+    steps = {3: lambda connection: connection.execute("CREATE TABLE second (x)")}
     monkeypatch.setattr(schema, "MIGRATIONS", steps)
     with pytest.raises(ConfigError, match="too old"):
         async with opened(tmp_path / "a.db"):
             pass
     version = execute(tmp_path / "a.db", "SELECT value FROM meta WHERE name = 'schema_version'")
-    assert version == [("2",)]
+    assert version == [("3",)]
 
 
 async def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -180,3 +182,117 @@ async def test_a_damaged_page_is_found_by_the_integrity_check(tmp_path: Path) ->
     async with opened(path) as store:
         with pytest.raises(StoreCorrupt):
             await store.integrity()
+
+
+def modes_in(folder: Path) -> dict[str, int]:
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
+
+
+async def test_the_files_of_a_store_can_be_read_by_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "CHANGES", 1)
+    before = os.umask(0)
+    try:
+        async with opened(tmp_path / "a.db") as store:
+            await store.put([new("x")], NOW)
+            modes = modes_in(tmp_path)
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("a.db", "a.db-lock", "a.db-shm", "a.db-wal"), 0o600)
+
+
+async def test_a_file_that_others_can_read_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.db").touch(0o644)
+    (tmp_path / "a.db").chmod(0o644)
+    async with opened(tmp_path / "a.db") as store:
+        warning = (await store.check())["warning"]
+        assert f"{tmp_path / 'a.db'} can be read by other users (mode 0644)" in warning
+        assert f"chmod 600 {tmp_path / 'a.db-wal'}" in warning
+        for name in modes_in(tmp_path):
+            (tmp_path / name).chmod(0o600)
+        assert not any("other users" in warning for warning in store.warnings)
+
+
+@pytest.mark.parametrize(
+    ("version", "has_it"),
+    [
+        ((3, 40, 1), True),
+        ((3, 44, 5), True),
+        ((3, 44, 6), False),
+        ((3, 45, 0), True),
+        ((3, 50, 6), True),
+        ((3, 50, 7), False),
+        ((3, 51, 2), True),
+        ((3, 51, 3), False),
+        ((3, 53, 0), False),
+    ],
+)
+def test_versions_of_sqlite_that_may_corrupt_a_shared_file(
+    version: tuple[int, ...], has_it: bool
+) -> None:
+    assert health.has_reset_bug(version) is has_it
+
+
+async def test_a_version_of_sqlite_that_may_corrupt_a_shared_file_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path / "a.db") as store:
+        monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 2))
+        assert "WAL-reset bug" in (await store.check())["warning"]
+        assert len(store.warnings) == 1
+        monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 3))
+        assert "warning" not in await store.check()
+
+
+async def test_a_migration_by_a_newer_program_is_seen_by_one_that_has_the_file_open(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "a.db") as store:
+        await store.put([new("x")], NOW)
+        execute(tmp_path / "a.db", "UPDATE meta SET value = '99' WHERE name = 'schema_version'")
+        with pytest.raises(StoreFailed, match=r"newer Penstock .*schema 99.* nothing of this"):
+            await store.put([new("y")], NOW)
+        assert "upgrade Penstock" in str(await store.failure())
+        for call in (store.put([new("z")], NOW), store.find(["x"]), store.figures(NOW)):
+            with pytest.raises(StoreFailed, match="newer Penstock"):
+                await call
+    assert execute(tmp_path / "a.db", "SELECT id FROM messages") == [("x",)]
+
+
+async def test_one_process_at_a_time_copies_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "CHANGES", 10)
+    other = wal.CheckpointLock(tmp_path / "a.db")
+    async with opened(tmp_path / "a.db") as store:
+        assert other.take()
+        size = (tmp_path / "a.db").stat().st_size
+        for step in range(5):
+            await store.put([new(f"{step}-{n}") for n in range(100)], NOW)
+            await asyncio.sleep(0.01)
+        assert (tmp_path / "a.db").stat().st_size == size, "the log was copied beside another"
+        other.release()
+        await store.put([new("last")], NOW)
+        await until(lambda: (tmp_path / "a.db").stat().st_size > size)
+        await until(other.take)
+        other.close()
+
+
+async def test_a_log_that_was_copied_as_a_whole_is_not_copied_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "CHANGES", 10)
+    monkeypatch.setattr(wal, "START_OVER", 1)
+    async with opened(tmp_path / "a.db") as store:
+        size = (tmp_path / "a.db").stat().st_size
+        copied: list[str] = []
+        store._session.connection.set_trace_callback(
+            lambda sql: copied.append(sql) if "checkpoint" in sql else None
+        )
+        await store.put([new(f"m{n}") for n in range(100)], NOW)
+        await until(lambda: (tmp_path / "a.db").stat().st_size > size)
+        other = wal.CheckpointLock(tmp_path / "a.db")
+        await until(other.take)
+        other.close()
+        assert copied == [], "SQLite before 3.51.3 may corrupt the file"

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.flow.observe import Observer
-from penstock.model.clock import SystemClock
 from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
@@ -22,7 +21,9 @@ from penstock.stores.redis.connect import connect
 from penstock.stores.redis.rooms import RedisRooms
 from penstock.stores.redis.rooms_entries import RedisEntries
 from penstock.stores.redis.rooms_link import Link
+from penstock.time.clock import SystemClock
 from penstock.tokens import JwtSigner, SigningKey
+from systems.servers.redis import patient
 
 KEY = SigningKey("k1", b"0123456789abcdef0123456789abcdef")
 
@@ -56,9 +57,10 @@ async def rooms_on(
 ) -> AsyncIterator[Rooms]:
     """Open, run the promoter and the dispatcher, stop and close."""
     async with AsyncExitStack() as stack:
-        server = connect(parse_address(url))
+        address = parse_address(patient(url))
+        server = connect(address)
         stack.push_async_callback(server.close)
-        link = Link(server, "redis", retry_seconds=0.05)
+        link = Link(server, "redis", address.prefix, retry_seconds=0.05)
         store = RedisRooms(link, SystemClock(), capacity)
         signer = JwtSigner([KEY])
         observer = Observer()

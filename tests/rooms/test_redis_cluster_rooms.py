@@ -9,8 +9,8 @@ import pytest
 
 from penstock.model.room import RoomDraft
 from penstock.model.ticket import TicketState
+from systems.servers.redis import RedisCluster
 from tests.rooms.redis_harness import eventually, rooms_on
-from tests.servers.redis import RedisCluster
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +48,19 @@ async def test_rooms_on_every_node_are_found_promoted_and_dispatched(
         assert cli(cluster, "XLEN", f"ENTRY:{{{name}}}") == "1"
 
 
+async def test_records_are_awaited_and_late_ones_removed(cluster: RedisCluster) -> None:
+    records = "WAITING_QUEUE_INDEX_RECORD:{late}"
+    async with rooms_on(cluster.url):
+        cli(cluster, "ZADD", "WAITING:{late}", "1", "bare")
+        cli(cluster, "HSET", records, "bob", '{"instanceId":"n1"}')
+        cli(cluster, "ZADD", "WAITING:{late}", "2", "bob")
+        await eventually(lambda: cli(cluster, "XLEN", "DISPATCH:{late}") == "2")
+        cli(cluster, "HSET", records, "bare", '{"instanceId":"n1"}')
+        await eventually(lambda: cli(cluster, "HLEN", records) == "0")
+    entries = cli(cluster, "XRANGE", "ENTRY:{late}", "-", "+").splitlines()
+    assert entries.index("bob") < entries.index("bare"), "nobody waits for another's record"
+
+
 async def test_a_visitor_walks_the_whole_way(cluster: RedisCluster) -> None:
     async with rooms_on(cluster.url) as rooms:
         await rooms.operate.put("sale", RoomDraft(capacity=1))
@@ -59,3 +72,15 @@ async def test_a_visitor_walks_the_whole_way(cluster: RedisCluster) -> None:
         assert (await rooms.wait.look("sale", "b")).ahead == 0
         await rooms.leave.leave("sale", "a")
         await eventually(lambda: cli(cluster, "XLEN", "DISPATCH:{sale}") == "2")
+
+
+async def test_another_prefix_begins_the_keys_and_the_event_stays_the_hash_tag(
+    cluster: RedisCluster,
+) -> None:
+    cli(cluster, "ZADD", "team-a:WAITING:{own}", "1700000001", "alice")
+    cli(cluster, "ZADD", "WAITING:{other}", "1700000001", "bob")
+    async with rooms_on(f"{cluster.url}?prefix=team-a") as rooms:
+        await eventually(lambda: cli(cluster, "XLEN", "team-a:DISPATCH:{own}") == "1")
+        assert await rooms.store.list_rooms("", 10) == ["own"]
+    assert cli(cluster, "GET", "team-a:ENTRY_QUEUE_SLOTS:{own}") == "1"
+    assert cli(cluster, "ZCARD", "WAITING:{other}") == "1"

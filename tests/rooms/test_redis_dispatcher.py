@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import jwt
 import pytest
 
+from penstock.model.admission import RECORD_GRACE_MS
 from penstock.model.errors import InvalidToken, StoreUnavailable, TokenUsed, UnknownThing
 from penstock.model.room import RoomDraft, RoomState
 from penstock.model.ticket import EnterAnswer, Joining, TicketState
+from penstock.rooms.parts import RoomParts
+from penstock.settings import Settings
 from penstock.stores.redis import rooms_link
+from penstock.wiring import open_parts, open_rooms
+from systems.servers.redis import RedisServer
 from tests.rooms.redis_harness import KEY, eventually, rooms_on
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
+GRACE = RECORD_GRACE_MS / 1000
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +47,27 @@ def stream(server: RedisServer, name: str) -> list[dict[str, str]]:
     ]
 
 
+def line_up(server: RedisServer, event: str, *users: str) -> None:
+    """As a broker that writes the record first; the score is the place among these."""
+    record = '{"instanceId":"node-7","joinedAt":1700000001}'
+    for place, user in enumerate(users, 1):
+        server.cli("HSET", f"WAITING_QUEUE_INDEX_RECORD:{event}", user, record)
+        server.cli("HSET", f"WAITING_USER_IDS:{event}", user, "1")
+        server.cli("ZADD", f"WAITING:{event}", str(place), user)
+
+
+def orphans(server: RedisServer, event: str) -> tuple[int, int]:
+    """Records and users that are left of people who do not wait."""
+    hashes = ("WAITING_QUEUE_INDEX_RECORD", "WAITING_USER_IDS")
+    records, users = (int(server.cli("HLEN", f"{name}:{event}")) for name in hashes)
+    return records, users
+
+
 async def test_a_queue_filled_by_redis_cli_alone_is_promoted_and_dispatched(
     server: RedisServer,
 ) -> None:
     server.cli("ZADD", "WAITING:concert", "1700000002", "bob", "1700000001", "alice")
-    before = int(time.time())
+    before = time.time()
     async with rooms_on(server.url):
         await eventually(lambda: server.cli("XLEN", "DISPATCH") == "2")
     entries = stream(server, "ENTRY")
@@ -54,7 +76,9 @@ async def test_a_queue_filled_by_redis_cli_alone_is_promoted_and_dispatched(
         ("bob", "concert", "unknown"),
     ]
     assert all(set(e) == {"userId", "eventId", "promotedAt", "instanceId", "id"} for e in entries)
-    assert all(before <= int(e["promotedAt"]) <= time.time() for e in entries)
+    assert [e["promotedAt"] for e in entries] == ["1700000001", "1700000002"], "the score as text"
+    moments = [int(e["id"].partition("-")[0]) / 1000 for e in entries]
+    assert all(before + GRACE <= moment <= time.time() + 1 for moment in moments)
     dispatched = stream(server, "DISPATCH")
     assert [set(d) - {"id"} for d in dispatched] == [
         {"userId", "eventId", "instanceId", "entryToken"}
@@ -79,6 +103,86 @@ async def test_the_record_of_a_broker_tells_the_instance(server: RedisServer) ->
     assert stream(server, "DISPATCH")[0]["instanceId"] == "node-7"
     assert server.cli("HLEN", "WAITING_QUEUE_INDEX_RECORD:concert") == "0"
     assert server.cli("HLEN", "WAITING_USER_IDS:concert") == "0"
+
+
+async def test_a_record_that_comes_after_the_member_is_waited_for(server: RedisServer) -> None:
+    async with rooms_on(server.url, run=False) as rooms:
+        server.cli("ZADD", "WAITING:c", "1.5", "alice")
+        assert await rooms.promoter.promote(["c"]) == 0
+        server.cli("HSET", "WAITING_QUEUE_INDEX_RECORD:c", "alice", '{"instanceId":"node-7"}')
+        assert await rooms.promoter.promote(["c"]) == 1
+    (entry,) = stream(server, "ENTRY")
+    assert (entry["instanceId"], entry["promotedAt"]) == ("node-7", "1.5")
+
+
+async def test_a_member_without_a_record_holds_back_nobody_behind_it(server: RedisServer) -> None:
+    async with rooms_on(server.url, run=False, capacity=2) as rooms:
+        server.cli("ZADD", "WAITING:c", "0", "bare")
+        line_up(server, "c", "a", "b", "c")
+        assert await rooms.promoter.promote(["c"]) == 2
+        assert [entry["userId"] for entry in stream(server, "ENTRY")] == ["a", "b"]
+        assert server.cli("ZRANGE", "WAITING:c", "0", "-1").split() == ["bare", "c"]
+
+
+async def test_members_without_records_hold_back_no_other_lane(server: RedisServer) -> None:
+    async with rooms_on(server.url, run=False) as rooms:
+        await rooms.operate.put("c", RoomDraft(capacity=3, lanes={"vip": 3}))
+        server.cli("ZADD", "WAITING:c", "0", "bare")
+        line_up(server, "c", "a")
+        await rooms.join.join("c", "v", lane="vip")
+        assert await rooms.promoter.promote(["c"]) == 2
+        assert server.cli("ZRANGE", "WAITING:c", "0", "-1") == "bare"
+        assert {entry["userId"] for entry in stream(server, "ENTRY")} == {"a", "v"}
+
+
+async def test_a_full_room_does_not_wait_for_records_once_a_slot_is_free(
+    server: RedisServer,
+) -> None:
+    async with rooms_on(server.url, run=False, capacity=1) as rooms:
+        line_up(server, "c", "a")
+        now = rooms.store.clock.now() - 2 * RECORD_GRACE_MS
+        server.cli("ZADD", "WAITING:c", "5", "bare")
+        await rooms.store.promote(["c"], now, 10)
+        assert server.cli("GET", "ENTRY_QUEUE_SLOTS:c") == "1", "full, and bare is seen"
+        server.cli("DECR", "ENTRY_QUEUE_SLOTS:c")
+        (promotion,) = await rooms.store.promote(["c"], now + RECORD_GRACE_MS, 10)
+        assert [ticket.user for ticket in promotion.admitted] == ["bare"]
+
+
+async def test_records_that_come_too_late_are_removed_with_their_users(
+    server: RedisServer,
+) -> None:
+    async with rooms_on(server.url):
+        server.cli("ZADD", "WAITING:c", str(int(time.time())), "alice")
+        await eventually(lambda: server.cli("XLEN", "DISPATCH") == "1")
+        assert stream(server, "DISPATCH")[0]["instanceId"] == "unknown"
+        joined = int(time.time()) - 2
+        record = json.dumps({"instanceId": "node-7", "joinedAt": joined})
+        server.cli("HSET", "WAITING_QUEUE_INDEX_RECORD:c", "alice", record)
+        server.cli("HSET", "WAITING_USER_IDS:c", "alice", "1")
+        await eventually(lambda: orphans(server, "c") == (0, 0))
+
+
+async def test_a_user_noted_after_the_record_leaves_no_orphan(server: RedisServer) -> None:
+    async with rooms_on(server.url):
+        server.cli("ZADD", "WAITING:c", "1", "alice")
+        server.cli("HSET", "WAITING_QUEUE_INDEX_RECORD:c", "alice", '{"instanceId":"node-7"}')
+        await eventually(lambda: server.cli("XLEN", "DISPATCH") == "1")
+        server.cli("HSET", "WAITING_USER_IDS:c", "alice", "1")
+        await eventually(lambda: orphans(server, "c") == (0, 0))
+
+
+async def test_the_record_of_a_next_visit_stays(server: RedisServer) -> None:
+    async with rooms_on(server.url, run=False, capacity=1) as rooms:
+        server.cli("ZADD", "WAITING:c", "1", "alice")
+        now = rooms.store.clock.now() - RECORD_GRACE_MS
+        await rooms.store.promote(["c"], now, 10)
+        await rooms.store.promote(["c"], now + RECORD_GRACE_MS, 10)
+        assert server.cli("XLEN", "ENTRY") == "1"
+        later = json.dumps({"instanceId": "node-8", "joinedAt": time.time() + 1})
+        server.cli("HSET", "WAITING_QUEUE_INDEX_RECORD:c", "alice", later)
+        await rooms.promoter.promote(["c"])
+        assert orphans(server, "c") == (1, 0)
 
 
 async def test_a_broker_that_takes_slots_back_lets_the_next_in(server: RedisServer) -> None:
@@ -136,7 +240,7 @@ async def test_a_slot_that_a_broker_took_back_is_not_freed_twice(server: RedisSe
 
 
 async def test_an_entry_left_by_a_dead_consumer_is_taken_over(server: RedisServer) -> None:
-    server.cli("ZADD", "WAITING:c", "1", "alice")
+    line_up(server, "c", "alice")
     async with rooms_on(server.url, consumer="dead", run=False) as dead:
         await dead.promoter.promote(["c"])
         (entry,) = await dead.entries.take(10, 0)
@@ -150,7 +254,7 @@ async def test_an_entry_left_by_a_dead_consumer_is_taken_over(server: RedisServe
 
 
 async def test_an_entry_finished_by_two_is_dispatched_once(server: RedisServer) -> None:
-    server.cli("ZADD", "WAITING:c", "1", "alice")
+    line_up(server, "c", "alice")
     async with rooms_on(server.url, run=False) as rooms:
         await rooms.promoter.promote(["c"])
         taken = await rooms.entries.take(10, 0)
@@ -264,6 +368,7 @@ async def test_a_room_nobody_made_is_not_there(server: RedisServer) -> None:
 
 async def test_names_that_are_not_utf8_come_through(server: RedisServer) -> None:
     async with rooms_on(server.url, run=False) as rooms:
+        await rooms.link.call("HSET", "WAITING_QUEUE_INDEX_RECORD:c", b"\xff\xfe", "{}")
         await rooms.link.call("ZADD", "WAITING:c", 1, b"\xff\xfe")
         await rooms.promoter.promote(["c"])
         await rooms.dispatcher.dispatch(await rooms.entries.take(10, 0))
@@ -293,3 +398,46 @@ async def test_ten_thousand_join_enter_and_leave_in_one_call_each(server: RedisS
         assert {ticket.state for ticket in left if ticket is not None} == {TicketState.LEFT}
         figures = await rooms.operate.get("c")
         assert (figures.left, figures.in_use, figures.promoted) == (10_000, 0, 10_000)
+
+
+async def test_rooms_of_two_prefixes_share_nothing(server: RedisServer) -> None:
+    async with AsyncExitStack() as stack:
+        ours, theirs = [
+            await stack.enter_async_context(_rooms_of(f"{server.url}?prefix={team}"))
+            for team in ("team-a", "team-b")
+        ]
+        await ours.operate.put("sale", RoomDraft(capacity=1))
+        await ours.join.join("sale", "u1")
+        (promotion,) = await ours.store.promote(["sale"], ours.store.clock.now(), 10)
+        assert len(promotion.admitted) == 1
+        token = (await ours.wait.look("sale", "u1")).token
+        assert token is not None
+        assert await theirs.store.list_rooms("", 10) == []
+        with pytest.raises(UnknownThing):
+            await theirs.wait.look("sale", "u1")
+        await theirs.operate.put("sale", RoomDraft(capacity=1))
+        await theirs.join.join("sale", "u1")
+        await theirs.store.promote(["sale"], theirs.store.clock.now(), 10)
+        with pytest.raises(InvalidToken):
+            await theirs.enter.enter("sale", token)
+        assert (await ours.enter.enter("sale", token)).state is TicketState.ENTERED
+    names = server.cli("KEYS", "*").splitlines()
+    assert {name.partition(":")[0] for name in names} == {"team-a", "team-b"}
+
+
+async def test_a_line_of_another_prefix_is_found_only_there(server: RedisServer) -> None:
+    server.cli("ZADD", "team*a:WAITING:concert", "1700000001", "alice")
+    server.cli("ZADD", "team-x-a:WAITING:concert", "1700000001", "bob")
+    async with rooms_on(server.url), rooms_on(f"{server.url}?prefix=team%2Aa"):
+        await eventually(lambda: server.cli("XLEN", "team*a:DISPATCH") == "1")
+    assert server.cli("GET", "team*a:ENTRY_QUEUE_SLOTS:concert") == "1"
+    assert server.cli("EXISTS", "DISPATCH") == "0"
+    assert server.cli("ZCARD", "team-x-a:WAITING:concert") == "1"
+
+
+@asynccontextmanager
+async def _rooms_of(url: str) -> AsyncIterator[RoomParts]:
+    """As a process with these settings has them, with the key that the store keeps."""
+    async with open_parts(Settings(store=url)) as parts, open_rooms(parts) as rooms:
+        assert rooms is not None
+        yield rooms

@@ -14,9 +14,10 @@ from penstock.stores.redis.connect import connect
 from penstock.stores.redis.rooms import RedisRooms
 from penstock.stores.redis.rooms_link import Link
 from penstock.testing.clock import ManualClock
+from systems.servers.redis import RedisServer
+from tests.rooms.broker_machine import BrokerMachine
 from tests.rooms.crowd import run_crowd
 from tests.rooms.machine import LONG_AGO, RoomMachine
-from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +40,21 @@ def test_redis_rooms_agree_with_the_model(server: RedisServer) -> None:
 
     run_state_machine_as_test(
         RedisMachine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None)
+    )
+
+
+def test_redis_rooms_that_brokers_write_agree_with_the_model(server: RedisServer) -> None:
+    class RedisBrokers(BrokerMachine):
+        async def open_store(self) -> RedisRooms:
+            self.client = connect(parse_address(server.url))
+            await self.client.call("FLUSHALL")
+            return RedisRooms(Link(self.client, "redis"), ManualClock(LONG_AGO))
+
+        async def close_store(self) -> None:
+            await self.client.close()
+
+    run_state_machine_as_test(
+        RedisBrokers, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )
 
 

@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.model.clock import SystemClock
 from penstock.model.room import RoomSettings
 from penstock.model.ticket import Joining
 from penstock.ports.rooms import RoomStore
 from penstock.stores.redis import rooms
 from penstock.stores.redis.address import parse_address
 from penstock.stores.redis.connect import connect
-from penstock.stores.redis.rooms_open import open_rooms
+from penstock.stores.redis.rooms_open import Serving, open_rooms
 from penstock.stores.redis.rooms_watch import RoomWatch
-from tests.servers.redis import RedisServer
+from penstock.time.clock import SystemClock
+from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +32,11 @@ def server() -> Iterator[RedisServer]:
 async def process(server: RedisServer, name: str) -> AsyncIterator[RoomStore]:
     """The rooms as one process has them, listening to the others."""
     link = connect(parse_address(server.url))
-    rooms = open_rooms(link, "redis", SystemClock(), 1000, name)
+    serving = Serving(name, serves_all=True)
+    rooms = await open_rooms(link, "redis", SystemClock(), 1000, serving)
     try:
         with server.client as client:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(300):
                 while not client.pubsub_numsub("PENSTOCK_ROOMS_WAKE")[0][1]:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         yield rooms.store
@@ -56,7 +57,7 @@ async def test_who_is_let_in_by_one_process_is_heard_by_another(server: RedisSer
         await one.join("sale", joining, one.clock.now())
         await one.join("concert", joining[2:], one.clock.now())
         await one.promote(rooms, one.clock.now(), 10)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             told = [await heard.get(), await heard.get()]
     assert told == [("sale", ["user 0 ü", "user 1 ü"]), ("concert", ["user 2 ü"])]
 
@@ -69,10 +70,11 @@ async def test_a_room_another_program_makes_is_heard_of_at_once(server: RedisSer
         async with process(server, "one") as one:
             one.listen_rooms(told.put_nowait)
             assert await one.discover(one.clock.now()) == 0
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(300):
                 while not client.pubsub_numsub("__redis__:invalidate")[0][1]:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
                 client.set("WAITING:text", "no line")
+                client.hset("WAITING_QUEUE_INDEX_RECORD:concert", "alice", "{}")
                 client.zadd("WAITING:concert", {"alice": 1})
                 assert await told.get() == "concert"
                 (promotion,) = await one.promote(["concert"], one.clock.now(), 10)
@@ -92,7 +94,7 @@ async def test_who_hears_of_new_rooms_searches_only_now_and_then(server: RedisSe
                 client.delete("PENSTOCK_ROOMS_SCANNED")
                 await one.discover(millis)
                 searched.append(client.exists("PENSTOCK_ROOMS_SCANNED"))
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(300):
                     while not client.pubsub_numsub("__redis__:invalidate")[0][1]:  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
             assert searched == [1, 1, 1, 0, 1, 0]

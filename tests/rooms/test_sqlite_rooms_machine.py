@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from penstock.model.clock import SystemClock
 from penstock.model.room import RoomSettings
 from penstock.model.ticket import Joining
 from penstock.ports.rooms import RoomStore
 from penstock.stores.sqlite import SqliteStore, open_store
+from penstock.time.clock import SystemClock
 from tests.rooms.crowd import run_crowd
 from tests.rooms.machine import LONG_AGO, ROOM, USERS, RoomMachine
 

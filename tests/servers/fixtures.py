@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] # it has no types
 
-from tests.servers.dynamodb import DynamoServer, dynamo_server, dynamodb_jars
-from tests.servers.kafka import Kafka, KafkaServer, MockKafka, kafka_jars
-from tests.servers.nats import NatsServer
-from tests.servers.rabbitmq import RabbitServer
-from tests.servers.redis import RedisServer
+from systems.servers.dynamodb import DynamoServer, dynamo_server, dynamodb_jars
+from systems.servers.kafka import Kafka, KafkaServer, MockKafka, kafka_jars
+from systems.servers.nats import NatsServer
+from systems.servers.rabbitmq import RabbitServer
+from systems.servers.redis import RedisServer
 
 GROUPS = ("kafka", "rabbitmq", "nats", "dynamodb")
 """The slow to start first: a test that uses several belongs to the first of them."""
@@ -135,6 +135,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return ServerScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
+@pytest.hookimpl(trylast=True)  # after `-m`: the fast tests need no server, and none installed
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     with_kafka = [item for item in items if "kafka" in _fixtures(item)]
     if with_kafka and not _real_kafka():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.servers.ports import free_port
+from systems.servers.ports import free_port
 
 READY_SECONDS = 30
 
@@ -37,6 +37,10 @@ class PenstockProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
 
     async def start(self, env: Mapping[str, str] | None = None) -> None:
         with self.log.open("ab") as log:
@@ -79,6 +83,11 @@ class PenstockProcess:
     async def stop(self) -> int:
         """Ask it to stop, and its exit code."""
         return await self._end(signal.SIGTERM)
+
+    async def ended(self) -> int:
+        """Wait until it ends by itself; its exit code."""
+        assert self._process is not None
+        return await asyncio.wait_for(self._process.wait(), READY_SECONDS * 4)
 
     async def _end(self, how: signal.Signals) -> int:
         process, self._process = self._process, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.servers.redis import RedisServer
+from systems.servers.redis import RedisServer
 
 
 class ValkeyServer(RedisServer):

@@ -26,11 +26,13 @@ from penstock.model.times import format_moment
 from tests.simulation.broker import Broker
 from tests.simulation.clocks import ServerClock
 from tests.simulation.journal import Journal
-from tests.simulation.plan import Ask, Asked, Plan
+from tests.simulation.plan import UNSTORABLE, Ask, Asked, Plan
 from tests.simulation.process import Life
 
 AHEAD = (0.0, 0.0, 0.05, 0.4, 2, 2, 6, 15, 86_400)
 """Seconds ahead of now that messages are for."""
+POISON = b'{"id": 7, "route"'
+BURST = (6, 8, 9, 9, 15)
 BATCHES = "1.8 in a batch each item has its own outcome"
 
 
@@ -64,8 +66,24 @@ class Callers:
     def publish(self, asked: Asked) -> None:
         """By the broker: no process is needed for that."""
         chance = self._chance(asked)
+        if asked.ask is Ask.POISON:
+            for _ in range(chance.randint(2, 4)):
+                self.answers.poison.append(self._broker.publish(POISON))
+            return
         if chance.random() < 0.2:
-            self.answers.poison.append(self._broker.publish(b'{"id": 7, "route"'))
+            self.answers.poison.append(self._broker.publish(POISON))
+            return
+        if asked.ask is Ask.UNSTORABLE:
+            for place in range(5):
+                is_bad = place == 2 and self._plan.stays is not None
+                name = f"{UNSTORABLE if is_bad else 'l'}{asked.number}-{place}"
+                origin = self._broker.publish(
+                    msgspec.json.encode({"id": name, "key": "k0", "payload": 1})
+                )
+                if is_bad:
+                    self.answers.poison.append(origin)
+                else:
+                    self.answers.published[name] = origin
             return
         name = f"l{asked.number}"
         body = {"id": name, "key": "k0", "payload": 1, "delay": chance.choice(AHEAD[:-1])}
@@ -96,6 +114,8 @@ class Callers:
                 await self._put(draft, life)
             case Ask.BATCH:
                 await self._batch(asked, chance, life)
+            case Ask.BURST:
+                await self._burst(asked, chance, life)
             case Ask.SEARCH:
                 await life.control.search(Filter(route="a"), None, 5)
                 await life.store.figures(life.clock.now())
@@ -141,6 +161,25 @@ class Callers:
                 and draft.priority <= 9
             ):
                 self._journal.fail(BATCHES, draft.id or "", f"{outcome!r}")
+
+    async def _burst(self, asked: Asked, chance: random.Random, life: Life) -> None:
+        """All for the same moment; some of one key, some of many."""
+        due = self._clock.now() + chance.choice((0, 200))
+        keys = chance.choice((1, 5))
+        drafts = [
+            Draft(
+                id=f"b{asked.number}-{place}",
+                route=asked.route,
+                key=f"k{chance.randrange(keys)}",
+                payload=msgspec.Raw(b"{}"),
+                at=format_moment(due),
+            )
+            for place in range(chance.choice(BURST))
+        ]
+        self.answers.tried += [draft.id or "" for draft in drafts]
+        for outcome in await life.intake.schedule(drafts):
+            if isinstance(outcome, Receipt):
+                self._accepted(outcome, life)
 
     async def _amend(self, asked: Asked, chance: random.Random, life: Life) -> None:
         name = self._some(chance) or "nobody"

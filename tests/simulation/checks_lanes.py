@@ -25,26 +25,34 @@ def check_lanes(fleet: Fleet) -> None:
 
 
 def _check_order(fleet: Fleet, route: Route, sends: list[Send]) -> None:
-    """Once a message has been sent, nothing else of its key is before it has come to its end."""
+    """Once a message has been sent, nothing else of its key is before it has come to its end.
+
+    A message that was given another key or route is not of this key any more. One that was sent
+    elsewhere before it was given this one comes as a retry: beside a retry that is there already,
+    the two go by due, as everything else of a key does.
+    """
     ledger = fleet.server.books.ledger
     known = {  # an id that was forgotten and put again is another message
-        name: one
-        for name, one in ledger.known.items()
-        if one.route == route.name and name not in ledger.forgotten
+        name: one for name, one in ledger.known.items() if name not in ledger.forgotten
     }
     begun: dict[str, set[str]] = {}
     for send in sends:
         name, key = send.message.id, send.message.key
         if send.by_network or name not in known:
             continue
-        for other in sorted(begun.setdefault(key, set()) - {name}):
+        retries = begun.setdefault(key, set())
+        came = known[name].came_as_retry(send.began)
+        for other in sorted(retries - {name}):
             redriven = known[other].floor > 0
-            if redriven or not is_open(known[other].state_at(send.began)):
+            left = known[other].line_at(send.began) != (route.name, key)
+            if redriven or left or not is_open(known[other].state_at(send.began)):
+                continue
+            if came or (name in retries and known[other].came_as_retry(send.began)):
                 continue
             # A lease that was lost and taken by another is no turn any more.
             if not fleet.journal.troubled(send.who, send.began - TO_RECOVER_MS, send.began):
                 fleet.journal.fail(TURNS, name, f"sent while {other} of {key} is under way")
-        begun[key].add(name)
+        retries.add(name)
 
 
 def _is_calm(fleet: Fleet, route: Route) -> bool:

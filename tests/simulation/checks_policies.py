@@ -6,13 +6,16 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 
+from penstock.flow.policies import REFRESH_MS
 from tests.simulation.fleet import Fleet
-from tests.simulation.plan import Kind
+from tests.simulation.plan import Kind, is_away
 from tests.simulation.policies import PACES, WINDOWS
 from tests.simulation.receiver import Send
 from tests.simulation.rulings import PACE, Allowed
 
 CAPS = "4 no window exceeds its limit"
+HEARD = "4 every process hears of the first policy before long"
+NOTICED_MS = 2 * REFRESH_MS + 1_000
 DECIDED = "4 whoever knows of policies decides before every send"
 
 
@@ -23,7 +26,7 @@ def check_policies(fleet: Fleet, sends: dict[str, list[Send]]) -> None:
         _check_paces(fleet, granted)
     if not fleet.jumped and not fleet.plan.skewed:
         for policy_id in WINDOWS:
-            _check_cap(fleet, policy_id, ours)
+            _check_cap(fleet, policy_id, ours, {id(send) for send in granted.values()})
 
 
 def _granted(fleet: Fleet, sends: Iterable[Send]) -> dict[Allowed, Send]:
@@ -33,7 +36,9 @@ def _granted(fleet: Fleet, sends: Iterable[Send]) -> dict[Allowed, Send]:
     for allowed in rulings.allowed:
         unused[allowed.who, allowed.message_id].append(allowed)
     granted: dict[Allowed, Send] = {}
-    for send in sorted(sends, key=lambda send: send.began):
+    for send in sorted(sends, key=lambda send: send.order):
+        if send.parted:
+            continue  # what it was allowed by, its parts are
         name = send.message.id
         mine = [one for one in unused[send.who, name] if one.elapsed <= send.began]
         if mine:
@@ -41,7 +46,33 @@ def _granted(fleet: Fleet, sends: Iterable[Send]) -> dict[Allowed, Send]:
             unused[send.who, name].remove(mine[-1])
         elif rulings.bound(send.who, send.began):
             fleet.journal.fail(DECIDED, name, f"{send.who} sent it, and nothing allowed it")
+        elif _should_know(fleet, send):
+            fleet.journal.fail(HEARD, name, f"{send.who} sent it, and knows of no policy")
     return granted
+
+
+def _should_know(fleet: Fleet, send: Send) -> bool:
+    """There have been policies for long enough, and nothing kept this process from hearing it."""
+    noticed = send.began - NOTICED_MS
+    since = fleet.server.books.rulings.bind_since(send.began)
+    return (
+        since is not None
+        and since < noticed
+        and not _unreadable(fleet, since + NOTICED_MS)
+        and not fleet.jumped
+        and not fleet.journal.troubled(send.who, noticed, send.began)
+    )
+
+
+def _unreadable(fleet: Fleet, by: int) -> bool:
+    """Whether the policies' part of the store was away for ever by then.
+
+    A process that knew of no policy when it last could read them goes on without: that part is
+    away for those too who never had a policy. Only one that had the time to read them must know.
+    """
+    if not is_away(fleet.plan.stays, "policies"):
+        return False
+    return any(line.what == "STAYS" and line.elapsed < by for line in fleet.journal.lines)
 
 
 def _check_paces(fleet: Fleet, granted: dict[Allowed, Send]) -> None:
@@ -63,8 +94,13 @@ def _check_paces(fleet: Fleet, granted: dict[Allowed, Send]) -> None:
                         fleet.journal.fail(PACE, message_id, told)
 
 
-def _check_cap(fleet: Fleet, policy_id: str, sends: Iterable[Send]) -> None:
-    """A cap that bound from before the first message to the mending."""
+def _check_cap(fleet: Fleet, policy_id: str, sends: Iterable[Send], decided: set[int]) -> None:
+    """A cap that bound from before the first message to the mending.
+
+    A message counts once, when it first arrived by a send that was decided: also where its process
+    heard of policies in that very millisecond. A cap knows an id that it counted for a while, and
+    one that is forgotten and put again meanwhile is no new one to it.
+    """
     plan, rulings = fleet.plan, fleet.server.books.rulings
     changed = {event.detail for event in plan.events if event.kind is Kind.POLICY}
     if policy_id not in plan.policies or policy_id in changed:
@@ -73,7 +109,8 @@ def _check_cap(fleet: Fleet, policy_id: str, sends: Iterable[Send]) -> None:
     first: dict[str, dict[str, int]] = defaultdict(dict)
     for send in sends:
         at, key, name = send.arrived, send.message.key, send.message.id
-        if at is not None and at < mended and rulings.bound(send.who, send.began):
+        bound = id(send) in decided or rulings.bound(send.who, send.began)
+        if at is not None and at < mended and bound:
             first[key][name] = min(at, first[key].get(name, at))
     limit, window = WINDOWS[policy_id]
     for key, arrivals in first.items():

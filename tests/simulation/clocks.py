@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.model.clock import SystemClock
 from penstock.testing.clock import START
+from penstock.time.clock import SystemClock
 from tests.simulation.loop import VirtualLoop
 
 

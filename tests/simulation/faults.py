@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation.fleet import Fleet
-from tests.simulation.plan import Event, Kind
+from tests.simulation.plan import UNSTORABLE, Event, Kind
 from tests.simulation.process import FleetProcess
+from tests.simulation.weather import Fate
 
 MEASURE_MS = 5_000
 """How long a process does not notice that its clock is wrong."""
@@ -48,13 +49,28 @@ class Faults:
             case _:
                 self._operate(event)
 
+    def stay(self, event: Event) -> None:
+        """From now on, and whatever is mended."""
+        fleet = self._fleet
+        fleet.journal.note("world", "STAYS", "", f"{event.kind} {event.target} {event.detail}")
+        match event.kind:
+            case Kind.SINK:
+                fleet.receivers[event.target].feel(event.detail, for_ever=True)
+            case Kind.LINK:
+                lost = Fate.LOST_REQUEST if event.detail == "requests" else Fate.LOST_REPLY
+                fleet.processes[event.target].weather.cut(lost)
+            case Kind.POISON:
+                fleet.server.books.refuses = UNSTORABLE
+            case _:
+                fleet.server.books.away = f"{event.detail} {event.target}".strip()
+
     def end(self) -> None:
         """From here on nothing goes wrong; what is under way may still take its time."""
         self._over = True
         self._fleet.journal.note("world", "MENDED")
         self._broker_back()
         for receiver in self._fleet.receivers.values():
-            receiver.mood = ""
+            receiver.feel("")
         for process in self._fleet.processes.values():
             process.weather.clear()
 
@@ -77,13 +93,8 @@ class Faults:
     def _mood(self, route: str, mood: str, span: int) -> None:
         receiver = self._fleet.receivers[route]
         self._fleet.journal.note(route, "mood", "", mood)
-        receiver.mood = mood
-        receiver.moody = True
-
-        def better() -> None:
-            receiver.mood = ""
-
-        self._loop.later(span / 1000, better)
+        receiver.feel(mood)
+        self._loop.later(span / 1000, lambda: receiver.feel(""))
 
     def _jump(self, event: Event) -> None:
         fleet = self._fleet

@@ -24,6 +24,7 @@ from penstock.model.outcome import (
 )
 from penstock.model.query import Cursor, Filter, Page
 from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE
 from penstock.model.state import State, after_lease, may_become
 from penstock.testing.message_book import MessageBook
 from tests.simulation.journal import Journal
@@ -60,6 +61,9 @@ class Known:
     settled: int | None = None
     error: str = ""
     history: list[tuple[int, State]] = field(default_factory=list)
+    moves: list[tuple[int, tuple[str, str], bool]] = field(default_factory=list)
+    """When it was given another route or key, which it had before, and whether it was sent there
+    and was to be sent again."""
 
     @property
     def begun(self) -> bool:
@@ -70,6 +74,21 @@ class Known:
         """By the world's time."""
         states = [state for since, state in self.history if since <= elapsed]
         return states[-1] if states else State.SCHEDULED
+
+    def line_at(self, elapsed: int) -> tuple[str, str]:
+        """Its route and key then."""
+        return next((line for at, line, _ in self.moves if at > elapsed), (self.route, self.key))
+
+    def came_as_retry(self, elapsed: int) -> bool:
+        """To the route and key that it had then."""
+        moves = [was_retry for at, _, was_retry in self.moves if at <= elapsed]
+        return bool(moves) and moves[-1]
+
+    def move(self, elapsed: int, route: str, key: str) -> None:
+        """Policies said nothing yet of what it is now."""
+        if (route, key) != (self.route, self.key):
+            self.moves.append((elapsed, (self.route, self.key), self.attempt > self.floor))
+            self.route, self.key, self.decided = route, key, False
 
 
 def check_turns(journal: Journal, known: dict[str, Known], claim: Claim, per_key: KeyLimit) -> None:
@@ -128,7 +147,7 @@ class Ledger:
             elif known.state is State.SCHEDULED:
                 if receipt.due != known.due or message.on_conflict.value == "replace":
                     known.expires = message.expires
-                    known.route, known.key = message.route, message.key
+                    known.move(self._clock.elapsed(), message.route, message.key)
                 known.due = receipt.due
         if self.beside:
             self._same("put", self.book.put(messages, now), got)
@@ -142,6 +161,7 @@ class Ledger:
         now: int,
         got: Claim,
         per_key: KeyLimit | None = None,
+        max_bytes: int = ANY_SIZE,
     ) -> None:
         if got.messages:
             self.leases[got.token] = now + lease
@@ -154,13 +174,15 @@ class Ledger:
         if per_key is not None:
             check_turns(self._journal, self.known, got, per_key)
         for message in got.messages:
-            self._claimed(who, message, got.token, now)
+            self._claimed(who, message, got.token)
         if self.beside:
             token = got.token or None
             if per_key is None:
-                twin = self.book.claim(route, limit, lease, now, token=token)
+                twin = self.book.claim(route, limit, lease, now, max_bytes, token=token)
             else:
-                twin = self.book.claim_keyed(route, limit, lease, now, per_key, token=token)
+                twin = self.book.claim_keyed(
+                    route, limit, lease, now, per_key, max_bytes, token=token
+                )
             self._same_claim(twin, got)
 
     def _asked_in_vain(self, who: str, route: str) -> None:
@@ -173,9 +195,8 @@ class Ledger:
                 BLIND, route, f"{who} claimed {number} times in a second for nothing"
             )
 
-    def _claimed(self, who: str, message: Message, token: int, now: int) -> None:
-        # A clock that was set back while the claim was on its way is not the worker's doing.
-        at = max(now, self._clock.now()) if self._clock.set_by else self._clock.now()
+    def _claimed(self, who: str, message: Message, token: int) -> None:
+        at = self._clock.now()
         facts = f"attempt {message.attempt} token {token} due {self._at(message.due)}"
         self._note(who, "claim", message.id, facts)
         known = self.known.get(message.id)
@@ -299,6 +320,7 @@ class Ledger:
                 self._become(amendment.id, known, State.SCHEDULED)
                 known.settled = None
                 known.floor = known.attempt
+                known.decided = False
             known.due, known.expires = amended.message.due, amended.message.expires
 
     def search(self, where: Filter, after: Cursor | None, limit: int, got: Page) -> None:

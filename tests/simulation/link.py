@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from penstock.model.errors import StoreUnavailable
@@ -51,6 +51,10 @@ class Books:
     ledger: Ledger
     rulings: Rulings
     visits: Visits
+    away: str = ""
+    """The part of the store that is away for ever: rooms, policies, or a route's messages."""
+    refuses: str = ""
+    """How the ids begin of messages that the store can never take; empty: it takes all."""
 
 
 @dataclass(slots=True)
@@ -68,13 +72,27 @@ class Line:
     lease: int
     clamps: bool = True
     """The server holds every `now` against its own clock, as a Redis script does."""
+    part: str = ""
+    """Of the store, if this way leads to one part only."""
 
     def now(self, given: int) -> int:
+        """Held against the server's clock when it is sent."""
         return min(given, self.server.now()) if self.clamps else given
+
+    def reached(self, given: int) -> int:
+        """As the store itself holds it against its clock, when a step takes effect."""
+        return min(given, self.server.now())
+
+    def of(self, part: str) -> Line:
+        """The way to one part of the store."""
+        return replace(self, part=part)
 
     async def call(self, work: Callable[[], Awaitable[T]], applied: Callable[[T], None]) -> T:
         if self.owner.dead:
             raise asyncio.CancelledError
+        if self.part and self.part == self.books.away:
+            await asyncio.sleep(self.weather.timeout())
+            raise StoreUnavailable(f"simulated: {self.part} away")
         step = Step(applied)
         fate = self.weather.fate()
         if fate is Fate.FINE:

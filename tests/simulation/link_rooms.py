@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from penstock.model.clock import Clock
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState
 from penstock.model.ticket import (
     Dispatch,
@@ -19,6 +18,7 @@ from penstock.model.ticket import (
     TicketState,
 )
 from penstock.ports.rooms import RoomListener, RoomStore, TurnListener, WaitingVisitors
+from penstock.time.clock import Clock
 from tests.simulation.entries import EntryStream
 from tests.simulation.link import Line
 
@@ -34,7 +34,7 @@ class LinkedRooms:
     """A RoomStore over the network."""
 
     def __init__(self, line: Line, backend: RoomStore) -> None:
-        self._line = line
+        self._line = line.of("rooms")
         self._to = backend
         self._visits = line.books.visits
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-from penstock.model.clock import Clock
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
+from penstock.model.errors import PartlyUnavailable, StoreUnavailable
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.policies import PolicyStore
 from penstock.ports.store import WakeListener
+from penstock.time.clock import Clock
 from tests.simulation.link import Backend, Line
 
 
@@ -41,30 +44,58 @@ class LinkedStore:
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
         line, ledger = self._line, self._ledger
+        refuses = line.books.refuses
+        if refuses and any(message.id.startswith(refuses) for message in messages):
+            await asyncio.sleep(0)
+            raise ValueError("simulated: one of these cannot be stored")
         return await line.call(
             lambda: self._to.put(messages, now),
             lambda got: ledger.put(line.who, messages, now, got),
         )
 
-    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
-        line, ledger = self._line, self._ledger
-        now = line.now(now)
+    async def claim(
+        self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
+    ) -> Claim:
+        line, ledger = self._line.of(f"route {route}"), self._ledger
         return await line.call(
-            lambda: self._to.claim(route, limit, lease, now),
-            lambda got: ledger.claim(line.who, route, limit, lease, now, got),
+            lambda: self._to.claim(route, limit, lease, now, max_bytes),
+            lambda got: ledger.claim(
+                line.who, route, limit, lease, line.reached(now), got, None, max_bytes
+            ),
         )
 
     async def claim_keyed(
-        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+        self,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        per_key: KeyLimit,
+        max_bytes: int = ANY_SIZE,
     ) -> Claim:
-        line, ledger = self._line, self._ledger
-        now = line.now(now)
+        line, ledger = self._line.of(f"route {route}"), self._ledger
         return await line.call(
-            lambda: self._to.claim_keyed(route, limit, lease, now, per_key),
-            lambda got: ledger.claim(line.who, route, limit, lease, now, got, per_key),
+            lambda: self._to.claim_keyed(route, limit, lease, now, per_key, max_bytes),
+            lambda got: ledger.claim(
+                line.who, route, limit, lease, line.reached(now), got, per_key, max_bytes
+            ),
         )
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+        away = self._line.books.away
+        here = {
+            place: one
+            for place, one in enumerate(settlements)
+            if f"route {one.message.route}" != away
+        }
+        if not here:
+            raise StoreUnavailable(f"simulated: {away} away")
+        answers = dict(zip(here, await self._settle(list(here.values()), now), strict=True))
+        if len(here) < len(settlements):
+            raise PartlyUnavailable(f"simulated: {away} away", answers)
+        return [answers[place] for place in range(len(settlements))]
+
+    async def _settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
         line, ledger = self._line, self._ledger
         return await line.call(
             lambda: self._to.settle(settlements, now),
@@ -82,10 +113,9 @@ class LinkedStore:
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
         line, ledger = self._line, self._ledger
-        now = line.now(now)
         return await line.call(
             lambda: self._to.reap(now, limit),
-            lambda got: ledger.reap(line.who, now, limit, got),
+            lambda got: ledger.reap(line.who, line.reached(now), limit, got),
         )
 
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
@@ -94,6 +124,9 @@ class LinkedStore:
             lambda: self._to.amend(amendments, now),
             lambda got: ledger.amend(line.who, amendments, now, got),
         )
+
+    async def erasures(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
+        raise AssertionError(f"nobody asks for an erasure here: {add} {remove}")
 
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         return await self._line.call(lambda: self._to.find(ids), _nothing)
@@ -108,9 +141,9 @@ class LinkedStore:
         )
 
     async def purge(self, now: int, limit: int) -> int:
-        now = self._line.now(now)
         return await self._line.call(
-            lambda: self._to.purge(now, limit), lambda got: self._ledger.purge(now, limit, got)
+            lambda: self._to.purge(now, limit),
+            lambda got: self._ledger.purge(self._line.reached(now), limit, got),
         )
 
     async def figures(self, now: int) -> StoreFigures:
@@ -139,7 +172,7 @@ class LinkedPolicies:
     """A PolicyStore over the network."""
 
     def __init__(self, line: Line, backend: PolicyStore) -> None:
-        self._line = line
+        self._line = line.of("policies")
         self._to = backend
         self._rulings = line.books.rulings
 
@@ -202,6 +235,9 @@ class LinkedPolicies:
 
     async def counters(self, key: str, now: int) -> list[CounterFigure]:
         return await self._line.call(lambda: self._to.counters(key, now), _nothing)
+
+    async def forget(self, key: str, now: int) -> int:
+        raise AssertionError(f"nobody asks for an erasure here: {key} at {now}")
 
     async def room(self, route: str, now: int) -> Room | None:
         now = self._line.now(now)

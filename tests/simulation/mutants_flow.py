@@ -7,20 +7,27 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
-from penstock.flow import release
+from penstock.flow import deliver, release
+from penstock.flow.breaker import Breaker
+from penstock.flow.contact import Contact
 from penstock.flow.deliver import Deliver
 from penstock.flow.ingest import Ingest
 from penstock.flow.intake import Intake
 from penstock.flow.recover import Recover
 from penstock.flow.release import Lane
+from penstock.flow.settle import Settler
 from penstock.flow.worker import Worker
-from penstock.model.clock import SystemClock
+from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Claim, Receipt, Settlement
 from penstock.model.state import State
-from penstock.stores.sqlite import lease, statements
+from penstock.stores.sqlite import SqliteStore, lease, recall, statements
 from penstock.stores.sqlite import settle as sqlite_settle
+from penstock.stores.sqlite import store as sqlite_store
+from penstock.testing import memory_store
+from penstock.testing.memory_store import MemoryStore
 from penstock.testing.message_rows import Row
+from penstock.time.clock import Clock, SystemClock
 from tests.simulation.link import Line
 from tests.simulation.link_store import LinkedStore
 from tests.simulation.mutants import mutant, together
@@ -40,18 +47,25 @@ def settle_before_send() -> Any:
     original = Deliver.send
 
     async def send(
-        self: Deliver, batch: Sequence[Message], token: int, finish: Any, allowed: Any
+        self: Deliver, batch: Sequence[Message], token: int, finish: Any, allowed: Any, holds: Any
     ) -> None:
         outcomes = [DELIVERED] * len(batch)
         finish(self._settlements(batch, token, outcomes, allowed), outcomes)
-        await original(self, batch, token, lambda _settlements, _outcomes: None, allowed)
+        await original(self, batch, token, lambda _settlements, _outcomes: None, allowed, holds)
 
     return patch.object(Deliver, "send", send)
 
 
 @mutant("now not clamped", 20)
 def not_clamped() -> Any:
-    return patch.object(Line, "now", lambda _self, given: given)
+    def unheld(now: int, _clock: Clock) -> int:
+        return now
+
+    return together(
+        patch.object(Line, "now", lambda _self, given: given),
+        patch.object(sqlite_store, "reached", unheld),
+        patch.object(memory_store, "reached", unheld),
+    )
 
 
 @mutant("lost cancel mark", 250)
@@ -144,7 +158,7 @@ def oversleeps() -> Any:
     return patch.object(SystemClock, "sleep_until", sleep_until)
 
 
-@mutant("waits for a moment that a clock set back has put far away", 700)
+@mutant("waits for a moment that a clock set back has put far away", 200)
 def far_away() -> Any:
     return patch.object(release, "is_ahead", lambda moment, now, _most: now < moment)
 
@@ -201,12 +215,7 @@ def overtaken() -> Any:
 
 @mutant("acts on an answer that came after its lease", 350)
 def too_late() -> Any:
-    async def send(
-        self: Lane, batch: Sequence[Message], token: int, _lease_ends: int, allowed: dict[str, str]
-    ) -> None:
-        await self._deliver.send(batch, token, self._sent, allowed)
-
-    return patch.object(Lane, "_send", send)
+    return patch.object(Lane, "_holds", lambda _self, _token: True)
 
 
 @mutant("forgets by the worker's clock", 250)
@@ -218,4 +227,124 @@ def forgets_early() -> Any:
             lambda: self._to.purge(now, limit), lambda got: self._ledger.purge(now, limit, got)
         )
 
-    return patch.object(LinkedStore, "purge", purge)
+    async def purge_sqlite(self: SqliteStore, now: int, limit: int) -> int:
+        how = limit, self._retention, self._retention_count
+        return await self._group.submit(lambda session: recall.purge(session, now, *how))
+
+    async def purge_memory(self: MemoryStore, now: int, limit: int) -> int:
+        return self.book.purge(now, limit)
+
+    return together(
+        patch.object(LinkedStore, "purge", purge),
+        patch.object(SqliteStore, "purge", purge_sqlite),
+        patch.object(MemoryStore, "purge", purge_memory),
+    )
+
+
+@mutant("a probe that never ends", 200)
+def endless_probe() -> Any:
+    """A probe that found nobody was the last one: the route stays closed for ever."""
+    return patch.object(Breaker, "not_sent", lambda _self, _probe: None)
+
+
+@mutant("an interrupted send called delivered", 200)
+def interrupted() -> Any:
+    return patch.object(deliver, "_INTERRUPTED", DELIVERED)
+
+
+@mutant("only the last poison record buried", 150)
+def last_buried() -> Any:
+    async def bury(self: Ingest, poison: Any, held: Any) -> None:
+        await original(self, poison[-1:], held)
+
+    original = Ingest._bury
+    return patch.object(Ingest, "_bury", bury)
+
+
+@mutant("one capacity for all routes", 400)
+def one_capacity() -> Any:
+    """What a sink that never answers has taken is taken from every route, for ever."""
+    taken: dict[object, int] = {}
+    lanes: dict[object, dict[Lane, None]] = {}
+
+    def get(self: Lane) -> int:
+        return taken.get(getattr(self, "_settler", None), 0)
+
+    def put(self: Lane, number: int) -> None:
+        if not hasattr(self, "_settler"):
+            return  # it is being made
+        freed = number < taken.get(self._settler, 0)
+        taken[self._settler] = number
+        others = lanes.setdefault(self._settler, {})
+        others[self] = None
+        for lane in others if freed else ():
+            lane._alarm.ring()
+
+    return patch.object(Lane, "in_flight", property(get, put), create=True)
+
+
+@mutant("claims of a worker wait for each other", 150)
+def one_claim() -> Any:
+    """Until they are answered: a part of the store that is away for ever stops all routes."""
+    turns: dict[object, asyncio.Lock] = {}
+    original = Lane._claim
+
+    async def claim(self: Lane, wanted: int) -> Any:
+        async with turns.setdefault(self._settler, asyncio.Lock()):
+            while (got := await original(self, wanted)) is None and not self._stopping:
+                await self._clock.sleep_until(self._clock.now() + 200)
+            return got
+
+    return patch.object(Lane, "_claim", claim)
+
+
+@mutant("one process recovers for all", 250)
+def one_recovers() -> Any:
+    """The one with the highest name, whether it reaches the store or not."""
+    known: dict[int, str] = {}
+    original = Recover._reap
+
+    async def reap(self: Recover, now: int) -> Any:
+        line = self._store._line  # type: ignore[attr-defined]  # a LinkedStore
+        name = line.who.partition(".")[0]
+        known[id(line.books)] = max(name, known.get(id(line.books), ""))
+        return await original(self, now) if name == known[id(line.books)] else []
+
+    return patch.object(Recover, "_reap", reap)
+
+
+@mutant("claims and extends without ever an answer", 100, first=400)
+def deaf() -> Any:
+    """A process whose requests arrive and whose answers are lost keeps its messages for ever."""
+
+    async def ensure(_self: Contact) -> None:
+        """Go on, whoever hears."""
+
+    return patch.object(Contact, "ensure", ensure)
+
+
+@mutant("settlements wait for each other", 200)
+def one_settlement() -> Any:
+    """Until they are answered: a part of the store that is away for ever keeps all routes full."""
+    original = Settler._settle
+
+    async def settle(self: Settler, batch: Any) -> Any:
+        while True:
+            try:
+                return await original(self, batch)
+            except StoreUnavailable:
+                if self._gives_up():
+                    return [None] * len(batch)
+                await self._store.clock.sleep_until(self._store.clock.now() + 200)
+
+    return patch.object(Settler, "_settle", settle)
+
+
+@mutant("a put that fails is tried again as a whole", 100)
+def never_apart() -> Any:
+    """As it was: a record that no store can take stops its source for ever."""
+
+    async def put_apart(_self: Intake, _messages: Any, _now: int, failed: Exception) -> Any:
+        raise StoreUnavailable("as it was") from failed
+
+    return patch.object(Intake, "_put_apart", put_apart)

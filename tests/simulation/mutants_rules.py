@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
+from penstock.flow import conclude, settle
 from penstock.flow.decide import Decide, Ruling
+from penstock.flow.policies import Policies
 from penstock.limits import engine
 from penstock.limits.pace import Rate
+from penstock.model.decision import Conclusion, End
 from penstock.model.outcome import Claim, Retry
 from penstock.model.room import Room
 from penstock.model.ticket import Dispatch, Entry
@@ -59,6 +62,38 @@ def undecided() -> Any:
 def not_counted() -> Any:
     """A dead message's last attempt got no answer: it may have arrived, and counts in no cap."""
     return patch.object(Retry, "may_have_arrived", property(lambda _self: False))
+
+
+@mutant("policies are never read again", 200)
+def read_once() -> Any:
+    """Whoever started before the first policy was put never hears of it."""
+
+    async def run(self: Policies) -> None:
+        await self.refresh()
+
+    return patch.object(Policies, "run", run)
+
+
+@mutant("reservations of retries are given back", 400)
+def given_back() -> Any:
+    """What may have arrived is tried again later, and holds no place meanwhile."""
+
+    def unsent(settlements: Any, states: Any, hold: int) -> list[Conclusion]:
+        return [
+            Conclusion(one.subject, End.RELEASE) if one.end is End.KEEP else one
+            for one in original(settlements, states, hold)
+        ]
+
+    original = conclude.unsent
+    return patch.object(settle, "unsent", unsent)
+
+
+@mutant("heartbeats do not reach the store", 150)
+def unheard() -> Any:
+    async def heartbeat(self: Wait, room: str, user: str) -> Place:
+        return await self.look(room, user, alive=False)
+
+    return patch.object(Wait, "heartbeat", heartbeat)
 
 
 @mutant("looks are no sign of life", 60)

@@ -11,7 +11,7 @@ from penstock.model.policy import Suppression, policy_from
 from penstock.model.room import RoomState
 from penstock.rooms.parts import RoomParts
 from tests.simulation.fleet import Fleet
-from tests.simulation.plan import Event, Kind
+from tests.simulation.plan import Event, Kind, is_away
 from tests.simulation.policies import POLICIES
 from tests.simulation.process import Life
 from tests.simulation.visitors import ROOM, room_draft
@@ -58,10 +58,11 @@ class Operators:
         insist = self._fleet.insist
         for route in self._plan.routes:
             await insist(partial(_resume, route.name))
-        for name in POLICIES:
-            await insist(partial(_drop, name))
-        await insist(lambda life: _done(life.policies.drop_suppression("list")))
-        if self._plan.rooms:
+        if not is_away(self._plan.stays, "policies"):
+            for name in POLICIES:
+                await insist(partial(_drop, name))
+            await insist(lambda life: _done(life.policies.drop_suppression("list")))
+        if self._plan.rooms and not is_away(self._plan.stays, "rooms"):
             draft = room_draft(self._plan, 3, self._opens())
             await insist(lambda life: _done(_rooms(life).operate.put(ROOM, draft)))
             opened = RoomState.OPEN

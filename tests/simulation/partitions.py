@@ -18,7 +18,7 @@ from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.message import NewMessage
 from penstock.stores.redis.breaker import Breaker
 from penstock.stores.redis.ids import pack_id
-from penstock.stores.redis.layout import Layout
+from penstock.stores.redis.layout import FORMAT, Layout
 from penstock.stores.redis.place import Widths
 from penstock.stores.redis.put import put
 from penstock.stores.redis.scripts import Group, Prepared, load
@@ -37,6 +37,8 @@ class PartitionServer:
 
     totals: list[int] = field(default_factory=list)
     pending: int | None = None
+    format: int | None = None
+    """Of what is stored; noted with the first totals."""
     marks: dict[int, int] = field(default_factory=dict)
     """Partition → the generation it is under."""
     records: dict[int, dict[bytes, tuple[bytes, int]]] = field(default_factory=dict)
@@ -44,7 +46,7 @@ class PartitionServer:
     broken: list[str] = field(default_factory=list)
     """Promises that did not hold."""
 
-    def layout(self, step: str, value: int | str) -> list[bytes | None]:
+    def layout(self, step: str, value: int | str, store_format: int) -> list[bytes | int | None]:
         told = ",".join(map(str, self.totals))
         if step == "grow" and self.pending is None:
             if int(value) > (self.totals[-1] if self.totals else 0):
@@ -52,13 +54,15 @@ class PartitionServer:
         elif step == "publish" and self.pending == value:
             if self.totals and self.pending < self.totals[-1]:
                 self.broken.append(f"{self.totals[-1]} partitions became {self.pending}")
+            if not self.totals:
+                self.format = store_format
             self.totals.append(self.pending)
             self.pending = None
         elif step == "forget" and told == value and self.pending is None:
             self.totals[:-1] = [0] * (len(self.totals) - 1)
         told = ",".join(map(str, self.totals))
         pending = None if self.pending is None else b"%d" % self.pending
-        return [told.encode() or None, pending, None]
+        return [told.encode() or None, pending, None, self.format]
 
     def mark(self, partition: int, generation: int) -> int:
         self.marks[partition] = max(generation, self.marks.get(partition, 0))
@@ -151,14 +155,14 @@ class SimRunner:
             case ("HMGET", _, *fields):
                 return await self._fare(lambda: server.counts(partition, fields))
             case ("HGET", _, "totals"):
-                return await self._fare(lambda: server.layout("read", "")[0])
+                return await self._fare(lambda: server.layout("read", "", FORMAT)[0])
         raise AssertionError(command)
 
     def _step(self, name: str, group: Group, common: Sequence[Any]) -> Callable[[], Any]:
         server, at = self._server, group.partition
         match name:
             case "layout":
-                return lambda: server.layout(common[0], common[1])
+                return lambda: server.layout(common[0], common[1], common[4])
             case "mark":
                 return lambda: server.mark(at, common[0])
             case "put":

@@ -31,6 +31,9 @@ class Kind(StrEnum):
     SHUT = "pause room"
     RESET = "reset room"  # a new epoch: everybody out, no token is good any more
     BROKER = "broker away"
+    LINK = "link"  # of one process; detail: which way nothing gets through
+    PART = "part of the store away"  # detail: which
+    POISON = "poison record"  # one that can be read, and that no store can take
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,9 @@ class Ask(StrEnum):
     REDRIVE = "redrive"
     PUBLISH = "publish"
     VISIT = "visit"
+    BURST = "burst"  # many at once, for one moment, on one route
+    POISON = "publish poison"  # several records that cannot be read
+    UNSTORABLE = "publish what no store takes"  # between others
 
 
 _ASKS = {
@@ -101,6 +107,8 @@ class Asked:
     number: int
     at: int
     ask: Ask
+    route: str = ""
+    """Of a burst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,21 +134,57 @@ class Plan:
     """Milliseconds until it opens; whoever lines up before is let in by lot. 0: it is open."""
     dispatched: bool
     """Promotions are passed on to others, as on Redis."""
+    stays: Event | None = None
+    """What goes wrong and is never mended: everything else must come to its end."""
     length: int = LENGTH_MS
 
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.store}, {len(self.processes)} processes, "
             f"{len(self.routes)} routes, {len(self.asked)} asked, {len(self.events)} events"
+            + (f", {self.stays.kind} for ever" if self.stays is not None else "")
         )
 
 
+def is_away(stays: Event | None, part: str) -> bool:
+    """Whether that part of the store is away for ever."""
+    return stays is not None and stays.kind is Kind.PART and stays.detail == part
+
+
+FIRST_TOGETHER = 1_000
+"""Numbers of what is asked besides."""
+UNSTORABLE = "x"
+"""How the ids of messages begin that no store can take."""
 SINK_MOODS = ("timeout", "refuse", "busy", "gone", "accept_lost", "twice", "raise", "mixed")
 POLICY_NAMES = ("cap", "interval", "pace", "quiet", "suppress", "cross")
 
 
+STAYING_MOODS = ("gone", "timeout", "refuse", "busy", "raise", "hang")
+PARTS = ("rooms", "policies", "route")
+WAYS = ("requests", "replies")
+"""Which way nothing gets through."""
+
+
 def draw(seed: int) -> Plan:
-    """The plan of a seed: always the same one."""
+    """The plan of a seed: always the same one.
+
+    What came later is drawn for some seeds only, so that the others keep their course: half of
+    them have faults that matter only together, three of ten one that is never mended.
+    """
+    plan = _draw(seed)
+    if seed % 10 in (0, 2, 7, 8, 9):
+        plan = _together(random.Random(f"{seed}:together"), plan)
+    if seed % 10 >= 7:
+        plan = _staying(random.Random(f"{seed}:stays"), plan)
+        poison = random.Random(f"{seed}:poison")
+        if poison.random() < 0.2:
+            at = poison.randint(0, LENGTH_MS)
+            asked = Asked(FIRST_TOGETHER - 1, at, Ask.UNSTORABLE)
+            plan = replace(plan, stays=Event(at, Kind.POISON), asked=(*plan.asked, asked))
+    return plan
+
+
+def _draw(seed: int) -> Plan:
     chance = random.Random(f"{seed}:plan")
     processes = _processes(chance)
     routes = _routes(chance)
@@ -167,6 +211,66 @@ def draw(seed: int) -> Plan:
         opens=chance.choice((0, 0, 6_000)),
         dispatched=chance.random() < 0.5,
     )
+
+
+def _together(chance: random.Random, plan: Plan) -> Plan:
+    """Faults with what makes them felt: much to send, or another fault in the same moment."""
+    events, asked = list(plan.events), list(plan.asked)
+
+    def ask(at: int, what: Ask, route: str = "") -> None:
+        asked.append(Asked(FIRST_TOGETHER + len(asked), max(0, at), what, route))
+
+    for event in plan.events:
+        at, route = event.at, chance.choice(plan.routes).name
+        if chance.random() < 0.3:
+            continue
+        if event.kind is Kind.JUMP:
+            ask(at + chance.randint(0, 4_000), Ask.BURST, route)
+        elif event.kind is Kind.SINK:
+            ask(at + chance.randint(0, event.span // 2), Ask.BURST, event.target)
+        elif event.kind is Kind.RESTART:  # what is under way then cannot end in time
+            mood = chance.choice(("timeout", "accept_lost"))
+            events.append(Event(max(0, at - 1_000), Kind.SINK, route, 3_000, detail=mood))
+            ask(at - 700, Ask.BURST, route)
+        elif event.kind is Kind.BROKER:
+            ask(at, Ask.POISON)
+    if chance.random() < 0.3:  # long enough to be looked for again and again
+        at, route = chance.randint(0, LENGTH_MS - 10_000), chance.choice(plan.routes).name
+        mood = chance.choice(("gone", "gone", "accept_lost"))
+        events.append(Event(at, Kind.SINK, route, 8_000, detail=mood))
+        ask(at + 100, Ask.BURST, route)
+        ask(at + 3_000, Ask.BURST, route)
+    events.sort(key=lambda event: event.at)
+    return replace(plan, events=tuple(events), asked=tuple(asked))
+
+
+def _staying(chance: random.Random, plan: Plan) -> Plan:
+    """One thing is broken from some moment on and for ever; there is always another that is not."""
+    at = chance.randint(0, LENGTH_MS)
+    kind = chance.choice((Kind.SINK, Kind.SINK, Kind.LINK, Kind.PART))
+    routes, processes = plan.routes, plan.processes
+    if len(routes) == 1:
+        routes = (*routes, _route(chance, "b"))
+    match kind:
+        case Kind.SINK:
+            target, detail = chance.choice(routes).name, chance.choice(STAYING_MOODS)
+        case Kind.LINK:
+            if len(processes) == 1:
+                processes = (*processes, replace(processes[0], name="p1"))
+            target, detail = "p1", chance.choice(WAYS)
+        case _:
+            detail = chance.choice(PARTS)
+            target = chance.choice(routes).name if detail == "route" else ""
+    stays = Event(at, kind, target, detail=detail)
+    asked = plan.asked
+    if detail == "route":  # there is something on its way then
+        first = FIRST_TOGETHER + len(asked)
+        times = (max(0, at - chance.randint(1, 150)) for _ in routes)
+        asked += tuple(
+            Asked(first + n, when, Ask.BURST, route.name)
+            for n, (when, route) in enumerate(zip(times, routes, strict=True))
+        )
+    return replace(plan, routes=routes, processes=processes, asked=asked, stays=stays)
 
 
 def _processes(chance: random.Random) -> tuple[Process, ...]:

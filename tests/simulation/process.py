@@ -78,7 +78,7 @@ class Life:
 
     async def run(self) -> None:
         process = self._process
-        backend, rooms = await process.server.open(self.clock)
+        backend, rooms = await process.server.open()
         self.store = LinkedStore(self.line, backend)
         process.server.attach(self.store)
         self.policies = Policies(self.store.policies, self.clock)

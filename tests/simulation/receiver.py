@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
@@ -28,12 +28,16 @@ class Send:
     began: int
     """Of the world's time, as everything here."""
     began_server: int
+    order: int
+    """Among all sends of the run, whichever route they take."""
     arrived: int | None = None
     arrived_server: int = 0
     outcome: SendOutcome | None = None
     ended: int | None = None
     by_network: bool = False
     """The network repeated it, nobody of ours did."""
+    parted: bool = False
+    """The sink raised for a batch of several: they go again in parts, in the same attempt."""
 
 
 @dataclass(slots=True)
@@ -47,18 +51,26 @@ class Receiver:
     chance: random.Random
     lease: int
     mood: str = ""
+    stays: bool = False
+    """It is never in another mood any more."""
     moody: bool = False
     """It was in a mood at some time."""
     sends: list[Send] = field(default_factory=list)
     busy: dict[str, int] = field(default_factory=dict)
     """Life of a process → messages it has on the way here."""
 
+    def feel(self, mood: str, *, for_ever: bool = False) -> None:
+        if not self.stays:
+            self.mood, self.stays = mood, for_ever
+            self.moody = self.moody or bool(mood)
+
     def begin(self, life: str, batch: Sequence[Message]) -> list[Send]:
         self.busy[life] = self.busy.get(life, 0) + len(batch)
         if self.busy[life] > self.route.capacity:
             told = f"{self.busy[life]} of {self.route.capacity} in flight in {life}"
             self.journal.fail("1.6 claims are bounded by capacity", batch[0].id, told)
-        begun = [Send(m, life, self.clock.elapsed(), self.clock.now()) for m in batch]
+        order = len(self.journal.lines)
+        begun = [Send(m, life, self.clock.elapsed(), self.clock.now(), order) for m in batch]
         self.sends += begun
         for send in begun:
             self.journal.note(life, "send", send.message.id, f"attempt {send.message.attempt}")
@@ -75,7 +87,7 @@ class Receiver:
         self.journal.note(self.route.name, "arrives", send.message.id, f"from {send.who}")
 
     def repeat(self, send: Send) -> None:
-        again = Send(send.message, send.who, send.began, send.began_server, by_network=True)
+        again = replace(send, by_network=True)
         self.sends.append(again)
         self.accept(again)
 
@@ -119,11 +131,15 @@ class SimSink:
         outcomes: list[SendOutcome] = []
         try:
             await self._travel()
+            if to.mood == "hang":
+                await asyncio.get_running_loop().create_future()
             if to.mood == "raise":
                 raise OSError("broken pipe")  # noqa: TRY301 - what a driver may do
             outcomes = await self._deliver(sends)
             await self._travel()
-        except BaseException:
+        except BaseException as exc:
+            for send in sends:
+                send.parted = isinstance(exc, Exception) and len(sends) > 1
             if not self._owner.dead:
                 to.end(self._life, sends, [Retry("broken off")] * len(sends))
             raise
@@ -152,7 +168,7 @@ class SimSink:
             if arrives:
                 to.accept(send)
             silent = silent or outcome is None
-            outcomes.append(outcome or Retry("no answer in time", unreachable=True))
+            outcomes.append(outcome or Retry("no answer in time", unsure=True))
         if silent:
             await asyncio.sleep(TIMEOUT)
         return outcomes

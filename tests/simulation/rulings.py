@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+from penstock.flow.conclude import LIFE
 from penstock.limits.memory import MemoryPolicies
 from penstock.limits.quiet import QuietHours
 from penstock.model.decision import Conclusion, Decision, End, Room, Subject
@@ -21,7 +22,6 @@ UNCHANGED = "4 a refusal leaves counters unchanged"
 UNTIL = "4 now < until ≤ expires"
 PACE = "4 allows in any T ≤ burst + rate·T"
 CAP_LIMIT, CAP_WINDOW = WINDOWS["cap"]
-FOR_EVER = 1 << 60
 TWIN = "the store's decisions are those of the arithmetic"
 
 
@@ -33,6 +33,11 @@ class Rules:
     suppressed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     changed: int = 0
     """How many changes there have been."""
+
+
+def _named(subject: Subject) -> str:
+    """The message's own id, however often it was redriven."""
+    return subject.id.partition(LIFE)[0]
 
 
 @lru_cache(maxsize=100)
@@ -64,8 +69,13 @@ class Rulings:
         """Pace → what it let go, anew each time that it was put."""
         self._knowing: dict[str, list[tuple[int, bool]]] = {}
         """Process → since when it knows that there are policies, or that there are none."""
-        self._places: dict[str, dict[str, int]] = {}
-        """Key → message → how long its place may count: by what was said of it, at most."""
+        self._binding: list[tuple[int, bool]] = []
+        """Since when there are policies or lists, or none."""
+        self._held: dict[str, set[str]] = {}
+        """Key → messages that were allowed, and nothing was said of them since."""
+        self._counted: dict[str, dict[str, int]] = {}
+        """Key → message → how long it may count, by what was said of it: at most. A message that
+        was counted stays so, whatever is decided about it afterwards."""
 
     def put_policy(self, who: str, policy_id: str, policy: Policy) -> None:
         self._journal.note(who, "policy", policy_id, type(policy).__name__)
@@ -73,6 +83,7 @@ class Rulings:
             self.paced.setdefault(policy_id, []).append([])
         self.rules.policies[policy_id] = policy
         self.rules.changed += 1
+        self._changed()
         if self._twin is not None:
             now_or_never(self._twin.put_policy(policy_id, policy))
 
@@ -80,20 +91,36 @@ class Rulings:
         self._journal.note(who, "no policy", policy_id)
         if self.rules.policies.pop(policy_id, None) is not None:
             self.rules.changed += 1
+        self._changed()
         if self._twin is not None:
             self._same(now_or_never(self._twin.drop_policy(policy_id)), got)
 
     def put_suppression(self, who: str, list_id: str, suppression: Suppression) -> None:
         self._journal.note(who, "suppress", list_id, " ".join(suppression.keys))
         self.rules.suppressed[list_id] = suppression.keys
+        self._changed()
         if self._twin is not None:
             now_or_never(self._twin.put_suppression(list_id, suppression))
 
     def drop_suppression(self, who: str, list_id: str, got: bool) -> None:
         self._journal.note(who, "unsuppress", list_id)
         self.rules.suppressed.pop(list_id, None)
+        self._changed()
         if self._twin is not None:
             self._same(now_or_never(self._twin.drop_suppression(list_id)), got)
+
+    def _changed(self) -> None:
+        there_are = bool(self.rules.policies or self.rules.suppressed)
+        self._binding.append((self._journal.clock.elapsed(), there_are))
+
+    def bind_since(self, at: int) -> int | None:
+        """Since when there have been policies without a break, at that moment; None: are none."""
+        since = None
+        for elapsed, there_are in self._binding:
+            if elapsed > at:
+                break
+            since = (elapsed if since is None else since) if there_are else None
+        return since
 
     def knows(self, who: str, there_are: bool) -> None:
         """A process has read that there are policies, or that there are none."""
@@ -110,11 +137,11 @@ class Rulings:
     ) -> None:
         for subject, decision in zip(subjects, got, strict=True):
             reason = "" if decision.reason is None else decision.reason.policy
-            self._journal.note(who, "decide", subject.id, f"{decision.verdict} {reason}")
+            self._journal.note(who, "decide", _named(subject), f"{decision.verdict} {reason}")
             if decision.verdict is Verdict.ALLOW:
                 self._check_allowed(subject, now)
                 self._allow(who, subject, now)
-                self._places.setdefault(subject.key, {})[subject.id] = FOR_EVER
+                self._held.setdefault(subject.key, set()).add(subject.id)
             elif decision.verdict is Verdict.DEFER:
                 self._check_until(subject, now, decision)
                 self._check_places(subject, now, decision)
@@ -124,12 +151,12 @@ class Rulings:
     def conclude(self, who: str, conclusions: Sequence[Conclusion], now: int) -> None:
         for conclusion in conclusions:
             subject = conclusion.subject
-            self._journal.note(who, "conclude", subject.id, conclusion.end.value)
-            places = self._places.setdefault(subject.key, {})
+            self._journal.note(who, "conclude", _named(subject), conclusion.end.value)
+            if conclusion.end is not End.KEEP:
+                self._held.setdefault(subject.key, set()).discard(subject.id)
             if conclusion.end is End.COMMIT:
-                places[subject.id] = now + CAP_WINDOW
-            elif conclusion.end is End.RELEASE and places.get(subject.id) == FOR_EVER:
-                del places[subject.id]
+                counted = self._counted.setdefault(subject.key, {})
+                counted[subject.id] = max(now + CAP_WINDOW, counted.get(subject.id, 0))
         if self._twin is not None:
             now_or_never(self._twin.conclude(conclusions, now))
 
@@ -138,7 +165,7 @@ class Rulings:
             self._same(now_or_never(self._twin.room(route, now)), got)
 
     def _allow(self, who: str, subject: Subject, now: int) -> None:
-        one = Allowed(who, subject.id, now, self._journal.clock.elapsed())
+        one = Allowed(who, _named(subject), now, self._journal.clock.elapsed())
         self.allowed.append(one)
         for policy_id, promised in PACES.items():
             if policy_id in self.rules.policies and promised.covers(subject.labels):
@@ -173,8 +200,9 @@ class Rulings:
         """Who is held back by the cap finds it full of others that went or are on their way."""
         if not any(result.policy == "cap" for result in decision.rules):
             return
-        places = self._places.get(subject.key, {})
-        used = sum(until > now for name, until in places.items() if name != subject.id)
+        counted = self._counted.get(subject.key, {})
+        places = {name for name, until in counted.items() if until > now}
+        used = len((places | self._held.get(subject.key, set())) - {subject.id})
         if used < CAP_LIMIT:
             told = f"the cap is full for {subject.key}, but only {used} went or are on their way"
             self._journal.fail(UNCHANGED, subject.id, told)

@@ -39,12 +39,12 @@ def simulate(plan: Plan) -> Outcome:
     loop.set_exception_handler(lambda _, context: _unhandled(world, context))
     try:
         main = loop.spawn(world.run())
-        try:
-            with _silence():
+        with _silence():
+            try:
                 loop.run_until_complete(main)
-        except (BusyLoop, Stuck) as exc:
-            world.fleet.journal.fail(PROGRESS, "", str(exc))
-        _unwind(loop, world)
+            except (BusyLoop, Stuck) as exc:
+                world.fleet.journal.fail(PROGRESS, "", str(exc))
+            _unwind(loop, world)
     finally:
         world.fleet.server.close()
         loop.close()

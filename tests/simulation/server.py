@@ -40,15 +40,15 @@ class Server:
         self._plan = plan
         self._chance = random.Random(f"{plan.seed}:wakes")
         self._linked: list[LinkedStore] = []
-        own_clock = ProcessClock(clock)
+        self._own_clock = ProcessClock(clock)
         stream = EntryStream(clock, journal) if plan.dispatched else None
         self._partitions = 8
+        self._connections: list[sqlite3.Connection] = []
         if plan.store == "memory":
             self.memory: MemoryStore | None = MemoryStore(
-                own_clock, retention=plan.retention, retention_count=MANY
+                self._own_clock, retention=plan.retention, retention_count=MANY
             )
             self.memory.listen(self._wake)
-            self._keeper: sqlite3.Connection | None = None
             self.books = Books(
                 Ledger(journal, self.memory.book, beside=False),
                 Rulings(journal, None),
@@ -57,7 +57,7 @@ class Server:
         else:
             self.memory = None
             self._name = f"file:/penstock-simulation-{next(_databases)}?vfs=memdb"
-            self._keeper = self._connect()  # the database lives as long as one connection does
+            self._connect()  # the database lives as long as one connection does
             self.books = Books(
                 Ledger(
                     journal,
@@ -65,10 +65,10 @@ class Server:
                     beside=True,
                 ),
                 Rulings(journal, MemoryPolicies()),
-                Visits(journal, ModelRooms(own_clock), stream, beside=True),
+                Visits(journal, ModelRooms(self._own_clock), stream, beside=True),
             )
 
-    async def open(self, clock: ProcessClock) -> tuple[Backend, RoomStore]:
+    async def open(self) -> tuple[Backend, RoomStore]:
         """A new session. On SQLite it is a connection of its own, with leases of its own."""
         if self.memory is not None:
             return self.memory, self.memory.rooms
@@ -77,7 +77,7 @@ class Server:
         store = SqliteStore(
             address,
             Session(connection, prepare(connection, address, self._partitions)),
-            clock,
+            self._own_clock,
             retention=self._plan.retention,
             retention_count=MANY,
         )
@@ -98,11 +98,13 @@ class Server:
             self._linked.remove(store)
 
     def close(self) -> None:
-        if self._keeper is not None:
-            self._keeper.close()
+        """Connections of processes that crashed are still open: they end here."""
+        for connection in self._connections:
+            connection.close()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._name, uri=True, isolation_level=None)
+        self._connections.append(connection)
         connection.execute("PRAGMA synchronous = off")
         connection.execute("PRAGMA temp_store = memory")
         return connection

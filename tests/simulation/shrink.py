@@ -39,7 +39,10 @@ def shrink(outcome: Outcome, most: int = SHRINK_RUNS) -> Outcome:
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
     """The largest steps first."""
-    for process in plan.processes[1:]:
+    if plan.stays is not None:
+        yield replace(plan, stays=None)
+    kept_up = "" if plan.stays is None else plan.stays.target
+    for process in (one for one in plan.processes[1:] if one.name != kept_up):
         kept = tuple(one for one in plan.processes if one is not process)
         events = tuple(event for event in plan.events if event.target != process.name)
         yield replace(plan, processes=kept, events=events)
@@ -70,6 +73,8 @@ def report(outcome: Outcome, mutant: str | None = None) -> str:
     """What failed, what happened to it, and how to see it again."""
     plan, failures = outcome.plan, outcome.failures
     lines = [str(plan), *(f"  {event}" for event in map(_told, plan.events))]
+    if plan.stays is not None:
+        lines.append(f"  {_told(plan.stays)} for ever")
     lines += [f"  BROKEN {failure}" for failure in failures[:TOLD]]
     if len(failures) > TOLD:
         lines.append(f"  … and {len(failures) - TOLD} more")

@@ -5,26 +5,71 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.simulation.__main__ import run_seed
 from tests.simulation.hunt import MUTANTS, hunt, run_mutant
-from tests.simulation.plan import Plan
+from tests.simulation.plan import Kind, Plan, draw
+from tests.simulation.run import simulate
 from tests.simulation.shrink import report, shrink
 
 CHUNK = 25
-CHUNKS = 13
+CHUNKS = 14
 FOUND = {
     "sleeps on when the clock is set back": 6,
-    "waits for a moment that a clock set back has put far away": 3501,
+    "waits for a moment that a clock set back has put far away": 78,
     "asks on and on when its clock is ahead": 0,
     "acts on an answer that came after its lease": 303,
     "forgets by the worker's clock": 92,
     "what may have arrived gives its place back": 5_000_183,
 }
 """What the simulation found in the product: as a deliberate fault, and a seed that finds it."""
+STAYING = (
+    "one capacity for all routes",
+    "claims of a worker wait for each other",
+    "one process recovers for all",
+    "settlements wait for each other",
+    "a put that fails is tried again as a whole",
+)
+"""Faults that stop others for as long as something is broken, and only so long."""
+SEEN = dict(zip(STAYING, (377, 28, 78, 168, 7), strict=True)) | {
+    "a probe that never ends": 67,
+    "an interrupted send called delivered": 97,
+    "only the last poison record buried": 19,
+    "reservations of retries are given back": 87,
+    "policies are never read again": 1,
+    "heartbeats do not reach the store": 9,
+    "claims and extends without ever an answer": 477,
+}
+BROKE = (
+    7_003_571,
+    7_003_631,
+    7_003_741,
+    7_003_755,
+    9_000_855,
+    9_000_943,
+    9_002_354,
+    9_005_266,
+    9_006_425,
+    9_006_445,
+    100_000_048,
+    110_000_228,
+    110_004_128,
+    110_007_598,
+    110_008_758,
+    110_003_181,
+    110_003_517,
+    110_006_832,
+    110_007_560,
+    110_009_907,
+    500_000_152,
+    600_004_448,
+)
+"""Seeds that broke a promise once, by a fault of the product or of what was kept of the run."""
 
 
 @pytest.mark.slow
@@ -35,11 +80,18 @@ def test_every_promise_holds_whatever_goes_wrong(chunk: int) -> None:
         assert not outcome.failures, report(outcome)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_once_stays_mended(name: str) -> None:
     outcome = run_seed(FOUND[name])
     assert not outcome.failures, report(outcome)
     assert run_mutant(name, FOUND[name]).failures
+
+
+@pytest.mark.parametrize("seed", BROKE)
+def test_a_seed_that_broke_a_promise_once_holds(seed: int) -> None:
+    outcome = run_seed(seed)
+    assert not outcome.failures, report(outcome)
 
 
 def test_a_seed_gives_the_same_run_twice() -> None:
@@ -65,12 +117,39 @@ def test_a_seed_gives_the_same_run_in_another_process() -> None:
     assert len(digests) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["settle before send", "now not clamped", "nobody recovers"])
 def test_a_deliberate_fault_is_found(name: str) -> None:
     _, found = hunt(name)
     assert found is not None
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEEN)
+def test_a_deliberate_fault_is_found_by_its_seed(name: str) -> None:
+    seeds, _ = MUTANTS[name]
+    assert SEEN[name] in seeds
+    assert run_mutant(name, SEEN[name]).failures
+
+
+def test_in_a_hundred_seeds_of_a_run_something_is_never_mended() -> None:
+    staying = [draw(seed).stays for seed in range(CHUNKS * CHUNK)]
+    kinds = Counter(stays.kind for stays in staying if stays is not None)
+    assert kinds.total() >= 100
+    assert set(kinds) == {Kind.SINK, Kind.LINK, Kind.PART, Kind.POISON}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STAYING)
+def test_only_what_is_never_mended_shows_what_stands_in_the_way_of_others(name: str) -> None:
+    plan = draw(SEEN[name])
+    assert plan.stays is not None
+    with MUTANTS[name][1]():
+        assert simulate(plan).failures
+        assert not simulate(replace(plan, stays=None)).failures
+
+
+@pytest.mark.slow
 def test_a_failure_is_made_smaller_and_told_with_the_command_that_replays_it() -> None:
     name = "acts on an answer that came after its lease"
     seed = FOUND[name]

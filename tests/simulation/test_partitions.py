@@ -13,11 +13,11 @@ from tests.simulation.partitions import PartitionServer, grow
 SEEDS = 30
 
 
-def _grows_back(self: PartitionServer, step: str, value: int | str) -> Any:
+def _grows_back(self: PartitionServer, step: str, value: int | str, store_format: int) -> Any:
     """As it once was: whoever asked last was believed, though others had grown further."""
     if step == "grow" and self.pending is None:
         self.pending = int(value)
-    return _LAYOUT(self, step, value)
+    return _LAYOUT(self, step, value, store_format)
 
 
 _LAYOUT = PartitionServer.layout

@@ -25,6 +25,10 @@ ROOM = "sale"
 LOOKS = 60
 GRACE = 6.0
 """Seconds of silence after which a waiting visitor is taken to be gone."""
+SESSION = 4.0
+"""Seconds of silence after which one who is inside is taken to be gone."""
+LONG_STAY = 8
+"""Signs of life of those who stay for longer than a session would last without them."""
 MARGIN = 1.0
 """For clocks that are wrong, and answers on their way."""
 
@@ -36,7 +40,7 @@ def room_draft(plan: Plan, capacity: int, opens_at: int | None) -> RoomDraft:
         capacity=capacity,
         admit_rate=plan.rate,
         claim_ttl="2s",
-        session_ttl="4s",
+        session_ttl=f"{SESSION:g}s",
         wait_grace=f"{GRACE:g}s",
         lanes={"vip": 3},
     )
@@ -59,15 +63,47 @@ async def visit(
         token = stream.tokens.get(user, token)  # as the visitor's own server was told
     if token is None or will == "late":
         return
+    asked = asyncio.get_running_loop().time()
     entered = await request(chance, lambda parts: parts.enter.enter(ROOM, token))
     if will == "twice" and isinstance(entered, Ticket):
         again = await request(chance, lambda parts: parts.enter.enter(ROOM, token))
         if isinstance(again, Ticket):
             journal.fail(ONCE, user, "the same token let in twice")
-    for _ in range(chance.randint(0, 3)):
-        await asyncio.sleep(1)
-        await request(chance, lambda parts: parts.wait.heartbeat(ROOM, user))
+    beats = chance.randint(0, 3)
+    if isinstance(entered, Ticket) and random.Random(f"{plan.seed}:stay:{number}").random() < 0.4:
+        beats = LONG_STAY
+    await _stay(request, chance, user, journal, entered, asked, beats)
     await request(chance, lambda parts: parts.leave.leave(ROOM, user))
+
+
+async def _stay(
+    request: Request,
+    chance: random.Random,
+    user: str,
+    journal: Journal,
+    entered: object,
+    asked: float,
+    beats: int,
+) -> None:
+    """Inside, with a sign of life every second: nobody who gives it is put out.
+
+    `asked`: when the entry was requested. The session begins when the store takes the token, which
+    may be long before the answer, and before the next answer of a visitor who tries it twice.
+    """
+    loop = asyncio.get_running_loop()
+    heard = asked
+    for _ in range(beats):
+        await asyncio.sleep(1)
+        asked = loop.time()
+        place = await request(chance, lambda parts: parts.wait.heartbeat(ROOM, user))
+        if not isinstance(place, Place) or not isinstance(entered, Ticket):
+            continue
+        ticket, silent = place.ticket, loop.time() - heard
+        if ticket.state is TicketState.EXPIRED and ticket.pass_id == entered.pass_id:
+            if silent < SESSION - MARGIN and not journal.clocks_were_set():
+                journal.fail(KEEPS, user, f"put out {silent:.1f} s after a sign of life")
+            return
+        heard = asked
 
 
 async def _wait(

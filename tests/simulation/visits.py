@@ -194,7 +194,9 @@ class Visits:
 
     def idle(self, name: str, now: int) -> str:
         """Why nobody was let in although there is a slot; empty when all is well."""
-        held = self._model._rooms[name]
+        held = self._model._rooms.get(name)
+        if held is None:  # it was to open at a moment that a clock set forward had passed
+            return ""
         free = held.room.settings.capacity - held.in_use
         if held.room.state_at(now) is RoomState.OPEN and free > 0 and (line := held.waiting()):
             return f"{free} slots are free and {line[0].user} waits"

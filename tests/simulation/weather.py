@@ -41,6 +41,7 @@ class Weather:
     chance: random.Random
     delay: int = 0
     spells: list[Spell] = field(default_factory=list)
+    stays: Fate | None = None
 
     def away(self, span: int, share: float = 1.0) -> None:
         self.spells.append(Spell(self.clock.elapsed() + span, share, (Fate.AWAY,)))
@@ -48,10 +49,17 @@ class Weather:
     def lossy(self, span: int, share: float) -> None:
         self.spells.append(Spell(self.clock.elapsed() + span, share, _LOSSY))
 
+    def cut(self, fate: Fate) -> None:
+        """For ever: nothing gets there, or no answer comes back."""
+        self.stays = fate
+
     def clear(self) -> None:
+        """But for what stays."""
         self.spells.clear()
 
     def fate(self) -> Fate:
+        if self.stays is not None:
+            return self.stays
         if not self.spells:
             return Fate.FINE
         now = self.clock.elapsed()

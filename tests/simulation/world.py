@@ -11,7 +11,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.fleet import PROGRESS, Fleet
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.operators import Operators
-from tests.simulation.plan import Ask, Asked, Plan
+from tests.simulation.plan import Ask, Asked, Plan, is_away
 from tests.simulation.visitors import visit
 
 DRAIN_MS = 90_000
@@ -36,6 +36,8 @@ class World:
         await self.operators.prepare()
         for event in self.plan.events:
             self.loop.later(event.at / 1000, partial(self.faults.happen, event))
+        if (stays := self.plan.stays) is not None:
+            self.loop.later(stays.at / 1000, partial(self.faults.stay, stays))
         for asked in self.plan.asked:
             self.loop.later(asked.at / 1000, partial(self._ask, asked))
         await asyncio.sleep(self.plan.length / 1000)
@@ -45,7 +47,7 @@ class World:
 
     def _ask(self, asked: Asked) -> None:
         fleet = self.fleet
-        if asked.ask is Ask.PUBLISH:
+        if asked.ask in (Ask.PUBLISH, Ask.POISON, Ask.UNSTORABLE):
             self.callers.publish(asked)
         elif asked.ask is Ask.VISIT:
             stream = fleet.server.books.visits.stream
@@ -72,7 +74,7 @@ class World:
         """What is far ahead is asked for now; then everything must come to its end."""
         fleet = self.fleet
         ledger = fleet.server.books.ledger
-        end = fleet.clock.elapsed() + DRAIN_MS
+        end = fleet.clock.elapsed() + DRAIN_MS * (1 if self.plan.stays is None else 2)
         while fleet.clock.elapsed() < end:
             far = fleet.clock.now() + FAR_MS
             for name, known in list(ledger.known.items()):
@@ -87,19 +89,24 @@ class World:
             fleet.journal.fail(PROGRESS, name, told)
 
     def _stuck(self) -> list[tuple[str, str]]:
-        """(What, how it stands) of whatever has not come to its end."""
+        """(What, how it stands) of whatever has not come to its end, and should."""
         fleet = self.fleet
         now = fleet.clock.now()
-        stuck = [
-            (name, f"is {known.state}, due {known.due - now} ms")
-            for name, known in fleet.server.books.ledger.known.items()
-            if is_open(known.state)
-        ]
+        stays = self.plan.stays
+        stuck = []
+        if not is_away(stays, "policies"):  # nothing goes out past rules that cannot be read
+            stuck = [
+                (name, f"is {known.state}, due {known.due - now} ms")
+                for name, known in fleet.server.books.ledger.known.items()
+                if is_open(known.state) and (stays is None or known.route != stays.target)
+            ]
         stuck += [
             (f"letters/{letter.number}", "was never taken in")
             for letter in fleet.broker.letters
             if not letter.done
         ]
+        if is_away(stays, "rooms"):
+            return stuck
         if not all(task.done() for task in self._visitors):
             stuck.append(("", "a visitor waits for ever"))
         stream = fleet.server.books.visits.stream

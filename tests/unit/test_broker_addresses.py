@@ -103,6 +103,10 @@ def test_options_show_no_password() -> None:
     [
         ("orders.eu", "orders.eu"),
         ("orders.", "orders."),
+        ("orders.eu.vip", "own"),
+        ("all.eu.vip", "all.eu.vip"),
+        ("every.eu.vip", "every.eu.vip"),
+        ("all", "own"),
         ("payments", "payments"),
         ("Orders.eu", "own"),
         ("payments.eu", "own"),
@@ -111,7 +115,7 @@ def test_options_show_no_password() -> None:
     ],
 )
 def test_a_message_chooses_where_a_pattern_allows_it(topic: str | None, goes_to: str) -> None:
-    topics = Topics("own", ("orders.*", "payments"))
+    topics = Topics("own", ("orders.*", "payments", "all.>", "every.#"))
     message = Message(id="m", route="r", key="k", payload=b"", due=0, topic=topic)
     assert topics.of(message) == goes_to
     assert Topics("own").of(message) == "own"

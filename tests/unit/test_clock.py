@@ -9,13 +9,13 @@ from collections.abc import Callable
 from penstock.flow.breaker import TRIP_AFTER, Breaker
 from penstock.flow.observe import Observer
 from penstock.flow.reuse import Reuse
-from penstock.model.clock import Alarm, SystemClock, Timer
 from penstock.model.outcome import Retry
 from penstock.model.room import RoomSettings
 from penstock.model.ticket import Joining, TicketState
 from penstock.rooms.promote import Promoter
 from penstock.testing.clock import ManualClock
 from penstock.testing.room_model import ModelRooms
+from penstock.time.clock import Alarm, SystemClock, Timer
 from tests.simulation.clocks import ProcessClock, ServerClock
 from tests.simulation.loop import VirtualLoop
 
@@ -88,6 +88,18 @@ async def test_figures_that_were_slow_only_once_do_not_serve_for_long() -> None:
 
     figures = Reuse(clock, find)
     assert [await figures.get() for _ in range(6)] == [0, 1, 2, 3, 3, 3]
+
+
+async def test_figures_do_not_serve_longer_than_they_may_however_slow_they_are() -> None:
+    clock = ManualClock()
+    found = iter(range(10))
+
+    async def find() -> int:
+        clock.jump(2_000)
+        return next(found)
+
+    figures = Reuse(clock, find, at_most=0)
+    assert [await figures.get() for _ in range(4)] == [0, 1, 2, 3]
 
 
 def test_a_slot_is_given_on_in_time_though_the_clock_was_set_back() -> None:

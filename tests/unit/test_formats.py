@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.flow.formats import FORMATS
-from penstock.model.draft import BlockedDraft, Draft, check_draft
+from penstock.flow.formats import ALONE, FORMATS, reader
+from penstock.model.draft import MAX_KEYS, BlockedDraft, Draft, check_draft
 from penstock.model.errors import InvalidMessage, Malformed, PenstockError
 from penstock.model.identity import IdMaker
 from penstock.model.message import NewMessage
@@ -29,7 +30,7 @@ def read(name: str, value: object, origin: str | None = ORIGIN) -> list[Draft | 
 
 def messages(name: str, value: object, origin: str | None = ORIGIN) -> list[NewMessage]:
     drafts = read(name, value, origin)
-    return [check_draft(d, NOW, IdMaker()) for d in drafts if isinstance(d, Draft)]
+    return [check_draft(d, NOW, IdMaker(Random())) for d in drafts if isinstance(d, Draft)]
 
 
 def item(**fields: Any) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def test_any_json_is_read_or_refused(name: str, value: dict[str, object]) -> Non
     for one in found:
         if isinstance(one, Draft):
             try:
-                check_draft(one, NOW, IdMaker())
+                check_draft(one, NOW, IdMaker(Random()))
             except PenstockError as exc:
                 assert exc.message
 
@@ -113,6 +114,18 @@ def test_a_schedule_event_says_when_what_and_where(payload: bytes, at: int) -> N
     }
     (got,) = messages("schedule-event", event)
     assert (got.id, got.due, got.payload, got.topic) == ("e1", at * 1000, payload, "orders.eu")
+
+
+@pytest.mark.parametrize("name", ["event_id", "id"])
+def test_a_schedule_event_may_call_its_id_by_either_name(name: str) -> None:
+    (got,) = messages("schedule-event", {name: "e1", "execute_at": 1_893_456_000})
+    assert got.id == "e1"
+
+
+def test_a_schedule_event_with_two_ids_is_refused() -> None:
+    two = {"event_id": "e1", "id": "e2", "execute_at": 1_893_456_000}
+    with pytest.raises(InvalidMessage, match="event_id: differs from id"):
+        messages("schedule-event", two)
 
 
 def test_an_sms_is_about_its_number_and_goes_on_as_it_came() -> None:
@@ -227,6 +240,7 @@ def test_an_item_without_an_id_gets_the_records_origin_and_its_place() -> None:
     ("receivers", "key"),
     [
         (["u1", "u2"], "u1"),
+        ([{}, "u2"], "u2"),
         ("u1", "u1"),
         ([7], "7"),
         ([{"id": "u9"}], "u9"),
@@ -267,3 +281,56 @@ def test_one_bad_item_does_not_spoil_the_others() -> None:
 def test_what_is_not_json_is_malformed() -> None:
     with pytest.raises(Malformed):
         read("decision-batch", b"{")
+
+
+@pytest.mark.parametrize(
+    ("receivers", "keys"),
+    [
+        (["u1", "u2", 3, {"id": "u4"}], ("u2", "3", "u4")),
+        (["u1", "u1", "u2", "u2"], ("u2",)),
+        (["u1", "\n", None, True, {}], ()),
+        ("u1", ()),
+    ],
+)
+def test_further_receivers_are_further_keys(receivers: object, keys: tuple[str, ...]) -> None:
+    (got,) = messages("decision-batch", batch(item(p={"receivers": receivers})))
+    assert got.key == "u1"
+    assert got.labels is not None
+    assert got.labels.keys == keys
+
+
+def test_a_notification_with_too_many_receivers_is_refused_alone() -> None:
+    many = item(p={"receivers": [f"u{n}" for n in range(MAX_KEYS + 2)]})
+    fit = item(id="n-2", p={"receivers": [f"u{n}" for n in range(MAX_KEYS + 1)]})
+    with pytest.raises(InvalidMessage, match=r"labels\.keys"):
+        messages("decision-batch", batch(many))
+    (got,) = messages("decision-batch", batch(fit))
+    assert got.labels is not None
+    assert len(got.labels.keys) == MAX_KEYS
+
+
+def test_drop_is_block() -> None:
+    (got,) = messages("decision-batch", batch(decision="DROP"))
+    assert got.blocked == "blocked by the sender's decision"
+
+
+def test_other_fields_of_a_batch_stay_with_each_notification() -> None:
+    more = {"process": {"name": "spring", "n": 1.5}, "order": 7}
+    first, second = messages("decision-batch", batch(item(), item(id="n-2"), tta=9, **more))
+    assert json.loads(first.payload) == batch(item(), tta=9, **more)
+    assert json.loads(second.payload) == batch(item(id="n-2"), tta=9, **more)
+    (alone,) = ALONE["decision-batch"](json.dumps(batch(item(), **more)).encode(), [0]) or ()
+    assert json.loads(alone) == batch(item(), **more)
+    (bare,) = messages("decision-items", batch(item(), **more))
+    assert json.loads(bare.payload) == item()
+
+
+def test_a_method_chooses_the_route() -> None:
+    routes = {"sendPush": "push", "SENDEMAIL": "mail"}
+    methods = ["sendPush", "sendEmail", "sendSms", None, 7]
+    items = [item(id=f"n-{n}", data={"method": m, "params": {}}) for n, m in enumerate(methods)]
+    body = json.dumps(batch(*items)).encode()
+    found = reader("decision-batch", routes)(body, None, NOW)
+    chosen = [draft.route for draft in found if isinstance(draft, Draft)]
+    assert chosen == ["push", "mail", "default", "default", "default"]
+    assert reader("decision-items", {}) is FORMATS["decision-items"]

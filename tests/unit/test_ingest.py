@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
+from penstock.flow import ingest
 from penstock.flow.formats import ALONE, FORMATS
 from penstock.flow.ingest import PLACE, REASON, RECORD, SOURCE, Ingest
-from penstock.model.errors import SourceUnavailable, StoreUnavailable
+from penstock.model.draft import OCTETS
+from penstock.model.errors import SourceUnavailable, StoreCorrupt, StoreUnavailable, TooLarge
+from penstock.model.fit import CUT
+from penstock.model.headers import HEADERS
+from penstock.model.identity import is_id, is_key
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import DELIVERED, Dead, Receipt, Retry, SendOutcome
+from penstock.model.route import Backoff
 from penstock.model.state import State
 from penstock.ports.source import Record
 from penstock.settings import given
+from penstock.testing import poison
 from penstock.wiring import Parts, open_parts
 
 
@@ -88,7 +96,7 @@ async def parts() -> AsyncIterator[Parts]:
 async def ingesting(
     parts: Parts, broker: Broker, dead: DeadLetter | None = None, form: str = "message"
 ) -> AsyncIterator[None]:
-    ingest = Ingest(
+    reading = Ingest(
         "orders",
         broker,
         FORMATS[form],
@@ -99,9 +107,9 @@ async def ingesting(
         dead_letter=dead,
         alone=ALONE.get(form),
     )
-    running = asyncio.ensure_future(ingest.run())
+    running = asyncio.ensure_future(reading.run())
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             await broker.idle.wait()
             yield
     finally:
@@ -156,22 +164,197 @@ async def test_poison_is_not_done_until_the_dead_letter_has_it(parts: Parts) -> 
         assert broker.acked == ["q:0"]
 
 
-async def test_a_dead_letter_that_refuses_does_not_block_the_rest(
-    parts: Parts, caplog: pytest.LogCaptureFixture
-) -> None:
+async def kept_dead(parts: Parts, message_id: str = "dead:q:0") -> Message:
+    (message,) = await found(parts, message_id)
+    assert message is not None
+    assert (message.state, message.route, message.attempt) == (State.DEAD, "push", 0)
+    return message
+
+
+async def test_what_the_dead_letter_refuses_is_kept_as_a_dead_message(parts: Parts) -> None:
     broker = Broker(b"not json", {"id": "a"})
     async with ingesting(parts, broker, DeadLetter(Dead("too large"))):
         assert len(broker.acked) == 2
-        assert "not json" in caplog.text
+        assert (await kept_dead(parts)).payload == b"not json"
 
 
-async def test_without_a_dead_letter_poison_is_told_in_the_log(
+async def test_a_dead_letter_that_never_takes_a_letter_does_not_hold_its_source_for_ever(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "LETTER_TRIES", 3)
+    broker = Broker(b"not json", {"id": "a"})
+    dead = DeadLetter(*[Retry("406")] * 3)
+    async with ingesting(parts, broker, dead):
+        assert broker.acked == ["q:0", "q:1"]
+        assert dead.kept == []
+        assert "not valid JSON" in str((await kept_dead(parts)).last_error)
+
+
+async def test_a_dead_letter_that_raises_for_one_letter_gets_the_others(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Picky(DeadLetter):
+        max_batch = 100
+
+        async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+            if any(b"poison" in letter.payload for letter in batch):
+                raise ValueError("a header that cannot be encoded")
+            return await super().send(batch)
+
+    monkeypatch.setattr(ingest, "LETTER_TRIES", 2)
+    dead = Picky()
+    broker = Broker(b"bad", b"poison", b"worse")
+    async with ingesting(parts, broker, dead):
+        assert [letter.payload for letter in dead.kept] == [b"bad", b"worse"]
+        assert [letter.attempt for letter in dead.kept] == [1, 1]
+        assert (await kept_dead(parts, "dead:q:1")).payload == b"poison"
+
+
+async def test_without_a_dead_letter_poison_is_kept_as_a_dead_message(
     parts: Parts, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = Broker(b"not json")
     async with ingesting(parts, broker):
         assert broker.acked == ["q:0"]
         assert "record q:0 rejected: not valid JSON" in caplog.text
+        assert "it is kept as the dead message dead:q:0" in caplog.text
+        message = await kept_dead(parts)
+        assert message.payload == b"not json"
+        assert "not valid JSON" in str(message.last_error)
+        headers = message.headers or {}
+        assert (headers[SOURCE], headers[RECORD], headers["x-trace"]) == ("orders", "q:0", "t")
+
+
+async def test_a_record_that_is_too_large_is_kept_as_far_as_it_fits() -> None:
+    settings = given(store="sqlite:///:memory:", routes={"push": {}}, limits={"max_payload": 1_000})
+    async with open_parts(settings) as parts:
+        broker = Broker({"id": "a", "payload": "x" * 5_000}, {"id": "b"})
+        async with ingesting(parts, broker):
+            message = await kept_dead(parts)
+            assert message.payload == b'{"id": "a", "payload": "' + b"x" * (1_000 - 24)
+            assert "1,000 of 5,026 bytes of the payload are kept" in str(message.last_error)
+            assert (message.headers or {})[CUT] == "5026"
+            assert None not in await found(parts, "b")
+
+
+HOSTILE = {
+    "CC": "['a', 'b']",
+    "Nats-Rollup": "all",
+    "content-type": "a" * 300,
+    "host": "elsewhere",
+    "penstock-id": "forged",
+    "with blank": "x",
+    "x-lines": "a\r\nb",
+    "x-long": "v" * 5_000,
+    "n" * 300: "x",
+    "": "empty",
+    "x-fine": "Zürich",
+}
+
+
+async def test_a_letter_carries_only_headers_that_every_sink_takes(parts: Parts) -> None:
+    dead = DeadLetter()
+    broker = Broker(b"not json")
+    broker.waiting = [replace(broker.waiting[0], headers=HOSTILE, key="\x00", origin="ü" * 300)]
+    async with ingesting(parts, broker, dead):
+        (letter,) = dead.kept
+        headers = dict(letter.headers or {})
+        own = {SOURCE, REASON, RECORD, HEADERS}
+        assert headers.keys() == own | {"x-fine"}
+        others = json.loads(headers[HEADERS])
+        assert (others["CC"], others["Nats-Rollup"]) == ("['a', 'b']", "all")
+        assert others["x-lines"] == "a\r\nb"
+        assert all(value.isprintable() and len(value) <= 4096 for value in headers.values())
+        assert letter.content_type == OCTETS
+        assert is_id(letter.id)
+        assert is_key(letter.key)
+
+
+async def test_many_hostile_headers_do_not_make_a_letter_large(parts: Parts) -> None:
+    dead = DeadLetter()
+    broker = Broker(b"not json")
+    many = {f"x {n}": "v" * 1_000 for n in range(1_000)} | {f"x-{n}": "v" for n in range(200)}
+    broker.waiting = [replace(broker.waiting[0], headers=many)]
+    async with ingesting(parts, broker, dead):
+        headers = dead.kept[0].headers or {}
+        assert len(headers) < 64
+        assert len(headers[HEADERS]) <= 4096
+        assert json.loads(headers[HEADERS])["…"].endswith(" more")
+
+
+class Poisoned:
+    """Stands in front of a store's put and raises when it meets what it cannot take."""
+
+    def __init__(self, parts: Parts, word: bytes, error: Exception) -> None:
+        self._put = parts.store.put
+        self._word = word
+        self._error = error
+        self.calls = 0
+
+    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        self.calls += 1
+        if any(self._word in message.payload for message in messages):
+            raise self._error
+        return await self._put(messages, now)
+
+
+@pytest.mark.parametrize(
+    "error", [StoreCorrupt("item"), TooLarge("item"), UnicodeError("text"), sqlite3.Error("odd")]
+)
+async def test_a_record_that_no_store_can_take_does_not_stop_its_source(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    store = Poisoned(parts, b"poison", error)
+    monkeypatch.setattr(parts.store, "put", store.put)
+    monkeypatch.setattr(ingest, "AWAY", Backoff(1, 1))
+    innocents = [{"id": f"m-{n}", "payload": n} for n in range(50)]
+    broker = Broker(*innocents[:25], {"id": "p", "payload": "poison"}, *innocents[25:])
+    async with ingesting(parts, broker):
+        assert None not in await found(parts, *(f"m-{n}" for n in range(50)))
+        assert await found(parts, "p") == [None]
+        assert len(broker.acked) == 51
+        message = await kept_dead(parts, "dead:q:25")
+        assert "the record itself cannot be stored" in str(message.last_error)
+
+
+async def test_a_store_that_goes_away_beside_a_poison_record_buries_no_innocent(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The put of all fails because of one, and the puts of its parts because the store is away."""
+    put, away = parts.store.put, [StoreUnavailable("away")] * 40
+
+    async def failing(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+        if any(b"poison" in message.payload for message in messages):
+            raise sqlite3.Error("odd")
+        if away:
+            raise away.pop()
+        return await put(messages, now)
+
+    monkeypatch.setattr(parts.store, "put", failing)
+    monkeypatch.setattr(ingest, "AWAY", Backoff(1, 1))
+    broker = Broker({"id": "a"}, {"id": "p", "payload": "poison"}, {"id": "b"}, {"id": "c"})
+    async with ingesting(parts, broker):
+        assert None not in await found(parts, "a", "b", "c")
+        await kept_dead(parts, "dead:q:1")
+
+
+async def test_a_fault_that_nobody_expects_does_not_end_the_worker(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ingest, "AWAY", Backoff(1, 1))
+    broker = Broker({"id": "a"})
+    faults: list[Exception] = [RuntimeError("a driver's own fault"), KeyError("another")]
+    read = broker.read
+
+    async def failing(limit: int) -> Sequence[Record]:
+        if faults:
+            raise faults.pop()
+        return await read(limit)
+
+    monkeypatch.setattr(broker, "read", failing)
+    async with ingesting(parts, broker):
+        assert None not in await found(parts, "a")
+        assert "source orders failed and is tried again" in caplog.text
 
 
 async def test_while_the_store_is_away_nothing_is_done_and_nothing_more_is_read(
@@ -295,3 +478,14 @@ async def test_a_record_outside_the_horizon_goes_to_the_dead_letter() -> None:
             reasons = [(letter.headers or {})[REASON] for letter in dead.kept]
             assert ["min_delay" in reasons[0], "max_delay" in reasons[1]] == [True, True]
             assert all(reason.startswith("at: ") for reason in reasons)
+
+
+async def test_no_record_of_the_poison_catalogue_hurts_those_beside_it(parts: Parts) -> None:
+    innocents = [{"id": f"m-{n}"} for n in range(50)]
+    broker = Broker(*innocents[:25], *poison.VALUES, *innocents[25:])
+    async with ingesting(parts, broker):
+        assert None not in await found(parts, *(f"m-{n}" for n in range(50)))
+        assert len(broker.acked) == 50 + len(poison.VALUES)
+        places = range(25, 25 + len(poison.VALUES))
+        kept = await found(parts, *(f"dead:q:{place}" for place in places))
+        assert [one.state if one else None for one in kept] == [State.DEAD] * len(kept)

@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,3 +154,18 @@ def test_setting_up_again_replaces_the_first() -> None:
     log.info("once")
     assert first.getvalue() == ""
     assert len(lines(second)) == 1
+
+
+def test_a_log_file_can_be_read_by_nobody_else_rotated_or_not(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        handler = setup_logging("info", "json", tmp_path / "it.log", max_bytes=500, backups=2)
+        try:
+            for number in range(10):
+                logging.getLogger("penstock").info("line %d %s", number, "x" * 100)
+        finally:
+            handler.close()
+    finally:
+        os.umask(before)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("it.log", "it.log.1", "it.log.2"), 0o600)

@@ -7,13 +7,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.flow.observe import Observer
 from penstock.flow.worker import Worker
-from penstock.model.clock import SystemClock
 from penstock.model.errors import StoreUnavailable
 from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.route import Route
 from penstock.ports.store import MessageStore
 from penstock.sinks.log import LogSink
 from penstock.telemetry.metrics import CONTENT_TYPE, render
+from penstock.time.clock import SystemClock
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -120,11 +120,13 @@ def test_lost_leases_have_a_counter_of_their_own() -> None:
 
 def test_rooms_are_no_label_since_there_may_be_any_number_of_them() -> None:
     observer = Observer()
-    observer.count("joined", "sale-1", 2)
-    observer.count("joined", "sale-2", 3)
+    observer.visited("joined", 2)
+    observer.visited("joined", 3)
+    observer.visited("revoked")
     text = render(observer)
     assert samples(text)["penstock_room_visitors_total", (("stage", "joined"),)] == 5
-    assert b"sale-" not in text
+    assert samples(text)["penstock_room_visitors_total", (("stage", "revoked"),)] == 1
+    assert not [name for name, _ in samples(text) if name == "penstock_messages_total"]
 
 
 def test_the_process_itself_is_measured() -> None:

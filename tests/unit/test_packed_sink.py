@@ -153,3 +153,18 @@ async def test_it_closes_the_sink_behind_it() -> None:
     await sink.check()
     await sink.close()
     assert (inner.closed, sink.name) == (True, "inner://")
+
+
+async def test_further_fields_of_a_batch_are_kept_and_keep_batches_apart() -> None:
+    inner = Inner()
+    body = b'{"decision":"DEFER","tta":9,"process":"a","order":%d,"notify_msg":[{"id":"%s"}]}'
+    given = [
+        item(name, payload=body % (order, name.encode()))
+        for name, order in zip("xyz", (1, 2, 1), strict=True)
+    ]
+    await PackedSink(inner).send([*given, wrapped("p", 9, b'{"id":"p"}')])
+    got = {one: json.loads(message.payload) for message in inner.got for one in items_of(message)}
+    assert [sorted(items_of(message)) for message in inner.got] == [["x", "z"], ["y"], ["p"]]
+    assert (got["x"]["process"], got["x"]["order"], got["y"]["order"]) == ("a", 1, 2)
+    assert set(got["p"]) == {"decision", "tta", "notify_msg"}
+    assert {one["decision"] for one in got.values()} == {"ALLOW"}

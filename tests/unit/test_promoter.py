@@ -23,7 +23,7 @@ from penstock.model.errors import (
 )
 from penstock.model.room import Rate, RoomDraft, RoomSettings, RoomState
 from penstock.model.ticket import Dispatch, Entry, Joining, Promotion, TicketState
-from penstock.rooms.dispatch import ABANDONED_MS, Dispatcher
+from penstock.rooms.dispatch import ABANDONED_MS, TTL_KNOWN_MS, TTLS_KNOWN, Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
 from penstock.rooms.leave import Leave
@@ -421,3 +421,20 @@ async def test_promotions_become_tokens_and_left_ones_are_taken_over(
     assert entries.trims == 1
     for one in entries.sent:
         assert signer.read(one.token, "r", now) == (one.entry.user, one.entry.id)
+
+
+async def test_what_a_dispatcher_remembers_does_not_grow_with_every_room_ever_seen(
+    store: Shaky, clock: ManualClock
+) -> None:
+    observer, entries = Observer(), FakeEntries()
+    entries.clock = clock
+    dispatcher = Dispatcher(store, entries, JwtSigner([KEY]), observer)
+    for number in range(5 * TTLS_KNOWN):
+        room = f"sale-{number}"
+        entry = Entry(id="1-0", user="u", room=room, instance="i", promoted=clock.now())
+        await dispatcher.dispatch([entry])
+        if number % TTLS_KNOWN == 0:
+            await clock.advance(TTL_KNOWN_MS)
+    assert len(dispatcher._ttls) <= 2 * TTLS_KNOWN
+    assert dict(observer.visitors) == {"dispatched": 5 * TTLS_KNOWN}
+    assert not observer.counts

@@ -70,6 +70,64 @@ async def test_what_is_raised_is_understood(raised: BaseException, outcome: Send
     assert await outcome_of(handle_async) == outcome
 
 
+async def test_a_call_in_a_thread_is_waited_for_though_its_send_is_broken_off() -> None:
+    began, end = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        began.set()
+        end.wait(30)
+
+    sink = python_sink(handle)
+    under_way = asyncio.ensure_future(sink.send([message()]))
+    await asyncio.to_thread(began.wait, 30)
+    under_way.cancel()
+    await asyncio.sleep(0)
+    assert not under_way.done()
+    end.set()
+    assert await under_way == [DELIVERED]
+    await sink.close()
+
+
+async def test_a_call_that_waits_for_a_thread_is_not_begun_when_its_send_is_broken_off() -> None:
+    began, end = threading.Event(), threading.Event()
+    called: list[str] = []
+
+    def handle(message: Message) -> None:
+        called.append(message.id)
+        began.set()
+        end.wait(30)
+
+    sink = python_sink(handle, threads=1)
+    first = asyncio.ensure_future(sink.send([message(1)]))
+    await asyncio.to_thread(began.wait, 30)
+    second = asyncio.ensure_future(sink.send([message(2)]))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    end.set()
+    assert await first == [DELIVERED]
+    await sink.close()
+    assert called == ["m-1"]
+
+
+async def test_a_closed_sink_waits_for_no_thread() -> None:
+    began, end = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        began.set()
+        end.wait(30)
+
+    sink = python_sink(handle)
+    under_way = asyncio.ensure_future(sink.send([message()]))
+    await asyncio.to_thread(began.wait, 30)
+    await sink.close()
+    under_way.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await under_way
+    end.set()
+
+
 async def test_an_unexpected_exception_is_logged_with_its_place(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -141,6 +199,58 @@ async def test_an_object_with_an_async_call_is_async() -> None:
 
     sink = python_sink(Handler())
     assert list(await sink.send([message(1), message(2)])) == [Dead("m-1"), Dead("m-2")]
+
+
+@pytest.mark.parametrize("threads", [True, False])
+@pytest.mark.parametrize(
+    ("raised", "outcome"),
+    [(ValueError("bad"), Retry("ValueError: bad")), (Reject("bad"), Dead("bad"))],
+)
+async def test_a_batch_function_that_raises_for_one_message_delivers_all_others_once(
+    threads: bool, raised: Exception, outcome: SendOutcome
+) -> None:
+    done: list[str] = []
+
+    def handle(batch: list[Message]) -> None:
+        if any(one.id == "m-17" for one in batch):
+            raise raised
+        done.extend(one.id for one in batch)
+
+    async def handle_async(batch: list[Message]) -> None:
+        handle(batch)
+
+    sink = python_sink(handle if threads else handle_async)
+    outcomes = await sink.send([message(n) for n in range(51)])
+    await sink.close()
+    assert outcomes == [outcome if n == 17 else DELIVERED for n in range(51)]
+    assert done == [f"m-{n}" for n in range(51) if n != 17]
+
+
+async def test_a_batch_function_that_asks_for_time_gets_it_for_all() -> None:
+    calls: list[int] = []
+
+    def handle(batch: list[Message]) -> None:
+        calls.append(len(batch))
+        raise RetryLater("busy", after=3)
+
+    sink = python_sink(handle)
+    assert await sink.send([message(n) for n in range(20)]) == [Retry("busy", after=3)] * 20
+    await sink.close()
+    assert calls == [20]
+
+
+async def test_a_batch_function_that_always_raises_is_not_called_for_every_message() -> None:
+    calls: list[int] = []
+
+    def handle(batch: list[Message]) -> None:
+        calls.append(len(batch))
+        raise ConnectionError("the database is away")
+
+    sink = python_sink(handle)
+    outcomes = await sink.send([message(n) for n in range(500)])
+    await sink.close()
+    assert {type(outcome) for outcome in outcomes} == {Retry}
+    assert len(calls) < 40
 
 
 async def test_a_batch_function_answers_for_each_for_all_or_wrongly() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.flow.observe import Observer
-from penstock.model.clock import Timer
 from penstock.telemetry.rates import Rates
+from penstock.time.clock import Timer
 
 
 class SteppedClock:

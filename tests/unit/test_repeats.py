@@ -2,7 +2,7 @@
 
 import logging
 
-from penstock.telemetry.repeats import MAX_KNOWN, Repeats
+from penstock.telemetry.repeats import MAX_KNOWN, Repeats, Text, _Held
 
 
 def record(text: str, at: float, level: int = logging.WARNING) -> logging.LogRecord:
@@ -68,3 +68,22 @@ def test_a_text_with_percent_signs_is_told_as_it_is() -> None:
     written(repeats, record("100 %s %d", 0), record("100 %s %d", 1))
     (told,) = repeats.flush()
     assert told.getMessage() == "100 %s %d (again, 1 times in 1.0 s)"
+
+
+def test_a_line_that_is_logged_while_another_expires_does_no_harm() -> None:
+    """As a finalizer does that the interpreter happens to run in between."""
+    repeats = Repeats(window=10)
+
+    class Interrupted(dict[Text, _Held]):
+        def pop(self, text: Text, default: _Held | None = None) -> _Held | None:  # type: ignore[override] # as it is used
+            if not interrupted:
+                interrupted.append(True)
+                inner.extend(written(repeats, record("meanwhile", 30)))
+            return super().pop(text, default)
+
+    interrupted: list[bool] = []
+    inner: list[str] = []
+    written(repeats, record("away", 0), record("away", 1))
+    repeats._known = Interrupted(repeats._known)
+    told = written(repeats, record("later", 30))
+    assert sorted(inner + told) == ["away (again, 1 times in 1.0 s)", "later", "meanwhile"]

@@ -266,7 +266,8 @@ def test_nothing_secret_is_shown(folder: Path) -> None:
     shown = str(rows(*load_with_origins(None)))
     assert "hunter2" not in shown
     assert "blue" in shown
-    assert "x=1" in shown
+    assert "https://example.test/…#" in shown
+    assert "hook" not in shown
 
 
 @pytest.mark.parametrize(
@@ -275,8 +276,9 @@ def test_nothing_secret_is_shown(folder: Path) -> None:
         ("redis://u:p@h:6379/0", "redis://***@h:6379/0"),
         ("redis://u:p@ss@h/0", "redis://***@h/0"),
         ("amqp://u:p/w@h/q", "amqp://***@h/q"),
-        ("https://h:80/@x?token=abc&x=1", "https://h:80/@x?token=***&x=1"),
-        ("https://h/?Password=a#f", "https://h/?Password=***#f"),
+        ("kafka://h:80/@x?token=abc&x=1", "kafka://h:80/@x?token=***&x=1"),
+        ("nats://h/?Password=a#f", "nats://h/?Password=***#f"),
+        ("https://u:p@h:80/hooks/secret?x=1", "https://h:80/…#77a6"),
         ("sqlite:///penstock.db?writer=thread", "sqlite:///penstock.db?writer=thread"),
         ("python:pkg.mod:func", "python:pkg.mod:func"),
     ],
@@ -320,3 +322,17 @@ def test_grpc_is_an_address_or_off() -> None:
     assert given(api={"grpc": "off"}).api.grpc == "off"
     with pytest.raises(ConfigError, match=r'api\.grpc: must be "host:port"'):
         given(api={"grpc": "8701"})
+
+
+def test_routes_by_method_must_exist_and_need_a_format_that_has_methods(tmp_path: Path) -> None:
+    config = tmp_path / "penstock.toml"
+    config.write_text(
+        '[routes.push]\n[sources.a]\nfrom = "nats://h/a"\nformat = "decision-batch"\n'
+        'route = "push"\n[sources.a.routes]\nsendPush = "push"\nsendSms = "smss"\n'
+        '[sources.b]\nfrom = "nats://h/b"\nroute = "push"\nroutes = { sendPush = "push" }\n'
+    )
+    with pytest.raises(ConfigError) as told:
+        load(config)
+    assert "sources.a.routes.sendSms: no route 'smss'; known: default, push" in str(told.value)
+    assert "sources.b.routes: only with format decision-batch or decision-items" in str(told.value)
+    assert "sendPush" not in str(told.value)

@@ -1,6 +1,8 @@
 """The webhook's own rules: which answer means what, and what it sends."""
 
 import base64
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -150,7 +152,7 @@ async def test_secrets_that_are_echoed_are_not_kept(receiver: Receiver) -> None:
     outcome = await answer_to(sink, receiver, Reply(status=400, body=echoed))
     await sink.close()
     assert outcome == Dead(f"127.0.0.1:{receiver.port} answered 400", answer="*** *** *** *** fine")
-    assert sink.name == f"http://127.0.0.1:{receiver.port}/"
+    assert sink.name.startswith(f"http://127.0.0.1:{receiver.port}/…#")
 
 
 async def test_credentials_of_the_url_become_basic_auth_that_no_caller_replaces(
@@ -209,12 +211,31 @@ async def test_a_payload_of_several_megabytes_arrives(sink: Sink, receiver: Rece
     assert receiver.received[0].body == payload
 
 
-async def test_an_answer_that_comes_too_late_is_given_up(receiver: Receiver) -> None:
+async def test_an_answer_that_comes_too_late_is_given_up_and_is_that_messages_own_affair(
+    receiver: Receiver,
+) -> None:
     receiver.always(Reply(delay=30))
-    sink = await open_sink(receiver.url, SinkOptions(timeout=0.05))
+    sink = await open_sink(receiver.url, SinkOptions(timeout=1))
     (outcome,) = await sink.send([message()])
     await sink.close()
-    assert outcome == Retry(f"127.0.0.1:{receiver.port}: no answer in 0.05 s", unreachable=True)
+    assert outcome == Retry(f"127.0.0.1:{receiver.port}: no answer in 1 s", unsure=True)
+
+
+async def test_a_side_that_takes_no_connection_in_time_is_unreachable() -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        with contextlib.ExitStack() as waiting:  # its queue of connections has no room left
+            for _ in range(3):
+                other = waiting.enter_context(socket.socket())
+                other.setblocking(False)
+                other.connect_ex(address)
+            sink = await open_sink(f"http://127.0.0.1:{address[1]}/", SinkOptions(timeout=0.2))
+            (outcome,) = await sink.send([message()])
+            await sink.close()
+    error = f"127.0.0.1:{address[1]}: no connection in 0.2 s"
+    assert outcome == Retry(error, unreachable=True, unsure=False)
 
 
 async def test_a_side_that_does_not_speak_tls_is_unreachable(receiver: Receiver) -> None:

@@ -6,54 +6,87 @@ import errno
 import hashlib
 import hmac
 import ipaddress
-from enum import IntEnum
+import logging
 
+from penstock.api.grants import ANYONE, NOBODY, Grant, Scope
 from penstock.model.errors import ConfigError, Forbidden, Unauthorized
-from penstock.settings import ApiSettings
+from penstock.settings import ApiSettings, TokenSettings
 
+log = logging.getLogger("penstock.api")
 
-class Scope(IntEnum):
-    """What a token covers; each includes those before it."""
-
-    OPEN = 0  # no token needed: health and static pages
-    READ = 1
-    WRITE = 2
-    ADMIN = 3
+MIN_SECRET = 16
+"""Bytes of a token's secret: a shorter one can be guessed."""
 
 
 class Tokens:
     """The tokens of the settings; without any, everybody may do everything."""
 
     def __init__(self, api: ApiSettings) -> None:
-        self._known = [
-            (_digest(token.secret.get_secret_value().encode()), Scope[token.scope.upper()])
-            for token in api.tokens
-        ]
-        if any(not token.secret.get_secret_value().strip() for token in api.tokens):
+        secrets = [token.secret.get_secret_value() for token in api.tokens]
+        if any(not secret.strip() for secret in secrets):
             raise ConfigError("api.tokens: a secret must not be empty")
+        if len(set(secrets)) < len(secrets):
+            raise ConfigError("api.tokens: two tokens have the same secret")
+        self._known = [
+            (_digest(secret.encode()), _grant(token, place))
+            for place, (secret, token) in enumerate(zip(secrets, api.tokens, strict=True), 1)
+        ]
+        self._short = [
+            grant.name
+            for secret, (_, grant) in zip(secrets, self._known, strict=True)
+            if len(secret.encode()) < MIN_SECRET
+        ]
 
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    def check(self, authorization: bytes | None, needed: Scope) -> None:
-        """Refuse without a token that covers `needed`."""
-        if not self._known or needed is Scope.OPEN:
-            return
-        kind, _, given = (authorization or b"").strip().partition(b" ")
+    @property
+    def warnings(self) -> list[str]:
+        """Weaknesses of the configured tokens, one sentence each."""
+        return [
+            f"api.tokens: the secret of {name!r} is shorter than {MIN_SECRET} bytes and can be"
+            " guessed; make one with `openssl rand -hex 32`"
+            for name in self._short
+        ]
+
+    def warn(self) -> None:
+        for warning in self.warnings:
+            log.warning("%s", warning)
+
+    def grant(self, authorization: bytes | None) -> Grant:
+        """Whose token this is; NOBODY's when it is none of ours."""
+        if not self._known:
+            return ANYONE
+        kind, _, secret = (authorization or b"").strip().partition(b" ")
         if kind.lower() != b"bearer":
-            raise Unauthorized("send a token: Authorization: Bearer …")
-        digest = _digest(given.strip())
-        held = Scope.OPEN
-        for known, scope in self._known:  # all of them, always: time tells nothing
+            return NOBODY
+        digest = _digest(secret.strip())
+        found = NOBODY
+        for known, grant in self._known:  # all of them, always: time tells nothing
             if hmac.compare_digest(known, digest):
-                held = max(held, scope)
-        if held is Scope.OPEN:
-            raise Unauthorized("this token is not known here")
-        if held < needed:
+                found = grant
+        return found
+
+    def check(self, authorization: bytes | None, needed: Scope) -> Grant:
+        """Whose token this is; refuse one that does not cover `needed`."""
+        if not self._known:
+            return ANYONE
+        if needed is Scope.OPEN:
+            return NOBODY
+        grant = self.grant(authorization)
+        if grant is NOBODY:
+            is_bearer = (authorization or b"").strip().lower().startswith(b"bearer ")
+            raise Unauthorized(
+                "this token is not known here"
+                if is_bearer
+                else "send a token: Authorization: Bearer …"
+            )
+        if grant.scope < needed:
             raise Forbidden(
                 f"this needs a token with the scope {needed.name.lower()!r}; this one has"
-                f" {held.name.lower()!r}"
+                f" {grant.scope.name.lower()!r}"
             )
+        return grant
 
     def check_bind(self, setting: str, address: str, *, insecure: bool) -> None:
         """Refuse to listen beyond loopback without tokens, unless that was asked for."""
@@ -89,6 +122,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _grant(token: TokenSettings, place: int) -> Grant:
+    named = "name" in token.model_fields_set
+    return Grant(
+        name=token.name if named else f"{token.name}-{place}",
+        scope=Scope[token.scope.upper()],
+        routes=frozenset(token.routes) if token.routes is not None else None,
+        classes=frozenset(token.classes) if token.classes is not None else None,
+    )
 
 
 def _digest(secret: bytes) -> bytes:

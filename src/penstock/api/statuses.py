@@ -9,12 +9,14 @@ from penstock.model.errors import (
     Forbidden,
     InvalidMessage,
     Malformed,
+    NoRoom,
     Overloaded,
     PenstockError,
     RoomClosed,
     SinkUnavailable,
     StoreCorrupt,
     StoreUnavailable,
+    TicketTaken,
     TokenUsed,
     TooLarge,
     Unauthorized,
@@ -38,6 +40,7 @@ STATUSES: dict[type[PenstockError], Status] = {
     UnknownThing: Status(404, "NOT_FOUND"),
     AlreadyReleased: Status(409, "FAILED_PRECONDITION"),
     RoomClosed: Status(409, "FAILED_PRECONDITION"),
+    TicketTaken: Status(409, "FAILED_PRECONDITION"),
     TokenUsed: Status(409, "FAILED_PRECONDITION"),
     # A test-and-set that failed: read again and decide again, as gRPC words it of ABORTED.
     VersionConflict: Status(412, "ABORTED"),
@@ -47,6 +50,7 @@ STATUSES: dict[type[PenstockError], Status] = {
     StoreCorrupt: Status(500, "DATA_LOSS"),
     SinkUnavailable: Status(503, "UNAVAILABLE"),
     StoreUnavailable: Status(503, "UNAVAILABLE"),
+    NoRoom: Status(507, "RESOURCE_EXHAUSTED"),
 }
 INTERNAL = Status(500, "INTERNAL")
 

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.model.answers import Scrubber
 from penstock.model.errors import ConfigError
+from penstock.tls import client_context
 
 Wrong = Callable[..., ConfigError]
 """Makes the error that names the setting: wrong(reason, setting)."""
@@ -46,12 +47,7 @@ class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.tls or self.tls_ca is not None or self.tls_cert is not None
 
     def context(self, wrong: Wrong) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.tls_ca)
-            if self.tls_cert is not None:
-                context.load_cert_chain(self.tls_cert, self.tls_key)
-        except OSError as exc:  # ssl.SSLError is one
-            raise wrong(f"cannot be read: {exc}", "tls_ca, tls_cert or tls_key") from exc
+        context = client_context(wrong, self.tls_ca, self.tls_cert, self.tls_key)
         if not self.tls_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -81,6 +81,14 @@ class Confirms:
     def complete(self) -> bool:
         return not self._left
 
+    def is_heard(self, index: int) -> bool:
+        """Whether the broker has said anything of this one."""
+        return bool(self._heard[index])
+
+    @property
+    def any_heard(self) -> bool:
+        return self._left < len(self._batch)
+
 
 class PlainChannel(Channel):
     """aiormq's channel, whose content frames are read without a task or a future each."""
@@ -118,7 +126,10 @@ class ConfirmChannel(PlainChannel):
         return channel
 
     async def publish(self, batch: Sequence[Publication], exchange: str = "") -> Confirms:
-        """When each has been confirmed or refused; aiormq's errors when the line breaks."""
+        """Handed to the connection; `done` when each has been confirmed or refused.
+
+        aiormq's errors, from here or from `done`, when the line breaks.
+        """
         payload = b"".join(self._encode(one, exchange) for one in batch)
         while self.write_queue.full():  # noqa: ASYNC110 - the queue has no other sign
             await asyncio.sleep(_FULL)
@@ -131,8 +142,11 @@ class ConfirmChannel(PlainChannel):
         self.write_queue.put_nowait(
             ChannelFrame(payload=payload, should_close=False, drain_future=drained)
         )
-        await done
         return confirms
+
+    def abandon(self, confirms: Confirms) -> None:
+        """Nobody waits any longer for what is not confirmed of this batch."""
+        self._open = deque(one for one in self._open if one[1] is not confirms)
 
     async def _on_confirm_frame(self, frame: ConfirmationFrameType) -> None:
         tag, ack = frame.delivery_tag or 0, isinstance(frame, commands.Basic.Ack)

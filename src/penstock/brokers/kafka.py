@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
@@ -26,7 +27,7 @@ class KafkaOptions(LoginOptions, frozen=True, kw_only=True):
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
     """How a user and password are proven, where they are given."""
     create_topic: bool = False
-    """Make the topic when it is not there."""
+    """Make the topic when it is not there; on a route also those that messages name."""
     partitions: int = -1
     """Of a topic made here; -1: the cluster's default."""
     replication: int = -1
@@ -79,18 +80,28 @@ def client_config(address: Address, options: KafkaOptions, wrong: Wrong) -> Conf
     return config
 
 
-def provision(config: Config, topic: str, options: KafkaOptions) -> str | None:
-    """Make the topic unless it is there; the trouble, if any. Blocks."""
+def provision(config: Config, topics: Iterable[str], options: KafkaOptions) -> dict[str, str]:
+    """Make the topics that are not there; the error of each that cannot be had. Blocks."""
     names = ("bootstrap.servers", "security.", "sasl.", "ssl.", "enable.ssl", "log_level")
     admin = AdminClient({k: v for k, v in config.items() if k.startswith(names)})
     try:
-        known = admin.list_topics(topic, timeout=10).topics.get(topic)
-        if known is not None and known.error is None:
-            return None
-        new = NewTopic(topic, options.partitions, options.replication)
-        admin.create_topics([new], operation_timeout=10)[topic].result(15)
+        missing = [topic for topic in topics if not _exists(admin, topic)]
     except KafkaException as exc:
-        error: KafkaError = exc.args[0]
-        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            return error.str()
-    return None
+        return dict.fromkeys(topics, exc.args[0].str())
+    if not missing:
+        return {}
+    new = [NewTopic(topic, options.partitions, options.replication) for topic in missing]
+    troubles = {}
+    for topic, made in admin.create_topics(new, operation_timeout=10).items():
+        try:
+            made.result(15)
+        except KafkaException as exc:
+            error: KafkaError = exc.args[0]
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                troubles[topic] = error.str()
+    return troubles
+
+
+def _exists(admin: AdminClient, topic: str) -> bool:
+    known = admin.list_topics(topic, timeout=10).topics.get(topic)
+    return known is not None and known.error is None

@@ -10,19 +10,24 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
-from nats.js.api import StreamConfig
+from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
 from penstock.brokers.address import Address, LoginOptions, Wrong, parse_address
+from penstock.model.errors import InvalidMessage
+from penstock.model.times import parse_duration
 
 PORT = 4222
 PING = 10
 CLOSING = 2.0
+DUPLICATES = 120.0
+"""Seconds a stream made here knows the ids of what was published: the server's own default."""
 WATCH = 0.05
 """Seconds between looks whether the connection still is one."""
 TROUBLE = (nats.errors.Error, APIError, OSError, ValueError)
@@ -40,11 +45,27 @@ class NatsOptions(LoginOptions, frozen=True, kw_only=True):
     """Make a stream for the subject when none takes it."""
     stream: str | None = None
     """The name of a stream made here; unset: the subject with _ for its dots."""
+    retention: Literal["limits", "workqueue", "interest"] = "limits"
+    """Of a stream made here. limits: records stay until max_age or max_bytes ends them, read or
+    not. workqueue: a record goes when its one consumer has acknowledged it. interest: when all have
+    that were there when it came."""
+    max_age: float | str = "7d"
+    """Of a stream made here: records older than this are removed, read or not; 0 keeps them."""
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Of a stream made here: bytes it holds at most; unset: as the server allows."""
+    discard: Literal["new", "old"] = "new"
+    """Of a stream made here that is full. new: it refuses what comes, and publishers try again.
+    old: its oldest records go, read or not."""
 
 
 def is_subject(text: str) -> bool:
     """One subject, without wildcards."""
     return len(text) <= 1000 and _SUBJECT.fullmatch(text) is not None
+
+
+def is_reserved(subject: str) -> bool:
+    """The server's own: what is published there is a command or somebody's answer."""
+    return subject.startswith(("$JS.", "$SYS.", "$NRG.", "$JSC.", "_INBOX."))
 
 
 def nats_address(url: str, wrong: Wrong) -> tuple[Address, str]:
@@ -119,13 +140,30 @@ def _cause(client: Client, exc: Exception) -> Exception:
     return exc
 
 
-async def make_stream(js: JetStreamContext, subject: str, options: NatsOptions) -> None:
-    """A stream that takes the subject, unless there is one."""
+def stream_config(subject: str, options: NatsOptions, wrong: Wrong) -> StreamConfig:
+    """A stream for the subject as the options describe it; ConfigError names what is wrong."""
     try:
-        await js.find_stream_name_by_subject(subject)
+        max_age = parse_duration(options.max_age, "max_age") / 1000
+    except InvalidMessage as exc:
+        raise wrong(exc.reason, "max_age") from exc
+    return StreamConfig(
+        name=options.stream or name_of(subject),
+        subjects=[subject],
+        retention=RetentionPolicy(options.retention),
+        max_age=max_age,
+        max_bytes=options.max_bytes,
+        discard=DiscardPolicy(options.discard),
+        duplicate_window=min(DUPLICATES, max_age) if max_age else DUPLICATES,
+    )
+
+
+async def make_stream(js: JetStreamContext, config: StreamConfig) -> None:
+    """A stream that takes the subject, unless there is one: that one is left as it is."""
+    try:
+        for subject in config.subjects or ():
+            await js.find_stream_name_by_subject(subject)
     except NotFoundError:
-        name = options.stream or name_of(subject)
-        await js.add_stream(StreamConfig(name=name, subjects=[subject]))
+        await js.add_stream(config)
 
 
 async def while_connected(client: Client, awaited: Awaitable[object]) -> bool:

@@ -29,8 +29,9 @@ from penstock.cli.options import (
     RouteFilter,
     Version,
     Where,
+    Yes,
 )
-from penstock.cli.session import FAILED, Session, command
+from penstock.cli.session import FAILED, Session, command, confirm
 from penstock.flow.control import BulkResult
 from penstock.model.errors import (
     AlreadyReleased,
@@ -53,6 +54,7 @@ def register(app: typer.Typer) -> None:
     command(app, remote=True)(cancel)
     command(app, remote=True)(reschedule)
     command(app, remote=True)(release)
+    command(app, remote=True)(forget)
 
 
 async def cancel(
@@ -76,8 +78,8 @@ async def cancel(
       penstock cancel --route push --key user1 --dry-run
     """
     where = Where(route=route, key=key, due_from=due_from, due_to=due_to)
-    if _by_id(ids, where, version, every=all, dry_run=dry_run):
-        await _each(session, ids, lambda verbs, one: verbs.cancel(one, version=version))
+    if by_id(ids, where, version, every=all, dry_run=dry_run):
+        await each(session, ids, lambda verbs, one: verbs.cancel(one, version=version))
     else:
         await _all(
             session,
@@ -129,10 +131,10 @@ async def reschedule(
     if payload is not None or payload_file is not None:
         change["payload"] = body(payload, payload_file, None)
     where = Where(route=route, key=key, due_from=due_from, due_to=due_to)
-    if _by_id(ids, where, version, every=all, dry_run=dry_run):
+    if by_id(ids, where, version, every=all, dry_run=dry_run):
         if _changes_nothing(change):
             raise InvalidMessage("at", "say what to change: --at, --delay, --payload, --header …")
-        await _each(
+        await each(
             session, ids, lambda verbs, one: verbs.reschedule(one, version=version, **change)
         )
         return
@@ -167,8 +169,8 @@ async def release(
       penstock release --route push --key user1 --dry-run
     """
     where = Where(route=route, key=key, due_from=due_from, due_to=due_to)
-    if _by_id(ids, where, version, every=all, dry_run=dry_run):
-        await _each(session, ids, lambda verbs, one: verbs.release(one, version=version))
+    if by_id(ids, where, version, every=all, dry_run=dry_run):
+        await each(session, ids, lambda verbs, one: verbs.release(one, version=version))
     else:
         await _all(
             session,
@@ -178,11 +180,38 @@ async def release(
         )
 
 
+async def forget(
+    session: Session,
+    key: Annotated[str, typer.Option("--key", help="Whose messages and counters.")],
+    yes: Yes = False,
+) -> None:
+    """Erase every message of a key, in whatever state, with its timeline, and the key's counters.
+
+    Messages that are being sent right now go when that has ended. Suppression lists keep the
+    key: an opt-out outlives the erasure. In a terminal it asks first.
+
+    \b
+    Examples:
+      penstock forget --key user1
+    """
+    if not yes and sys.stdin.isatty():
+        confirm(f"Erase every message and counter of {show.printable(key)} for good?")
+    with show.progress("erasing") as progress:
+        async with session.verbs(progress=progress.add) as verbs:
+            erased = await verbs.forget(key)
+    if session.json:
+        show.as_json(erased)
+        return
+    show.as_text(f"{erased.messages:,} messages and {erased.counters:,} counters erased")
+    if erased.pending:
+        show.as_text(f"{erased.pending:,} are being sent and are erased when that has ended")
+
+
 def _changes_nothing(change: ChangeFields) -> bool:
     return all(value is None for value in change.values())
 
 
-def _by_id(
+def by_id(
     ids: list[str] | None, where: Where, version: int | None, *, every: bool, dry_run: bool
 ) -> bool:
     """Whether ids are given; else it is a filter. Neither, or both, is a mistake."""
@@ -196,17 +225,21 @@ def _by_id(
     return bool(ids)
 
 
-async def _each(
+async def each(
     session: Session,
     ids: list[str] | None,
     change: Callable[[Verbs, str], Awaitable[Message]],
+    done: str | None = None,
 ) -> None:
-    """Every id is tried; what could not be done is told, and the exit code says so."""
+    """Every id is tried; what could not be done is told, and the exit code says so.
+
+    `done`: what became of the messages, where their states do not tell.
+    """
     failed = False
     async with session.verbs() as verbs:
         for one in ids or ():
             try:
-                _changed(session, await change(verbs, one))
+                _changed(session, await change(verbs, one), done)
             except (AlreadyReleased, UnknownMessage, VersionConflict) as exc:
                 print(session.told(exc), file=sys.stderr)
                 failed = True
@@ -228,9 +261,9 @@ async def _all(
     show.bulk(result, done, json=session.json, dry_run=dry_run)
 
 
-def _changed(session: Session, message: Message) -> None:
+def _changed(session: Session, message: Message, done: str | None) -> None:
     """The definite answer to a change."""
     if session.json:
         show.message_json(message)
     else:
-        show.as_text(f"{message.id}  {message.state}, due {format_moment(message.due)}")
+        show.as_text(f"{message.id}  {done or message.state}, due {format_moment(message.due)}")

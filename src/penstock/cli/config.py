@@ -34,6 +34,7 @@ def check(
     Examples:
       penstock config check --config penstock.toml
     """
+    from penstock.api.access import Tokens
     from penstock.settings import examine
 
     settings, problems = examine(session.config)
@@ -41,10 +42,12 @@ def check(
     if problems:
         raise ConfigError.of(problems)
     routes = sorted(settings.all_routes())
+    warnings = Tokens(settings.api).warnings
     if session.json:
-        show.as_json({"status": "ok", "routes": routes})
+        told = {"warnings": warnings} if warnings else {}
+        show.as_json({"status": "ok", "routes": routes, **told})
     else:
-        show.as_text(f"settings are good; routes: {', '.join(routes)}")
+        show.as_text(f"settings are good; routes: {', '.join(routes)}", *warnings)
 
 
 @command(app, name="show")
@@ -71,6 +74,7 @@ def _problems(settings: Settings, *, insecure: bool) -> list[str]:
 
     problems = asyncio.run(driver_problems(settings))
     from penstock.api.access import Tokens
+    from penstock.api.tls import server_tls
     from penstock.settings import OFF
 
     api = settings.api
@@ -78,6 +82,10 @@ def _problems(settings: Settings, *, insecure: bool) -> list[str]:
         tokens = Tokens(api)
     except ConfigError as exc:
         return [*problems, exc.message]
+    try:
+        server_tls(api)
+    except ConfigError as exc:
+        problems.append(exc.message)
     listening = {"api.http": api.http, "api.grpc": api.grpc}
     for setting, address in listening.items():
         try:

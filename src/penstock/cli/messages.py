@@ -33,6 +33,7 @@ from penstock.cli.options import (
     Where,
 )
 from penstock.cli.session import Session, command
+from penstock.model.errors import UnknownThing
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE
 from penstock.model.state import State
 from penstock.model.times import format_moment
@@ -127,8 +128,15 @@ async def get(session: Session, id: IdArgument) -> None:  # noqa: A002
     Examples:
       penstock get order-17 --json
     """
+    await show_message(session, id)
+
+
+async def show_message(session: Session, message_id: str, state: State | None = None) -> None:
+    """The message with its timeline; with a `state` only if it is in that one."""
     async with session.verbs() as verbs:
-        message, timeline = await verbs.get(id), await verbs.timeline(id)
+        message, timeline = await verbs.get(message_id), await verbs.timeline(message_id)
+    if state not in (None, message.state):
+        raise UnknownThing(f"message {message_id!r} is {message.state}, not {state}")
     if session.json:
         show.message_json(message, timeline)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,14 @@ UpdateInterval = Annotated[
 Updates = Annotated[
     int | None, typer.Option("--updates", min=1, help="Stop after so many looks [else: Ctrl-C].")
 ]
+LogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file",
+        metavar="FILE",
+        help="Write each look to this file too, as JSON, rotated [env MONITOR_LOG_FILE].",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,12 +39,16 @@ def register(app: typer.Typer) -> None:
 
 
 def monitor(
-    session: Session, update_interval: UpdateInterval = None, updates: Updates = None
+    session: Session,
+    update_interval: UpdateInterval = None,
+    updates: Updates = None,
+    log_file: LogFile = None,
 ) -> None:
     """Show the figures of the engine and of the SMS system, live in a terminal.
 
     The engine: of the server at --url, or else of the store of the settings. The SMS system:
-    where REDIS_HOST or another of its keys is in the environment or .env.
+    where REDIS_HOST or another of its keys is in the environment or .env; beside its figures, an
+    engine that holds nothing and has counted nothing is left out.
 
     \b
     Examples:
@@ -49,7 +62,7 @@ def monitor(
 
     async def run(stopping: asyncio.Event) -> None:
         nonlocal found
-        found = await watch(session, update_interval, updates, stopping)
+        found = await watch(session, update_interval, updates, stopping, log_file)
 
     run_until_stopped(run)
     if not found:

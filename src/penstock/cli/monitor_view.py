@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -9,6 +11,9 @@ from rich.text import Text
 
 from penstock.cli.show import printable, route_state
 from penstock.flow.status import Stats
+
+if TYPE_CHECKING:
+    from penstock.sim.sms.stats import SmsFigures
 
 NONE = "–"
 
@@ -26,6 +31,22 @@ class SmsLook(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     retried: int
     rejected: int
+    repeated: int = 0
+    """Sends of messages that had come to an end."""
+
+
+def sms_look(queue: str, figures: SmsFigures) -> SmsLook:
+    return SmsLook(
+        queue=queue,
+        sent=figures.sent,
+        failed=figures.failed,
+        success_rate=figures.success_rate,
+        average_seconds=figures.average_seconds,
+        attempts=figures.attempts,
+        retried=figures.retried,
+        rejected=figures.rejected,
+        repeated=figures.repeated,
+    )
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +94,7 @@ def _sms_facts(sms: SmsLook) -> list[tuple[str, str]]:
         ("average time", NONE if average is None else f"{average:.3f} s"),
         ("attempts", f"{sms.attempts:,}"),
         *([("rejected", f"{sms.rejected:,}")] if sms.rejected else []),
+        *([("repeated", f"{sms.repeated:,}")] if sms.repeated else []),
     ]
 
 

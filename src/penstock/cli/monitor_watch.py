@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 from rich.live import Live
 
 from penstock.cli import monitor_view, show
@@ -20,6 +23,9 @@ from penstock.model.times import format_moment
 from penstock.settings_origin import dotenv
 from penstock.sim.errors import client_library
 from penstock.sim.sms.settings import is_configured, read_sms_settings
+from penstock.telemetry.logs import setup_logging
+
+log = logging.getLogger("penstock.monitor")
 
 T = TypeVar("T")
 SmsAsk = Callable[[], Awaitable[SmsLook]]
@@ -31,6 +37,7 @@ async def watch(
     interval: float | None,
     updates: int | None,
     stopping: asyncio.Event,
+    log_file: Path | None = None,
 ) -> bool:
     """Look, show, wait; until `stopping` or after so many updates. False: it never saw anything."""
     async with AsyncExitStack() as stack:
@@ -42,7 +49,7 @@ async def watch(
         if engine is None and first.sms is None and not is_configured(dotenv()):
             raise UnknownThing(f"nothing to watch: {nothing}; nor an SMS system: {first.errors[0]}")
         pause = interval or read_sms_settings(dotenv()).update_interval
-        display = stack.enter_context(_display(session))
+        display = stack.enter_context(_display(session, log_file))
         display(first)
         seen, found = 1, first.found
         while not stopping.is_set() and (updates is None or seen < updates):
@@ -65,6 +72,8 @@ class _Looker:
         errors: list[str] = []
         engine = await _asked(self._engine, errors)
         sms = await _asked(self._sms, errors)
+        if sms is not None and engine is not None and _is_unused(engine):
+            engine = None  # a line of zeros beside the SMS figures tells nothing
         rates = {} if engine is None else self._rates(engine.totals)
         now = format_moment(time.time_ns() // 1_000_000)
         return Look(at=now, sms=sms, engine=engine, rates=rates, errors=errors)
@@ -78,6 +87,11 @@ class _Looker:
         changes = {name: number - before[1].get(name, 0) for name, number in totals.items()}
         # Less than before: another process answers now, and it began at 0.
         return {name: max(0, more) / elapsed for name, more in changes.items()}
+
+
+def _is_unused(engine: Stats) -> bool:
+    """Nothing is held or was counted, and no process runs."""
+    return not (any(engine.states.values()) or engine.totals or engine.processes)
 
 
 async def _asked(ask: Callable[[], Awaitable[T]] | None, errors: list[str]) -> T | None:
@@ -119,27 +133,36 @@ async def _sms(stack: AsyncExitStack) -> SmsAsk:
     stack.push_async_callback(stats.close)
 
     async def ask() -> SmsLook:
-        figures = await stats.read()
-        return SmsLook(
-            queue=settings.queue,
-            sent=figures.sent,
-            failed=figures.failed,
-            success_rate=figures.success_rate,
-            average_seconds=figures.average_seconds,
-            attempts=figures.attempts,
-            retried=figures.retried,
-            rejected=figures.rejected,
-        )
+        return monitor_view.sms_look(settings.queue, await stats.read())
 
     return ask
 
 
 @contextmanager
-def _display(session: Session) -> Iterator[Callable[[Look], None]]:
-    """Live in a terminal, a line each look elsewhere, JSON for machines."""
-    if session.json:
+def _display(session: Session, log_file: Path | None) -> Iterator[Callable[[Look], None]]:
+    """Live in a terminal, one line per look elsewhere, JSON for machines; and into the log's file.
+
+    JSON by --json or LOG_FORMAT=json; [log] format = "json" of the settings where no terminal is.
+    """
+    sms = read_sms_settings(dotenv())
+    file = log_file or sms.monitor_log_file
+    with _file(file) as write, _screen(session, sms.log_format) as display:
+
+        def show_and_write(look: Look) -> None:
+            display(look)
+            write(look)
+
+        yield show_and_write
+
+
+@contextmanager
+def _screen(session: Session, log_format: str | None) -> Iterator[Callable[[Look], None]]:
+    terminal = sys.stdout.isatty()
+    if not terminal and log_format is None:
+        log_format = session.settings().log.format
+    if session.json or log_format == "json":
         yield show.as_json
-    elif sys.stdout.isatty():
+    elif terminal:
         with Live(console=show.console(), auto_refresh=False) as live:
             yield lambda look: live.update(monitor_view.as_tables(look), refresh=True)
     else:
@@ -149,6 +172,19 @@ def _display(session: Session) -> Iterator[Callable[[Look], None]]:
             sys.stdout.flush()
 
         yield lines
+
+
+@contextmanager
+def _file(file: Path | None) -> Iterator[Callable[[Look], None]]:
+    """One line of JSON per look, rotated as every log."""
+    if file is None:
+        yield lambda _look: None
+        return
+    handler = setup_logging(file=file, console=False)
+    try:
+        yield lambda look: log.info(msgspec.to_builtins(look))
+    finally:
+        handler.close()
 
 
 async def _waited(seconds: float, stopping: asyncio.Event) -> bool:

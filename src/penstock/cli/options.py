@@ -35,6 +35,7 @@ DelayOption = Annotated[
 Version = Annotated[
     int | None, typer.Option("--version", min=1, help="Only if it is still at this version.")
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what would be done.")]
 
 

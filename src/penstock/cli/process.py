@@ -8,18 +8,19 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
-from penstock.api.grpc.polling import wait_on_a_condition
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
+from penstock.cli.session import FAILED
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.fleet import Role
-from penstock.ports.store import MessageStore
+from penstock.ports.store import MayFail, MessageStore
 from penstock.rooms.parts import RoomParts
 from penstock.settings import OFF, Settings
 from penstock.telemetry.logs import setup_logging
@@ -37,6 +38,8 @@ from penstock.wiring import (
 
 if TYPE_CHECKING:
     from penstock.api.grpc.server import GrpcServer
+    from penstock.api.grpc.service import Beside as GrpcBeside
+    from penstock.api.grpc.service import Scheduler
     from penstock.api.http.scrape import ScrapeServer
     from penstock.api.http.server import HttpServer
     from penstock.flow.worker import Worker
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.process")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ANSWER_SECONDS = 0.5
+"""After a failed store, for callers who are waiting to be told so."""
 COLLECT_AT = (10_000, 20, 50)
 """New objects, then rounds, after which the garbage collector looks."""
 JSON = "-H 'content-type: application/json'"
@@ -80,31 +85,44 @@ def run_process(
     logs = settings.log
     handler = setup_logging(logs.level, logs.format, logs.file)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are told here
-    if roles.api:
-        wait_on_a_condition()
     end_tracing = None
     try:
         end_tracing = set_up_tracing()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_run(settings, roles, json=json, beside=beside))
+            calls_left = runner.run(_run(settings, roles, json=json, beside=beside))
+            if calls_left:
+                _end_with_threads(end_tracing, handler)
     finally:
         if end_tracing is not None:
             end_tracing()
         handler.close()
 
 
-async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside | None) -> None:
+def _end_with_threads(end_tracing: Callable[[], None] | None, handler: logging.Handler) -> None:
+    """End at once, whatever threads still run: Python would wait for them, maybe for ever."""
+    if end_tracing is not None:
+        end_tracing()
+    handler.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside | None) -> bool:
+    """Until it is asked to stop; whether calls of handlers are still running then."""
     stopping = asyncio.Event()
     _on_signals(stopping)
     async with AsyncExitStack() as stack:
         store = await _open_patiently(settings, stopping)
         if store is None:
-            return
+            return False
         stack.push_async_callback(store.close)
+        _warn_of(store)
         parts = await stack.enter_async_context(open_parts(settings, store=store, role=roles.name))
         parts.observer.tracer = tracer()
         await put_configured_policies(parts)
-        worker = await stack.enter_async_context(open_worker(parts)) if roles.worker else None
+        opened = open_worker(parts, leave_calls=True)
+        worker = await stack.enter_async_context(opened) if roles.worker else None
         ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
         rooms = await stack.enter_async_context(open_rooms(parts))
         server = _bound_server(parts, worker, rooms, roles) if roles.api else None
@@ -115,7 +133,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
         await stack.enter_async_context(parts.fleet.joined(worker, metrics))
         _spare_the_collector()
         async with asyncio.TaskGroup() as group:
-            helpers: list[asyncio.Task[None]] = []
+            helpers = [group.create_task(_end_when_failed(store))]
             if worker is not None:
                 group.create_task(worker.run())
                 helpers += [group.create_task(ingest.run()) for ingest in ingests]
@@ -141,6 +159,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
             if worker is not None:
                 worker.stop()
     log.info("stopped")
+    return worker is not None and worker.calls_left
 
 
 def _spare_the_collector() -> None:
@@ -187,9 +206,20 @@ def _grpc(parts: Parts, roles: Roles) -> GrpcServer:
         if (exc.name or "").startswith("penstock"):
             raise
         raise ConfigError("api.grpc: needs the 'grpc' extra: pip install 'penstock[grpc]'") from exc
-    server = GrpcServer(parts, insecure=roles.insecure)
+    server = GrpcServer(parts, insecure=roles.insecure, beside=_grpc_services(parts.settings))
     server.bind()
     return server
+
+
+def _grpc_services(settings: Settings) -> list[Callable[[Scheduler], GrpcBeside]]:
+    """What is answered beside our own service: nothing, unless the settings turn it on."""
+    from penstock.contrib.scheduler_service import EVENTS
+
+    if EVENTS not in settings.routes:
+        return []
+    from penstock.contrib.scheduler_service.service import SchedulerService
+
+    return [SchedulerService]
 
 
 def _scrape_server(
@@ -222,6 +252,27 @@ async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> Messag
     return None
 
 
+def _warn_of(store: MessageStore) -> None:
+    """Say what an operator should change about the store, though everything works."""
+    for warning in getattr(store, "warnings", ()):
+        log.warning("%s: %s", store.name, warning)
+
+
+async def _end_when_failed(store: MessageStore) -> None:
+    """End the process when its store fails for good: nothing it would still do could be stored.
+
+    Nothing is closed, so that the next start finds the file as the failure left it.
+    """
+    if not isinstance(store, MayFail):
+        return
+    failure = await store.failure()
+    log.critical("%s; this process ends now", failure)
+    await asyncio.sleep(ANSWER_SECONDS)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(FAILED)
+
+
 def _on_signals(stopping: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
 
@@ -249,8 +300,8 @@ def _announce(
     """Tell people where it is and what to try; on stdout, since logs are on stderr."""
     store, secured = parts.store.name, bool(parts.settings.api.tokens)
     url = None if server is None else server.url
-    grpc = None if rpc is None else rpc.address
     if json:
+        grpc = None if rpc is None else rpc.address
         started = {"event": "started", "url": url, "grpc": grpc, "store": store}
         show.as_json({**started, "worker": roles.worker, "metrics": metrics})
         return
@@ -264,8 +315,8 @@ def _announce(
         ]
     elif metrics is not None:
         lines.append(f"  metrics    {metrics}")
-    if grpc is not None:
-        lines.append(f"  gRPC       {grpc} (penstock.v1.Scheduler)")
+    if rpc is not None:
+        lines.append(f"  gRPC       {rpc.address} ({', '.join(rpc.services)})")
     if not roles.worker:
         lines.append("  no worker here: start one with `penstock worker`")
     show.as_text(*lines)

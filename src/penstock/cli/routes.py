@@ -8,10 +8,14 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.session import Session, command, group
+from penstock.model.times import parse_duration
 
 app = typer.Typer(no_args_is_help=True)
-group(app, "Where messages go: list, pause, resume.")
+group(app, "Where messages go: list, init, pause, resume.")
 
+Wait = Annotated[
+    str, typer.Option("--wait", metavar="TIME", help="For a broker that does not answer yet.")
+]
 RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="The route's name.")]
 
 
@@ -43,6 +47,29 @@ async def list_(session: Session) -> None:
             )
             for route in routes
         ],
+    )
+
+
+@command(app)
+async def init(session: Session, wait: Wait = "60s") -> None:
+    """Make the topics, queues and streams of routes with `create_topic`, as the first send would.
+
+    Harmless to repeat: what is there stays as it is.
+
+    \b
+    Examples:
+      penstock route init --config penstock.toml
+    """
+    from penstock.wiring import init_routes
+
+    made = await init_routes(session.settings(), parse_duration(wait, "--wait") / 1000)
+    if session.json:
+        show.as_json({"routes": made})
+        return
+    show.as_text(
+        *(f"{name}: {where} is there" for name, where in made.items())
+        if made
+        else ("no route has create_topic",)
     )
 
 

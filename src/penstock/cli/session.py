@@ -53,6 +53,7 @@ class Session:
     json: bool = False
     url: str | None = None
     token: str | None = None
+    ca: str | None = None
 
     def settings(self, overrides: Mapping[str, object] | None = None) -> Settings:
         from penstock.settings import load
@@ -71,7 +72,7 @@ class Session:
         if self.url is not None:
             from penstock.sdk.async_client import AsyncClient
 
-            async with AsyncClient(self.url, token=self.token, retries=2) as client:
+            async with AsyncClient(self.url, token=self.token, retries=2, ca=self.ca) as client:
                 yield client
             return
         from penstock.sdk.embedded import engine_over
@@ -169,6 +170,15 @@ TokenOption = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+CaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        help="Authorities to trust for an https --url [env PENSTOCK_CA; default: the usual ones].",
+        rich_help_panel=_PANEL,
+    ),
+]
 _LOCAL: dict[str, tuple[Any, object]] = {
     "config": (ConfigOption, None),
     "json": (JsonOption, False),
@@ -176,7 +186,18 @@ _LOCAL: dict[str, tuple[Any, object]] = {
 _REMOTE: dict[str, tuple[Any, object]] = {
     "url": (UrlOption, None),
     "token": (TokenOption, None),
+    "ca": (CaOption, None),
 }
+
+
+def confirm(question: str) -> None:
+    """Go on only after a yes; any other answer, or none, ends the command with exit 1."""
+    try:
+        typer.confirm(question, abort=True, err=True)
+    except typer.Abort:
+        if not sys.stdin.isatty():
+            typer.echo("\nnot confirmed, nothing was done: --yes does not ask", err=True)
+        raise
 
 
 def command(
@@ -258,4 +279,5 @@ def _session(ctx: typer.Context, values: dict[str, Any]) -> Session:
         json=bool(merged.get("json")),
         url=url,
         token=merged.get("token") or client_value("token"),
+        ca=merged.get("ca") or client_value("ca"),
     )

@@ -1,18 +1,32 @@
-"""A circuit breaker: while a sink does not answer at all, its messages wait in the store."""
+"""A circuit breaker: while a sink cannot be reached, its messages wait in the store.
+
+A time-out of one message's answer is that message's own and opens nothing: only sends that found
+nobody (`Retry.unreachable`) count. A line that was cut may still be one message's doing. So after a
+probe that ended like that the next one is chosen among twice as many messages, and it is the one
+that failed least often: an answer to any message closes the breaker.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
-from penstock.model.clock import is_ahead
+from penstock.model.message import Message
 from penstock.model.outcome import Retry, SendOutcome
 from penstock.model.route import Backoff
+from penstock.time.clock import is_ahead
 
 TRIP_AFTER = 5
-"""Sends in a row that nobody answered."""
+"""Sends in a row that reached nobody."""
 PROBE = Backoff(500, 15_000)
-"""How long to wait before one message is sent to see whether somebody is there again."""
+"""How long to wait before the next probe, by the probes that failed in a row."""
+WIDEST = 256
+"""Messages that a probe is chosen from at most."""
+
+
+def probe_of(messages: Sequence[Message]) -> Message:
+    """The one to send to see whether somebody is there: the first of those that failed least."""
+    return min(messages, key=lambda message: message.attempt - message.attempt_floor)
 
 
 class Breaker:
@@ -24,6 +38,13 @@ class Breaker:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._silent = 0
+        """Sends in a row that reached nobody, while closed."""
+        self._failed = 0
+        """Probes in a row that reached nobody, while open."""
+        self._width = 1
+        """Messages that the next probe is chosen from."""
+        self._last = 0
+        """The number of the last probe; 0 is a send that is none."""
         self._probing = False
         self._in_doubt = False
         self.retry_at: int | None = None
@@ -37,13 +58,13 @@ class Breaker:
         return self.retry_at is None and not self._in_doubt
 
     def allowance(self, wanted: int, now: int) -> int:
-        """How many of `wanted` may be claimed now."""
+        """How many of `wanted` may be claimed now; of these one is sent, unless all may pass."""
         if self.lets_all_pass:
             return wanted
         waits = self._probing or (
             self.retry_at is not None and is_ahead(self.retry_at, now, PROBE.high)
         )
-        return 0 if waits else min(wanted, 1)
+        return 0 if waits else min(wanted, self._width)
 
     def doubt(self) -> None:
         """Until somebody answers: a sink that is gone shall not cost a whole batch an attempt."""
@@ -58,21 +79,34 @@ class Breaker:
         """When to ask for an allowance again; None: when the probe under way has ended."""
         return None if self._probing else self.retry_at
 
-    def began(self) -> None:
-        self._probing = self.is_open or self._in_doubt
+    def began(self) -> int:
+        """Sends begin. The number of the probe they are, to be recorded with them; 0: none."""
+        if self.lets_all_pass:
+            return 0
+        self._probing = True
+        self._last += 1
+        return self._last
 
-    def not_sent(self) -> None:
+    def not_sent(self, probe: int) -> None:
         """What was to be the probe is not sent: the next one may be."""
-        self._probing = False
+        if probe == self._last:
+            self._probing = False
 
-    def record(self, outcomes: Sequence[SendOutcome], now: int) -> None:
-        """Learn from one send."""
-        self._probing = False
+    def record(self, outcomes: Sequence[SendOutcome], now: int, probe: int = 0) -> None:
+        """Learn from one send: an answer closes, silence counts."""
+        was_probe = self._probing and probe == self._last
+        self.not_sent(probe)
         if not outcomes or not all(isinstance(o, Retry) and o.unreachable for o in outcomes):
-            self._silent = 0
-            self._in_doubt = False
+            self._silent = self._failed = 0
+            self._width = 1
+            self._probing = self._in_doubt = False
             self.retry_at = None
-            return
-        self._silent += 1
-        if self._silent >= TRIP_AFTER:
-            self.retry_at = now + PROBE.wait(self._silent - TRIP_AFTER, self._chance)
+        elif not self.is_open:
+            self._silent += 1
+            if self._silent >= TRIP_AFTER:
+                self.retry_at = now + PROBE.wait(0, self._chance)
+        elif was_probe:  # what began before it opened says nothing new
+            self._failed += 1
+            to_blame = any(isinstance(o, Retry) and o.may_have_arrived for o in outcomes)
+            self._width = min(2 * self._width, WIDEST) if to_blame else 1
+            self.retry_at = now + PROBE.wait(self._failed, self._chance)

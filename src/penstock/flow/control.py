@@ -1,8 +1,9 @@
-"""CONTROL: look up, cancel, reschedule, release, redrive, pause: each with a definite answer."""
+"""CONTROL: look up, cancel, reschedule, release, redrive, delete, pause: with a definite answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -11,10 +12,13 @@ from penstock.model.errors import AlreadyReleased, InvalidMessage, UnknownMessag
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.query import Cursor, Filter, Page
+from penstock.model.size import PAGE_BYTES, total_size
 from penstock.model.state import State
 from penstock.model.times import format_moment
 from penstock.ports.store import MessageStore
 
+LOOKS = 8
+"""Searches of the store that one page of a list may take."""
 BULK = 500
 """Messages a bulk change touches in one store call."""
 
@@ -24,6 +28,14 @@ class BulkResult(msgspec.Struct, frozen=True):
 
     matched: int
     done: int
+
+
+Chosen: TypeAlias = Callable[[Message], bool]
+"""Which of the messages that match a filter a bulk change is for."""
+
+
+def _every(_: Message) -> bool:
+    return True
 
 
 class Control:
@@ -40,8 +52,25 @@ class Control:
             raise UnknownMessage(message_id)
         return message, await self._store.timeline(message_id)
 
+    async def find(self, ids: Sequence[str]) -> list[Message]:
+        """Those of these messages that are known."""
+        return [message for message in await self._store.find(ids) if message is not None]
+
     async def search(self, where: Filter, after: Cursor | None = None, limit: int = 100) -> Page:
-        return await self._store.search(where, after, limit)
+        """A page of `limit` messages; a store that looked at many records in vain is asked again.
+
+        It is shorter when there are no more, when it is PAGE_BYTES large, or (`cut`) when LOOKS
+        searches did not fill it; `next` goes on behind it.
+        """
+        page = await self._store.search(where, after, limit)
+        items = page.items
+        for _ in range(LOOKS - 1):
+            enough = len(items) >= limit or total_size(items) >= PAGE_BYTES
+            if not page.cut or page.next is None or enough:
+                break
+            page = await self._store.search(where, page.next, limit - len(items))
+            items = sorted(items + page.items, key=lambda item: (item.due, item.id))
+        return Page(items, page.next, cut=page.cut and len(items) < limit)
 
     async def cancel(self, message_id: str, version: int | None = None) -> Message:
         """Cancelled, now or before; AlreadyReleased, UnknownMessage or VersionConflict if not."""
@@ -61,26 +90,45 @@ class Control:
         """Send a dead message once more, now."""
         return await self._one(Amendment(action=Action.REDRIVE, id=message_id, version=version))
 
-    async def cancel_where(self, where: Filter, *, dry_run: bool = False) -> BulkResult:
-        """Cancel everything scheduled that matches."""
+    async def delete(self, message_id: str, version: int | None = None) -> Message:
+        """Keep nothing of a dead message; the message as it was."""
+        return await self._one(Amendment(action=Action.DELETE, id=message_id, version=version))
+
+    async def remove(self, message_id: str, version: int | None = None) -> tuple[Message, bool]:
+        """Cancel a message, or delete it if it is dead; and whether it was deleted."""
+        try:
+            return await self.cancel(message_id, version), False
+        except AlreadyReleased as exc:
+            if exc.state != State.DEAD:
+                raise
+        return await self.delete(message_id, version), True
+
+    async def cancel_where(
+        self, where: Filter, *, dry_run: bool = False, only: Chosen = _every
+    ) -> BulkResult:
+        """Cancel everything scheduled that matches; of what `only` refuses nothing is counted."""
         return await self._bulk(
-            _scheduled(where, "cancelled"),
+            _in_state(where, State.SCHEDULED, "cancelled"),
             lambda message, _: Amendment(action=Action.CANCEL, id=message.id),
             dry_run=dry_run,
+            only=only,
         )
 
-    async def release_where(self, where: Filter, *, dry_run: bool = False) -> BulkResult:
+    async def release_where(
+        self, where: Filter, *, dry_run: bool = False, only: Chosen = _every
+    ) -> BulkResult:
         """Make everything that matches and is not due yet due now."""
         now = self._store.clock.now()
         ahead = max(now + 1, where.due_from or 0)  # what was moved is never met again
         return await self._bulk(
-            msgspec.structs.replace(_scheduled(where, "released"), due_from=ahead),
+            msgspec.structs.replace(_in_state(where, State.SCHEDULED, "released"), due_from=ahead),
             lambda message, _: Amendment(action=Action.RESCHEDULE, id=message.id, due=now),
             dry_run=dry_run,
+            only=only,
         )
 
     async def reschedule_where(
-        self, where: Filter, due: int, *, dry_run: bool = False
+        self, where: Filter, due: int, *, dry_run: bool = False, only: Chosen = _every
     ) -> BulkResult:
         """Make everything scheduled that matches due at one moment.
 
@@ -94,18 +142,22 @@ class Control:
             return Amendment(action=Action.RESCHEDULE, id=message.id, due=due)
 
         return await self._bulk(
-            _scheduled(where, "rescheduled"),
+            _in_state(where, State.SCHEDULED, "rescheduled"),
             move,
             dry_run=dry_run,
-            but=lambda message: message.due == due,
+            only=lambda message: message.due != due and only(message),
         )
 
     async def redrive_where(
-        self, where: Filter, *, rate: float | None = None, dry_run: bool = False
+        self,
+        where: Filter,
+        *,
+        rate: float | None = None,
+        dry_run: bool = False,
+        only: Chosen = _every,
     ) -> BulkResult:
         """Send the dead that match once more, `rate` of them a second (None: all at once)."""
-        if where.state not in (None, State.DEAD):
-            raise InvalidMessage("filter.state", "only dead messages can be redriven")
+        where = _in_state(where, State.DEAD, "redriven")
         start = self._store.clock.now()
         gap = 0.0 if rate is None else 1000 / rate
 
@@ -113,8 +165,19 @@ class Control:
             due = start + int(position * gap)
             return Amendment(action=Action.REDRIVE, id=message.id, due=due)
 
+        return await self._bulk(where, redrive, dry_run=dry_run, only=only)
+
+    async def delete_where(
+        self, where: Filter, *, dry_run: bool = False, only: Chosen = _every
+    ) -> BulkResult:
+        """Keep nothing of the dead that match."""
         return await self._bulk(
-            msgspec.structs.replace(where, state=State.DEAD), redrive, dry_run=dry_run
+            _in_state(where, State.DEAD, "deleted"),
+            lambda message, _: Amendment(
+                action=Action.DELETE, id=message.id, version=message.version
+            ),
+            dry_run=dry_run,
+            only=only,
         )
 
     async def pause(self, route: str, paused: bool) -> None:
@@ -145,14 +208,14 @@ class Control:
         amendment: Callable[[Message, int], Amendment | None],
         *,
         dry_run: bool,
-        but: Callable[[Message], bool] = lambda _: False,
+        only: Chosen,
     ) -> BulkResult:
-        """`amendment` may have none for a message it cannot be done to; `but` leaves some out."""
+        """`amendment` may have none for a message it cannot be done to."""
         matched = done = 0
         cursor: Cursor | None = None
         while True:
             page = await self._store.search(where, cursor, BULK)
-            items = [item for item in page.items if not but(item)]
+            items = [item for item in page.items if only(item)]
             if items and not dry_run:
                 asked = [amendment(item, matched + i) for i, item in enumerate(items)]
                 done += await self._apply([change for change in asked if change is not None])
@@ -173,10 +236,10 @@ class Control:
         return done
 
 
-def _scheduled(where: Filter, done: str) -> Filter:
-    if where.state not in (None, State.SCHEDULED):
-        raise InvalidMessage("filter.state", f"only scheduled messages can be {done}")
-    return msgspec.structs.replace(where, state=State.SCHEDULED)
+def _in_state(where: Filter, state: State, done: str) -> Filter:
+    if where.state not in (None, state):
+        raise InvalidMessage("filter.state", f"only {state} messages can be {done}")
+    return msgspec.structs.replace(where, state=state)
 
 
 def definite(message_id: str, amended: Amended) -> Message:

@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from penstock.flow.conclude import committed, counted_in_doubt
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.limits.engine import expired
-from penstock.model.clock import Clock
 from penstock.model.decision import Decision, Room, allowed_text
 from penstock.model.message import Message
-from penstock.model.outcome import Claim, Settlement
+from penstock.model.outcome import Claim, Settlement, may_have_arrived_before
 from penstock.model.route import Route
 from penstock.model.state import State
 from penstock.model.verdict import Decided, Verdict
+from penstock.time.clock import Clock
 
 HOLD_MARGIN_MS = 600_000
 """How long after its lease the place of a message is held that nobody speaks of any more.
@@ -82,9 +85,30 @@ class Decide:
             ready = [message for message in claim.messages if message.id not in ids]
         if ready and self._policies is not None and self.asks:
             decisions = await self._policies.decide(ready, now, self._hold)
+            await self._count_doubtful(self._policies, ready, decisions, now)
             ruling = self._sort(ready, decisions, claim.token)
             return ruling._replace(refused=refused + ruling.refused)
         return Ruling(ready, refused, {})
+
+    async def _count_doubtful(
+        self,
+        policies: Policies,
+        messages: Sequence[Message],
+        decisions: Sequence[Decision],
+        now: int,
+    ) -> None:
+        """Count what may have arrived of a message that is deferred now.
+
+        The deferral gave its reservation back, as it should for a message that was never sent.
+        """
+        doubtful = [
+            subject
+            for message, decision in zip(messages, decisions, strict=True)
+            if decision.verdict is Verdict.DEFER and may_have_arrived_before(message)
+            for subject in counted_in_doubt(message)
+        ]
+        if doubtful:
+            await policies.conclude(committed(doubtful), now)
 
     def _sort(
         self, messages: Sequence[Message], decisions: Sequence[Decision], token: int
@@ -111,7 +135,7 @@ class Decide:
                     allowed[message.id] = text
                 shadowed += bool(decision.rules)
             else:
-                refused.append(_settlement(message, decision, token))
+                refused.append(_settlement(message, self._placed(message, decision), token))
                 if decision.reason is not None:
                     bound[decision.reason.policy, refused[-1].event] += 1
             if decision.rules:
@@ -119,6 +143,10 @@ class Decide:
         self._observer.count("shadowed", self._route.name, shadowed)
         self._tell(bound, decisions)
         return Ruling(ready, refused, allowed)
+
+    def _placed(self, message: Message, decision: Decision) -> Decision:
+        policies = self._policies
+        return decision if policies is None else policies.place_in_line(message, decision)
 
     def _tell(
         self, bound: Counter[tuple[str, str]], decisions: Sequence[Decision], each: int = 1
@@ -155,8 +183,10 @@ def _settlement(message: Message, decision: Decision, token: int) -> Settlement:
         detail,
         decision.until,
         before.since if waited and before is not None else message.due,
+        0 if before is None else before.missed,
     )
     if decision.verdict is Verdict.DEFER:
+        decided = replace(decided, missed=message.attempt - message.attempt_floor - 1)
         return Settlement(
             message=message,
             token=token,

@@ -6,17 +6,19 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from penstock.flow.observe import Observer
-from penstock.model.clock import Clock
+from penstock.model.isolation import isolate
 from penstock.model.message import Message
 from penstock.model.outcome import Dead, Delivered, Retry, SendOutcome, Settlement
 from penstock.model.route import Route
 from penstock.model.state import State
 from penstock.model.trace import correlation_of
 from penstock.ports.sink import Sink
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.deliver")
 
@@ -27,6 +29,22 @@ MAX_RETRY_AFTER = 86_400.0
 
 _DELIVERED = State.DELIVERED
 _INTERRUPTED = Retry("interrupted by shutdown", after=0.0, interrupted=True)
+_TOO_LATE = Retry("the lease ended before it was sent by itself", after=0.0, interrupted=True)
+
+
+async def send_part(sink: Sink, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+    """One outcome each, whatever number the sink answers."""
+    outcomes = await sink.send(batch)
+    if len(outcomes) == len(batch):
+        return outcomes
+    told = f"sink answered {len(outcomes)} outcomes for {len(batch)} messages"
+    return [Retry(told, unsure=True)] * len(batch)
+
+
+def blame(sink: Sink, exc: Exception) -> SendOutcome:
+    """What an exception means for the message that it belongs to."""
+    log.error("sink %s failed", sink.name, exc_info=exc)
+    return Retry(f"{type(exc).__name__}: {exc}", unsure=True)
 
 
 class Deliver:
@@ -53,35 +71,36 @@ class Deliver:
         token: int,
         finish: Callable[[list[Settlement], Sequence[SendOutcome]], None],
         allowed: Mapping[str, str],
+        holds: Callable[[], bool],
     ) -> None:
         """Send, then `finish` exactly once, even when cancelled in the middle.
 
-        `allowed`: id → what the policies said of it.
+        `allowed`: id → what the policies said of it. `holds`: whether the lease still is ours: a
+        batch that is halved takes longer than one send.
         """
-        outcomes: Sequence[SendOutcome]
+        outcomes: list[SendOutcome] = []
         began = self._clock.now()
         try:
-            outcomes = await self._send(batch)
-            if len(outcomes) != len(batch):
-                told = f"sink answered {len(outcomes)} outcomes for {len(batch)} messages"
-                outcomes = [Retry(told, unsure=True)] * len(batch)
+            send = partial(self._send, holds=holds)
+            await isolate(batch, send, partial(blame, self._sink), results=outcomes)
         except asyncio.CancelledError:
             # The deadline of a shutdown: it may have arrived, so the attempt counts.
-            outcomes = [_INTERRUPTED] * len(batch)
+            outcomes += [_INTERRUPTED] * (len(batch) - len(outcomes))
             finish(self._settlements(batch, token, outcomes, allowed), outcomes)
             raise
-        except Exception as exc:
-            log.exception("sink %s failed", self._sink.name)
-            outcomes = [Retry(f"{type(exc).__name__}: {exc}", unsure=True)] * len(batch)
         self._observer.sent(self._route.name, max(0, self._clock.now() - began), len(batch))
         finish(self._settlements(batch, token, outcomes, allowed), outcomes)
 
-    async def _send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+    async def _send(
+        self, batch: Sequence[Message], holds: Callable[[], bool]
+    ) -> Sequence[SendOutcome]:
+        if not holds():  # another may have sent these since, in a higher attempt
+            return [_TOO_LATE] * len(batch)
         tracer = self._observer.tracer
         if tracer is None or not tracer.is_on:
-            return await self._sink.send(batch)
+            return await send_part(self._sink, batch)
         with tracer.deliver(self._route.name, self._sink.name, batch):
-            return await self._sink.send(batch)
+            return await send_part(self._sink, batch)
 
     def _settlements(
         self,

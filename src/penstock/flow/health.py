@@ -16,9 +16,10 @@ BEHIND_MS = 5_000
 class PartHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How one part stands."""
 
-    status: Literal["ok", "behind", "waiting", "failed", "none"]
+    status: Literal["ok", "behind", "waiting", "overdue", "failed", "none"]
     """behind: the worker does not keep up; waiting: the sink does not answer, and its circuit
-    breaker is open; none: there is no worker in this process."""
+    breaker is open; overdue: calls of a function take longer than the route's timeout; none: there
+    is no worker in this process."""
     detail: str | None = None
     facts: dict[str, str | float | bool] = {}
 
@@ -28,12 +29,32 @@ class Readiness(msgspec.Struct, frozen=True):
 
     status: str
     """ready · not ready · stopping"""
-    store: str
-    facts: dict[str, str]
+    store: str = ""
+    """Its name; empty where the caller may not see more than status and names of parts."""
+    facts: dict[str, str] = {}
     """Of the store."""
     error: str | None = None
     parts: dict[str, PartHealth] = {}
     """store, worker, and sink.ROUTE for each route that is served here."""
+
+
+class PartStatus(msgspec.Struct, frozen=True):
+    """How one part stands, without any detail."""
+
+    status: str
+
+
+class ReadinessSummary(msgspec.Struct, frozen=True):
+    """Whether messages can be taken now, for callers who may not see more."""
+
+    status: str
+    parts: dict[str, PartStatus] = {}
+
+
+def summary_of(readiness: Readiness) -> ReadinessSummary:
+    """The status and the names of the parts: no address, path, host or error text."""
+    parts = {name: PartStatus(part.status) for name, part in readiness.parts.items()}
+    return ReadinessSummary(readiness.status, parts)
 
 
 def sink_health(lane: LaneState) -> PartHealth:
@@ -42,10 +63,14 @@ def sink_health(lane: LaneState) -> PartHealth:
         "in_flight": lane.in_flight,
         "capacity": lane.capacity,
         "breaker_open": lane.waiting_for_sink,
+        "overdue": lane.overdue,
     }
     if lane.waiting_for_sink:
         told = "does not answer: its messages wait in the store until it does"
         return PartHealth(status="waiting", detail=told, facts=facts)
+    if lane.overdue:
+        told = f"{lane.overdue} sends have been under way for longer than the route's timeout"
+        return PartHealth(status="overdue", detail=told, facts=facts)
     return PartHealth(status="ok", facts=facts)
 
 

@@ -10,19 +10,27 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 
+from penstock.flow.deliver import blame, send_part
 from penstock.flow.ingest import AWAY, BATCH
-from penstock.model.chance import given_or_fresh
-from penstock.model.clock import Clock
-from penstock.model.errors import SourceUnavailable, StoreUnavailable
+from penstock.model.errors import (
+    PenstockError,
+    PutRefused,
+    SourceUnavailable,
+    StoreUnavailable,
+)
+from penstock.model.isolation import isolate
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import Delivered, Receipt
 from penstock.model.state import State
 from penstock.ports.sink import Sink
 from penstock.ports.source import Record, Source
 from penstock.ports.store import AdmittingStore
+from penstock.time.chance import given_or_fresh
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.hop")
 
@@ -45,12 +53,18 @@ class Announcer:
         self._sink = sink
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-        receipts = await self._store.put_unadmitted(messages, now)
+        refused: PutRefused | None = None
+        try:
+            receipts = await self._store.put_unadmitted(messages, now)
+        except PutRefused as exc:
+            refused, receipts = exc, [one for one in exc.outcomes if isinstance(one, Receipt)]
         waiting = [receipt for receipt in receipts if receipt.state is State.SCHEDULED]
         unsent = await self._publish(waiting)
         if unsent:
             log.warning("%d ids go to the near future without %s", len(unsent), self._sink.name)
             await self._admit(unsent, now)
+        if refused is not None:
+            raise refused
         return receipts
 
     async def _publish(self, receipts: Sequence[Receipt]) -> list[str]:
@@ -58,16 +72,13 @@ class Announcer:
         unsent: list[str] = []
         for start in range(0, len(receipts), self._sink.max_batch):
             letters = [_letter(one) for one in receipts[start : start + self._sink.max_batch]]
-            try:
-                outcomes = await self._sink.send(letters)
-            except Exception:
-                log.exception("sink %s failed", self._sink.name)
-                outcomes = ()
-            sent = [isinstance(outcome, Delivered) for outcome in outcomes] or [False] * len(
-                letters
+            outcomes = await isolate(
+                letters, partial(send_part, self._sink), partial(blame, self._sink)
             )
             unsent += [
-                letter.id for letter, is_sent in zip(letters, sent, strict=True) if not is_sent
+                letter.id
+                for letter, outcome in zip(letters, outcomes, strict=True)
+                if not isinstance(outcome, Delivered)
             ]
         return unsent
 
@@ -106,10 +117,13 @@ class Admitter:
                     await self._source.done(held)
                     held = ()
                 failures = 0
-            except (SourceUnavailable, StoreUnavailable) as exc:
+            except Exception as exc:  # no record may end the worker
                 failures += 1
                 if failures == 1:
-                    log.warning("the intake topic waits: %s", exc)
+                    is_known = isinstance(exc, PenstockError)
+                    log.warning(
+                        "the intake topic waits: %s", exc, exc_info=None if is_known else exc
+                    )
                 if isinstance(exc, SourceUnavailable):
                     held = ()  # they come again
                 else:

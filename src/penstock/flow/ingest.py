@@ -1,8 +1,10 @@
 """INGEST: schedule by publishing. A broker's records become messages; none is lost on the way.
 
-A record is done only when the store has all its messages and the dead letter has those that cannot
-be kept: of a batch only the bad ones, of a record that cannot be read all of it. While either is
-away the source is held where it is: nothing is read ahead and memory stays flat.
+A record is done only when the store has all its messages, and the dead letter those that cannot be
+messages: of a batch only the bad ones, of a record that cannot be read all of it. What has no dead
+letter, or what the dead letter does not take, is kept in the store as a dead message of the
+source's route. While the store or the dead letter is away the source is held where it is: nothing
+is read ahead and memory stays flat. No record ends the reading of those behind it.
 """
 
 from __future__ import annotations
@@ -12,24 +14,37 @@ import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from itertools import groupby
 from typing import Protocol
 
 import msgspec
 
+from penstock.flow.deliver import blame, send_part
 from penstock.flow.formats import Alone, Read
-from penstock.flow.intake import Intake
+from penstock.flow.intake import Intake, Outcome
 from penstock.flow.observe import Observer
-from penstock.model.chance import given_or_fresh
-from penstock.model.clock import Clock
-from penstock.model.draft import OCTETS, Draft
-from penstock.model.errors import Malformed, PenstockError, SourceUnavailable, StoreUnavailable
-from penstock.model.message import DEFAULT_ROUTE, Message
+from penstock.model.draft import OCTETS, Draft, is_content_type
+from penstock.model.envelope import CONTENT_TYPE
+from penstock.model.errors import (
+    Malformed,
+    NotStored,
+    PenstockError,
+    SourceUnavailable,
+    StoreUnavailable,
+)
+from penstock.model.headers import carried
+from penstock.model.identity import is_id, is_key
+from penstock.model.isolation import isolate
+from penstock.model.message import DEFAULT_ROUTE, Message, NewMessage
 from penstock.model.outcome import Dead, Retry
 from penstock.model.route import Backoff
 from penstock.model.trace import TRACEPARENT, give_trace
 from penstock.ports.sink import Sink
 from penstock.ports.source import Record, Source
+from penstock.time.chance import given_or_fresh
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.ingest")
 
@@ -40,6 +55,10 @@ DRAFTS = 2_000
 MAX_SHOWN = 10_000
 AWAY = Backoff(200, 5_000)
 """Waits while the broker, the store or the dead letter is away."""
+STORE_TRIES = 5
+"""Puts of a message that fail as nobody expects, until the message is taken to be at fault."""
+LETTER_TRIES = 20
+"""Sends of a dead letter until it is kept in the store instead, about a minute."""
 MAX_REASON = 500
 REASON, SOURCE, RECORD = "penstock-error", "penstock-source", "penstock-record"
 """Headers of a dead letter: why, from which source, and where it stood there."""
@@ -55,6 +74,9 @@ class _Poison:
     record: int
     place: int | None
     why: str
+
+
+_UNKNOWN = StoreUnavailable("not answered yet")
 
 
 class Ingest:
@@ -90,18 +112,28 @@ class Ingest:
 
     async def run(self) -> None:
         failures = 0
+        records: Sequence[Record] = ()
         while True:
             try:
-                records = await self._source.read(self._batch)
+                records = records or await self._source.read(self._batch)
                 if records:
                     await self._take(records)
                     await self._source.done(records)
-                failures = 0
-            except SourceUnavailable as exc:
+                records, failures = (), 0
+            except Exception as exc:  # noqa: BLE001 - no record may end the worker
                 failures += 1
+                if isinstance(exc, SourceUnavailable):
+                    records = ()  # they come again
                 if failures == 1:
-                    log.warning("source %s: %s", self._name, exc)
+                    self._tell_failure(exc)
                 await self._pause(failures)
+
+    def _tell_failure(self, exc: Exception) -> None:
+        if isinstance(exc, PenstockError):
+            log.warning("source %s: %s", self._name, exc)
+        else:
+            # A fault of ours or of a driver: the source waits, and the worker goes on.
+            log.error("source %s failed and is tried again", self._name, exc_info=exc)
 
     async def _take(self, records: Sequence[Record]) -> None:
         """Return when everything these records say is kept somewhere."""
@@ -151,20 +183,34 @@ class Ingest:
                     draft.route = self._route
         return found
 
-    async def _schedule(self, drafts: Sequence[Draft], held: Sequence[Record]) -> Sequence[object]:
-        tries = 0
-        while True:
+    async def _schedule(self, drafts: Sequence[Draft], held: Sequence[Record]) -> Sequence[Outcome]:
+        """One outcome each, once the store has answered for all of them."""
+        outcomes: list[Outcome] = [_UNKNOWN] * len(drafts)
+        left = list(range(len(drafts)))
+        tries = unexpected = 0
+        while left:
             try:
-                return await self._intake.schedule(drafts)
+                answers = await self._intake.schedule([drafts[place] for place in left])
             except StoreUnavailable as exc:
-                tries += 1
+                answers = [exc] * len(left)
+            tries += 1
+            unexpected += any(isinstance(answer, NotStored) for answer in answers)
+            again: list[int] = []
+            for place, answer in zip(left, answers, strict=True):
+                outcomes[place] = answer
+                if _is_away(answer, unexpected):
+                    again.append(place)
+            left = again
+            if left:
                 if tries == 1:
-                    log.warning("source %s waits, the store is away: %s", self._name, exc)
+                    told = outcomes[left[0]]
+                    log.warning("source %s waits, the store is away: %s", self._name, told)
                 await self._pause(tries)
                 await self._source.hold(held)
+        return outcomes
 
     async def _bury(self, poison: Sequence[_Poison], held: Sequence[Record]) -> None:
-        """Poison goes to the dead letter, and only then is it done."""
+        """Poison goes to the dead letter or into the store, and only then is it done."""
         self._observer.count("rejected", self._route, len(poison))
         letters: list[Message] = []
         in_order = sorted(poison, key=lambda one: (one.record, one.place or 0))
@@ -173,42 +219,81 @@ class Ingest:
         for letter in letters:
             headers = letter.headers or {}
             log.warning(
-                "source %s: record %s%s rejected: %s",
+                "source %s: record %s%s rejected: %s; it %s",
                 self._name,
                 headers.get(RECORD, "?"),
                 f" item {headers[PLACE]}" if PLACE in headers else "",
                 headers.get(REASON, "?"),
+                "goes to the dead letter"
+                if self._dead_letter is not None
+                else f"is kept as the dead message {letter.id}",
             )
-        sink = self._dead_letter
-        tries = 0
-        while letters and sink is not None:
-            letters = await self._send(sink, letters)
+        for tries in range(1, LETTER_TRIES + 1):
+            if self._dead_letter is None or not letters:
+                break
+            letters = await self._send(self._dead_letter, letters, held)
             if letters:
-                tries += 1
                 await self._pause(tries)
                 await self._source.hold(held)
+        if letters:
+            await self._keep(letters, held)
 
-    async def _send(self, sink: Sink, letters: list[Message]) -> list[Message]:
-        """Those that must be sent again."""
+    async def _send(
+        self, sink: Sink, letters: Sequence[Message], held: Sequence[Record]
+    ) -> list[Message]:
+        """Those that must be sent again; those that are refused for good are kept in the store."""
         again: list[Message] = []
+        refused: list[Message] = []
         for start in range(0, len(letters), sink.max_batch):
             batch = letters[start : start + sink.max_batch]
-            try:
-                outcomes = await sink.send(batch)
-            except Exception as exc:
-                log.exception("sink %s failed", sink.name)
-                outcomes = [Retry(f"{type(exc).__name__}: {exc}")] * len(batch)
+            outcomes = await isolate(batch, partial(send_part, sink), partial(blame, sink))
             for letter, outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, Retry):
                     log.warning("source %s: dead letter waits: %s", self._name, outcome.error)
                     again.append(msgspec.structs.replace(letter, attempt=letter.attempt + 1))
                 elif isinstance(outcome, Dead):
-                    # Nowhere to keep it: say all there is to say, and do not block the rest.
-                    said = letter.payload[:MAX_SHOWN]
-                    log.error(
-                        "source %s: dead letter refused: %s: %r", self._name, outcome.error, said
-                    )
+                    log.warning("source %s: dead letter refused: %s", self._name, outcome.error)
+                    refused.append(letter)
+        if refused:
+            await self._keep(refused, held)
         return again
+
+    async def _keep(self, letters: Sequence[Message], held: Sequence[Record]) -> None:
+        """As dead messages of the source's route, once the store has them."""
+        left = [_dead(letter) for letter in letters]
+        tries = unexpected = 0
+        while left:
+            try:
+                outcomes = await self._intake.keep_dead(left)
+            except StoreUnavailable as exc:
+                outcomes = [exc] * len(left)
+            tries += 1
+            unexpected += any(isinstance(outcome, NotStored) for outcome in outcomes)
+            left = [
+                message if _is_away(outcome, unexpected) else self._bare(message, outcome)
+                for message, outcome in zip(left, outcomes, strict=True)
+                if isinstance(outcome, PenstockError)
+            ]
+            if left:
+                if tries == 1:
+                    told = next(one for one in outcomes if isinstance(one, PenstockError))
+                    log.warning("source %s: a rejected record waits: %s", self._name, told)
+                await self._pause(tries)
+                await self._source.hold(held)
+
+    def _bare(self, message: NewMessage, refusal: PenstockError) -> NewMessage:
+        """Without anything that a store might not take; the log has its beginning."""
+        shown = message.payload[:MAX_SHOWN]
+        log.error("source %s: %s cannot be kept: %s: %r", self._name, message.id, refusal, shown)
+        return NewMessage(
+            id=message.id,
+            route=message.route,
+            key=message.id,
+            payload=b"",
+            due=message.due,
+            content_type=OCTETS,
+            dead=f"{message.dead} (the record itself cannot be stored: {refusal.message})",
+        )
 
     def _letters(self, record: Record, poison: Sequence[_Poison]) -> list[Message]:
         """The record whole, or of a batch each bad one with its place in it."""
@@ -216,7 +301,7 @@ class Ingest:
             record.origin or f"{self._name}:{self._clock.now()}:{self._chance.getrandbits(64):016x}"
         )
         places = [one.place for one in poison if one.place is not None]
-        apart = self._alone(record.value, places) if places and self._alone is not None else None
+        apart = self._taken_apart(record, places)
         if apart is None:
             return [self._letter(record, origin, record.value, poison[0].why)]
         return [
@@ -224,25 +309,42 @@ class Ingest:
             for one, value in zip(poison, apart, strict=True)
         ]
 
+    def _taken_apart(self, record: Record, places: Sequence[int]) -> Sequence[bytes] | None:
+        """The messages at these places of the record; None: it is one, or cannot be taken apart."""
+        if not places or self._alone is None:
+            return None
+        try:
+            return self._alone(record.value, places)
+        except Exception:
+            log.exception("source %s: a record could not be taken apart", self._name)
+            return None
+
     def _letter(
         self, record: Record, origin: str, value: bytes, why: str, place: int | None = None
     ) -> Message:
+        own = dict(record.headers)
+        content_type = next(
+            (own.pop(name) for name in record.headers if _names_a_type(name, own[name])), OCTETS
+        )
         headers = {
-            **record.headers,
-            REASON: " ".join(why.split())[:MAX_REASON],
+            **carried(own),
+            REASON: shown_in_header(why, MAX_REASON),
             SOURCE: self._name,
-            RECORD: origin,
+            RECORD: shown_in_header(origin, MAX_REASON),
         }
         name = origin
         if place is not None:
             name = f"{origin}:{place}"
             headers[PLACE] = str(place)
+        letter_id = f"dead:{name[-MAX_LETTER_ID:]}"  # the end tells records, and their items, apart
+        if not is_id(letter_id):
+            letter_id = f"dead:{sha256(name.encode(errors='replace')).hexdigest()}"
         return Message(
-            id=f"dead:{name[-MAX_LETTER_ID:]}",  # the end tells records, and their items, apart
+            id=letter_id,
             route=self._route,
-            key=record.key or origin,
+            key=next((text for text in (record.key, origin) if text and is_key(text)), letter_id),
             payload=value,
-            content_type=record.headers.get("content-type", OCTETS),
+            content_type=content_type,
             headers=headers,
             due=self._clock.now(),
             attempt=1,
@@ -251,6 +353,36 @@ class Ingest:
     async def _pause(self, failures: int) -> None:
         wait = AWAY.wait(failures, self._chance)
         await self._clock.sleep_until(self._clock.now() + wait)
+
+
+def _is_away(outcome: Outcome, unexpected: int) -> bool:
+    """Whether the store is to blame and not the message, after so many unexpected failures."""
+    if isinstance(outcome, NotStored):
+        return unexpected < STORE_TRIES
+    return isinstance(outcome, StoreUnavailable)
+
+
+def _dead(letter: Message) -> NewMessage:
+    return NewMessage(
+        id=letter.id,
+        route=letter.route,
+        key=letter.key,
+        payload=letter.payload,
+        due=letter.due,
+        content_type=letter.content_type,
+        headers=letter.headers,
+        dead=(letter.headers or {}).get(REASON, "rejected"),
+    )
+
+
+def _names_a_type(name: str, value: str) -> bool:
+    return name.lower() == CONTENT_TYPE and is_content_type(value)
+
+
+def shown_in_header(text: str, most: int) -> str:
+    """On one line, of characters that every sink takes."""
+    cut = " ".join(text.split())[:most]
+    return cut if cut.isprintable() else repr(cut)
 
 
 class Runs(Protocol):

@@ -6,18 +6,29 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import compress
 from typing import Protocol, TypeAlias
 
 from penstock.flow.observe import Observer
 from penstock.model.draft import Draft, check_draft, due_from
-from penstock.model.errors import InvalidMessage, PenstockError, StoreUnavailable, UnknownRoute
+from penstock.model.errors import (
+    InvalidMessage,
+    NotStored,
+    PenstockError,
+    PutRefused,
+    StoreUnavailable,
+    UnknownRoute,
+)
+from penstock.model.fit import check_whole_size, cut_to, size_beside, stored_size
 from penstock.model.identity import IdMaker
-from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD, NewMessage
+from penstock.model.isolation import isolate
+from penstock.model.message import MAX_PAYLOAD, NewMessage
 from penstock.model.outcome import Amendment, Receipt
 from penstock.model.patch import Patch, check_patch
 from penstock.model.route import is_route_name
 from penstock.model.times import format_duration
-from penstock.ports.store import MessageStore, PlainPuts
+from penstock.ports.store import MessageStore
+from penstock.time.chance import given_or_fresh
 
 log = logging.getLogger("penstock.intake")
 
@@ -27,8 +38,6 @@ Put: TypeAlias = Callable[[Sequence[NewMessage], int], Awaitable[list[Receipt]]]
 
 UNEXPECTED = "the message could not be stored; see the server's log"
 
-LOOK_MS = 50
-"""Plain messages may go untraced for so long after tracing was set up."""
 GROUP = 500
 """Single puts that share one store call at most."""
 GATHER_TURNS = 8
@@ -74,29 +83,26 @@ class Intake:
         *,
         routes: frozenset[str] | None = None,
         max_payload: int = MAX_PAYLOAD,
+        max_message: int | None = None,
         min_delay: int | None = None,
         max_delay: int | None = None,
         ids: IdMaker | None = None,
         put: Put | None = None,
     ) -> None:
-        """`put` stands in for the store's own, where messages take another way there."""
+        """`max_message`: bytes of a whole message that the store takes; None: any that pass.
+
+        `put` stands in for the store's own, where messages take another way there.
+        """
         self._store = store
         self._clock = store.clock
         self._put = put
         self._observer = observer
         self._routes = routes
         self._max_payload = max_payload
+        self._max_message = max_message
         self._min_delay = min_delay
         self._max_delay = max_delay
-        self._ids = ids if ids is not None else IdMaker()
-        self._put_plain = None
-        is_open = routes is None or DEFAULT_ROUTE in routes
-        is_limited = min_delay is not None or max_delay is not None
-        if is_open and not is_limited and put is None and isinstance(store, PlainPuts):
-            self._put_plain = store.put_plain
-        self._is_traced = False
-        self._look_at = 0
-        """When to look for that again: asking for every message would be felt."""
+        self._ids = ids if ids is not None else IdMaker(given_or_fresh(None))
         self._group: list[tuple[Draft, Done]] = []
         self._flush_due = False
         self._seen = 0
@@ -133,49 +139,74 @@ class Intake:
             except PenstockError as exc:
                 bad.append((len(good) + len(bad), exc))
         outcomes: list[Outcome] = []
+        refused = 0
         if good:
             with self._observer.asking("put"):
-                outcomes += await (self._put or self._store.put)(good, now)
-        self._count(good, len(bad))
+                try:
+                    outcomes += await (self._put or self._store.put)(good, now)
+                except StoreUnavailable:
+                    raise
+                except Exception as exc:  # noqa: BLE001 - it may be one message's
+                    outcomes = await self._put_apart(good, now, exc)
+                    kept = [isinstance(outcome, Receipt) for outcome in outcomes]
+                    good, refused = list(compress(good, kept)), kept.count(False)
+        receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
+        self._count(good, receipts, len(bad) + refused)
         for place, refusal in bad:
             outcomes.insert(place, refusal)
         return outcomes
 
-    @property
-    def is_idle(self) -> bool:
-        """A plain message may take the shortest way: nobody else is under way, or was of late."""
-        return self._put_plain is not None and self._nobody_else
+    async def _put_apart(
+        self, messages: Sequence[NewMessage], now: int, failed: Exception
+    ) -> list[Outcome]:
+        """A put that failed, again in halves: those to blame get their error, all others a receipt.
+
+        Raises StoreUnavailable when nothing could be stored for a reason that is no message's.
+        """
+
+        async def put(part: Sequence[NewMessage]) -> Sequence[Outcome]:
+            try:
+                return await (self._put or self._store.put)(part, now)
+            except PutRefused as exc:
+                return outcomes_of(exc)
+
+        if isinstance(failed, PutRefused):
+            return outcomes_of(failed)
+        outcomes = await isolate(
+            messages, put, _as_error, shared=(StoreUnavailable,), failed=failed
+        )
+        if all(isinstance(outcome, StoreUnavailable) for outcome in outcomes):
+            for outcome in outcomes:
+                if isinstance(outcome, StoreUnavailable) and not isinstance(outcome, NotStored):
+                    raise outcome  # the store went away meanwhile: nobody else is to blame
+            log.error("%d messages could not be stored", len(messages), exc_info=failed)
+            raise NotStored(UNEXPECTED) from failed
+        log.warning(
+            "a put of %d messages failed (%s: %s); %d of them cannot be stored",
+            len(messages),
+            type(failed).__name__,
+            failed,
+            sum(isinstance(outcome, PenstockError) for outcome in outcomes),
+        )
+        return outcomes
+
+    async def keep_dead(self, messages: Sequence[NewMessage]) -> list[Outcome]:
+        """Keep messages that come `dead`, for inspection: one outcome each, as `schedule`.
+
+        One that is too large is cut, and its error says so.
+        """
+        now = self._clock.now()
+        messages = [cut_to(one, self._max_payload, self._max_message) for one in messages]
+        try:
+            return list(await self._store.put(messages, now))
+        except StoreUnavailable:
+            raise
+        except Exception as exc:  # noqa: BLE001 - as in `schedule`
+            return await self._put_apart(messages, now, exc)
 
     @property
     def _nobody_else(self) -> bool:
         return self._lonely and not (self._alone or self._group or self._groups)
-
-    async def schedule_plain(self, payload: bytes, at: int) -> Receipt | None:
-        """Put one message of the default route with nothing but JSON and a moment, while idle.
-
-        None: nothing has happened, and it takes the way of all others.
-        """
-        put, observer = self._put_plain, self._observer
-        now = self._clock.now()
-        if now >= self._look_at:
-            self._look_for_tracing(now)
-        if put is None or self._is_traced or len(payload) > self._max_payload:
-            return None
-        began = observer.timer()
-        with _Alone(self):
-            try:
-                receipt = await put(DEFAULT_ROUTE, self._ids.make(now), payload, max(now, at), now)
-            except StoreUnavailable as exc:
-                observer.unanswered("put", began, exc)
-                raise
-        if receipt is not None:
-            observer.accepted_one(DEFAULT_ROUTE, began)
-        return receipt
-
-    def _look_for_tracing(self, now: int) -> None:
-        tracer = self._observer.tracer
-        self._is_traced = tracer is not None and tracer.is_on
-        self._look_at = now + LOOK_MS
 
     async def schedule_one(self, draft: Draft) -> Receipt:
         """Put one message; those of many callers at once share a transaction.
@@ -225,7 +256,15 @@ class Intake:
         except StoreUnavailable as exc:
             observer.unanswered("put", began, exc)
             raise
-        observer.accepted_one(message.route, began)
+        except PutRefused as exc:
+            observer.count("rejected", "")
+            (refusal,) = outcomes_of(exc)
+            raise refusal if isinstance(refusal, PenstockError) else exc from exc
+        if receipt.duplicate or message.blocked is not None:
+            observer.answered("put", began)
+            self._count([message], [receipt], 0)
+        else:
+            observer.accepted_one(message.route, began)
         return receipt
 
     def submit(self, draft: Draft, done: Done) -> None:
@@ -280,7 +319,7 @@ class Intake:
             outcomes = [exc] * len(group)
         except BaseException:
             # Whatever went wrong, nobody may wait for ever; the fault itself still surfaces.
-            failed = StoreUnavailable(UNEXPECTED)
+            failed = NotStored(UNEXPECTED)
             for _, done in group:
                 done(failed)
             raise
@@ -300,6 +339,9 @@ class Intake:
         """The amendment a patch asks for, under the same limits as a new message."""
         now = self._clock.now()
         amendment = check_patch(patch, message_id, version, now, max_payload=self._max_payload)
+        if self._max_message is not None:
+            size = size_beside(amendment.headers, amendment.labels) + len(amendment.payload or b"")
+            check_whole_size(size, self._max_message)
         if amendment.due is not None:
             self._check_horizon(amendment.due - now, "at" if patch.delay is None else "delay")
         return amendment
@@ -321,6 +363,8 @@ class Intake:
         elif draft.route not in routes:
             raise UnknownRoute(draft.route, tuple(routes))
         message = check_draft(draft, now, self._ids, max_payload=self._max_payload)
+        if self._max_message is not None:
+            check_whole_size(stored_size(message), self._max_message)
         if self._min_delay is not None or self._max_delay is not None:
             self._check_horizon(message.due - now, "at" if draft.delay is None else "delay")
         return message
@@ -335,12 +379,32 @@ class Intake:
                 field, f"must be at most {format_duration(self._max_delay)} ahead (max_delay)"
             )
 
-    def _count(self, good: list[NewMessage], rejected: int) -> None:
-        routes = [message.route for message in good]
+    def _count(
+        self, good: Sequence[NewMessage], receipts: Sequence[Receipt], rejected: int
+    ) -> None:
+        """An id that was known is not accepted again; what came blocked was settled by its put."""
+        fresh = [
+            message
+            for message, receipt in zip(good, receipts, strict=True)
+            if not receipt.duplicate
+        ]
+        routes = [message.route for message in fresh]
         alike = len(set(routes)) == 1  # as mostly
         for route, number in [(routes[0], len(routes))] if alike else Counter(routes).items():
             self._observer.count("accepted", route, number)
+        blocked = Counter(message.route for message in fresh if message.blocked is not None)
+        for route, number in blocked.items():
+            self._observer.count("blocked", route, number)
         self._observer.count("rejected", "", rejected)
+
+
+def outcomes_of(refused: PutRefused) -> list[Outcome]:
+    """What a store said of each message of a put that it did not keep whole."""
+    return [one for one in refused.outcomes if isinstance(one, Receipt | PenstockError)]
+
+
+def _as_error(exc: Exception) -> PenstockError:
+    return exc if isinstance(exc, PenstockError) else NotStored(UNEXPECTED)
 
 
 class _Alone:
@@ -358,4 +422,4 @@ class _Alone:
         self._intake.end_alone()
         if isinstance(exc, Exception) and not isinstance(exc, PenstockError):
             log.error("a message could not be stored", exc_info=exc)
-            raise StoreUnavailable(UNEXPECTED) from exc
+            raise NotStored(UNEXPECTED) from exc

@@ -61,6 +61,8 @@ class Observer:
         """`timer` tells seconds to measure the store by; without one nothing takes any time."""
         self.timer = timer
         self.counts: Counter[tuple[str, str]] = Counter()
+        self.visitors: Counter[str] = Counter()
+        """Stage of a visit → visitors of all waiting rooms: there may be any number of rooms."""
         self.lateness: dict[str, Lateness] = {}
         self.sends: dict[str, Lateness] = {}
         """Route → how long sends took, each counted with its messages."""
@@ -74,11 +76,21 @@ class Observer:
         self._away: dict[str, float] = {}
         """Kind of call → since when the store does not answer it."""
 
+    @property
+    def traces(self) -> bool:
+        """Whether spans are recorded."""
+        return self.tracer is not None and self.tracer.is_on
+
     def count(self, stage: str, route: str, number: int = 1) -> None:
         if number:
             self.counts[stage, route] += number
             for listener in self._listeners:
                 listener(stage, route, number)
+
+    def visited(self, stage: str, number: int = 1) -> None:
+        """So many visitors of waiting rooms passed this stage."""
+        if number:
+            self.visitors[stage] += number
 
     def late(self, route: str, lates: Iterable[int]) -> None:
         self.lateness.setdefault(route, Lateness()).add(lates)

@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from penstock.model.clock import Clock
+from penstock.flow import several
+from penstock.flow.conclude import counted_as
+from penstock.limits.waiters import Waiters
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Question, Room
 from penstock.model.errors import StoreUnavailable, UnknownThing
 from penstock.model.message import Message
 from penstock.model.policy import (
+    Cap,
     Pace,
     Policy,
     RuleBook,
@@ -21,6 +24,7 @@ from penstock.model.policy import (
     check_suppression,
 )
 from penstock.ports.policies import PolicyStore
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.policies")
 
@@ -61,6 +65,7 @@ class Policies:
         self.book = RuleBook()
         self._known = False
         self._paced = False
+        self._waiters = Waiters()
         self._plenty: dict[str, _Plenty] = {}
         """Route → where there was more room than anybody here needs."""
 
@@ -155,13 +160,37 @@ class Policies:
 
     async def explain(self, questions: Sequence[Question]) -> list[Decision]:
         """What would happen to each now, on its own. Writes nothing."""
-        return await self._store.explain(questions, self._clock.now())
+        return await several.explain(self._store, questions, self._clock.now())
 
     async def counters(self, key: str) -> list[CounterFigure]:
         return await self._store.counters(key, self._clock.now())
 
+    async def forget(self, key: str) -> int:
+        """Drop the counters of a key; how many there were. It stays on suppression lists."""
+        return await self._store.forget(key, self._clock.now())
+
     async def decide(self, messages: Sequence[Message], now: int, hold: int) -> list[Decision]:
-        return await self._store.decide(messages, now, hold)
+        if any(m.labels is not None and m.labels.keys for m in messages):
+            return await several.decide(self._store, messages, now, hold)
+        subjects = [m if not m.attempt_floor else counted_as(m) for m in messages]
+        return await self._store.decide(subjects, now, hold)
+
+    def place_in_line(self, message: Message, decision: Decision) -> Decision:
+        """A deferral by a cap, until a place of the message's own; others as they are."""
+        if decision.until is None or decision.reason is None:
+            return decision
+        policy_id = decision.reason.policy
+        cap = self.book.policies.get(policy_id)
+        if not isinstance(cap, Cap):
+            return decision
+        now = self._clock.now()
+        subject = (
+            message if decision.key is None else msgspec.structs.replace(message, key=decision.key)
+        )
+        until = self._waiters.place(policy_id, cap, subject, decision.until, now)
+        return (
+            decision if until == decision.until else msgspec.structs.replace(decision, until=until)
+        )
 
     async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
         if conclusions:

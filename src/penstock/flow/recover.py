@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from penstock.flow.contact import Contact
 from penstock.flow.observe import Observer
 from penstock.model.errors import StoreUnavailable
 from penstock.model.outcome import Reaped
@@ -24,16 +25,23 @@ class Recover:
         self,
         store: MessageStore,
         observer: Observer,
+        contact: Contact,
         held: Callable[[], Iterable[int]],
         *,
         lease: int,
+        extended: Callable[[Sequence[int], int], None] = lambda _tokens, _until: None,
     ) -> None:
+        """`extended`: called with the leases that were, and until when."""
         self._store = store
         self._observer = observer
+        self._contact = contact
         self._held = held
+        self._extended = extended
         self._lease = lease
         self._period = max(1, min(MAX_PERIOD_MS, lease // 4))
         self._extend_at = 0
+        self._unextended_since: int | None = None
+        """Since when extending has failed each time."""
 
     async def run(self) -> None:
         clock = self._store.clock
@@ -49,10 +57,7 @@ class Recover:
         now = self._store.clock.now()
         # Sooner too when the clock went back: then the last moment noted lies ahead.
         if now >= self._extend_at or now < self._extend_at - self._lease:
-            if tokens := list(self._held()):
-                with self._observer.asking("extend"):
-                    await self._store.extend(tokens, now + self._lease)
-            self._extend_at = now + self._lease // 3
+            await self._try_to_extend(now)
         while reaped := await self._reap(now):
             for (route, state), number in Counter((r.route, r.state) for r in reaped).items():
                 self._observer.count("recovered", route, number)
@@ -60,6 +65,43 @@ class Recover:
             if len(reaped) < REAP:
                 break
 
+    async def _try_to_extend(self, now: int) -> None:
+        """Raise while our leases may still be ours; after that reaping need not wait for them.
+
+        A part of the store that stays away (one node of a cluster) fails every extension, and
+        what dead workers left in the other parts has to come back all the same.
+        """
+        try:
+            await self._extend()
+        except StoreUnavailable as exc:
+            if self._unextended_since is None or now < self._unextended_since:
+                self._unextended_since = now
+            if now - self._unextended_since < self._lease:
+                raise
+            await self._contact.ensure()
+            log.warning("leases of this worker cannot be extended: %s", exc)
+            return
+        self._extend_at = now + self._lease // 3
+        self._unextended_since = None
+
+    async def extend(self) -> None:
+        """Give the leases that are held their whole time once more: nobody will from now on."""
+        try:
+            await self._extend()
+        except StoreUnavailable as exc:
+            log.warning("store away, leases that are held end sooner: %s", exc)
+
+    async def _extend(self) -> None:
+        if tokens := list(self._held()):
+            await self._contact.ensure()
+            with self._observer.asking("extend"):
+                until = self._store.clock.now() + self._lease
+                await self._store.extend(tokens, until)
+            self._contact.answered()
+            self._extended(tokens, until)
+
     async def _reap(self, now: int) -> list[Reaped]:
         with self._observer.asking("reap"):
-            return await self._store.reap(now, REAP)
+            reaped = await self._store.reap(now, REAP)
+        self._contact.answered()
+        return reaped

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from penstock.model.clock import Clock
+from penstock.time.clock import Clock
 
 SLOW_MS = 25
 """An answer that takes longer is not found anew for everyone who asks …"""
@@ -20,12 +20,19 @@ class Reuse(Generic[T]):
     """However many pages are open, the store spends little of its time on their figures."""
 
     def __init__(
-        self, clock: Clock, find: Callable[[], Awaitable[T]], *, at_least: int = 0
+        self,
+        clock: Clock,
+        find: Callable[[], Awaitable[T]],
+        *,
+        at_least: int = 0,
+        at_most: int | None = None,
     ) -> None:
         self._clock = clock
         self._find = find
         self._at_least = at_least
         """Milliseconds an answer serves, however quickly it was found."""
+        self._at_most = at_most
+        """Milliseconds an answer serves, however slowly it was found; None: no bound."""
         self._finding = asyncio.Lock()
         self._found: T | None = None
         self._found_at = 0
@@ -41,7 +48,8 @@ class Reuse(Generic[T]):
                 before, self._took = self._took, self._clock.now() - began
                 took = min(before, self._took)
                 self._found_at = began
-                self._good_until = began + max(
-                    self._at_least, took * SHARE if took > SLOW_MS else 0
-                )
+                serves = max(self._at_least, took * SHARE if took > SLOW_MS else 0)
+                if self._at_most is not None:
+                    serves = min(serves, self._at_most)
+                self._good_until = began + serves
             return self._found

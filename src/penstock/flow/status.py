@@ -19,7 +19,7 @@ from penstock.model.lateness import Lateness
 from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.state import State
 from penstock.model.times import format_moment
-from penstock.ports.fleet import Forecasting
+from penstock.ports.fleet import Forecasting, SharesFigures
 from penstock.ports.store import MessageStore
 
 FORECAST_MS = 1_000
@@ -152,8 +152,15 @@ class Status:
         self._fleet = fleet
         self._sinks = sinks
         self._version = version
-        self._figures = Reuse(store.clock, self._count)
-        self._forecast = Reuse(store.clock, self._look_ahead, at_least=FORECAST_MS)
+        # A count that the store keeps for everybody must not be kept again: it would be too old.
+        shared = isinstance(store, SharesFigures) and store.figures_serve > 0
+        self._figures = Reuse(store.clock, self._count, at_most=0 if shared else None)
+        self._forecast = Reuse(
+            store.clock,
+            self._look_ahead,
+            at_least=FORECAST_MS,
+            at_most=FORECAST_MS if shared else None,
+        )
         self._dead: dict[str | None, Reuse[DeadGroups]] = {}
 
     async def figures(self) -> StoreFigures:

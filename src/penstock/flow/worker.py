@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from penstock.flow.contact import Contact
+from penstock.flow.erase import Erase
 from penstock.flow.forget import Forget
+from penstock.flow.in_flight import InFlight
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.flow.recover import Recover
 from penstock.flow.release import POLL_MS, Lane
 from penstock.flow.settle import Settler
-from penstock.model.chance import given_or_fresh
-from penstock.model.clock import Alarm
 from penstock.model.errors import PenstockError
 from penstock.model.route import Route
+from penstock.model.size import IN_FLIGHT_BYTES
 from penstock.ports.sink import Sink
 from penstock.ports.store import MessageStore
+from penstock.time.chance import given_or_fresh
+from penstock.time.clock import Alarm
 
 log = logging.getLogger("penstock.worker")
 
@@ -37,7 +41,7 @@ async def greet(lane: Lane) -> None:
     try:
         await sink.check()
     except PenstockError as exc:
-        log.warning("route %s: %s; its messages wait until that is mended", name, exc)
+        log.warning("route %s: %s; messages go to it one by one until it answers", name, exc)
     except Exception:
         log.exception("route %s: sink %s could not be checked", name, sink.name)
     else:
@@ -59,12 +63,21 @@ class Worker:
         shutdown: int = SHUTDOWN_MS,
         chance: random.Random | None = None,
         policies: Policies | None = None,
+        in_flight_bytes: int = IN_FLIGHT_BYTES,
+        leave_calls: bool = False,
+        erase: Erase | None = None,
+        dead_retention: int | None = None,
     ) -> None:
+        """`leave_calls`: at the end of a shutdown, calls that cannot be interrupted are left as
+        they are, because the process ends too; else run() waits for them."""
         chance = given_or_fresh(chance)
+        held = InFlight(in_flight_bytes)
+        contact = Contact(store, lease)
         self._store = store
         self._shutdown = shutdown
+        self._leave_calls = leave_calls
         self._policies = policies
-        self._settler = Settler(store, observer, policies)
+        self._settler = Settler(store, observer, contact, policies)
         self.lanes = {
             name: Lane(
                 route,
@@ -72,16 +85,20 @@ class Worker:
                 store,
                 self._settler,
                 observer,
+                contact,
                 chance,
                 batch_size=batch_size,
                 lease=lease,
                 poll=poll,
                 policies=policies,
+                held=held,
             )
             for name, (route, sink) in routes.items()
         }
-        self._recover = Recover(store, observer, self._held, lease=lease)
-        self._forget = Forget(store, observer)
+        self._recover = Recover(
+            store, observer, contact, self._held, lease=lease, extended=self._extended
+        )
+        self._forget = Forget(store, observer, erase=erase, dead_retention=dead_retention)
         self._stop = Alarm(store.clock)
         store.listen(self._wake)
 
@@ -113,11 +130,23 @@ class Worker:
     async def _finish(self, claiming: list[asyncio.Task[None]]) -> None:
         deadline = self._store.clock.now() + self._shutdown
         await asyncio.gather(*claiming, return_exceptions=True)
-        await asyncio.gather(*(lane.finish(deadline) for lane in self.lanes.values()))
+        leave = self._leave_calls
+        await asyncio.gather(*(lane.finish(deadline, leave=leave) for lane in self.lanes.values()))
         await self._settler.drain(deadline)
+        if self.calls_left:
+            await self._recover.extend()
+
+    @property
+    def calls_left(self) -> bool:
+        """Whether calls go on that could not be interrupted; only after run() has returned."""
+        return any(lane.is_sending for lane in self.lanes.values())
 
     def _held(self) -> list[int]:
         return [token for lane in self.lanes.values() for token in lane.tokens]
+
+    def _extended(self, tokens: Sequence[int], until: int) -> None:
+        for lane in self.lanes.values():
+            lane.extended(tokens, until)
 
     def _wake(self, route: str, due: int) -> None:
         lane = self.lanes.get(route)

@@ -124,8 +124,8 @@ def _reserved(
                 return False
     for alike in plan.alike:
         for counter in open_counters(account, alike.names):
-            held, times = counter.held, counter.times
-            if len(held) >= TIDY - 1 or (times and times[0] <= now - alike.keeps):
+            held = counter.held
+            if len(held) >= TIDY - 1:
                 alike.limit.hold(counter, me, now, until)
             else:
                 held[me] = until

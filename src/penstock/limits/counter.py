@@ -90,14 +90,12 @@ class Limit:
         return free
 
     def hold(self, counter: Counter, me: str, now: int, until: int) -> None:
-        """Take a place for `me`, or keep the one it has; drop what counts no more."""
+        """Take a place for `me`, or keep the one it has."""
         held = counter.held
         if len(held) % (TIDY if len(held) < MANY else MANY) == TIDY - 1:
             _tidy(held, now)
         if held.get(me, 0) >= -now:
             held[me] = until
-        if counter.times:
-            self._prune(counter, now)
 
     def hold_all(self, counter: Counter, ids: Sequence[str], now: int, until: int) -> None:
         """The same for many at once."""
@@ -108,10 +106,13 @@ class Limit:
             held.update(dict.fromkeys(ids, until))
         else:
             held.update({me: until for me in ids if held.get(me, 0) >= -now})
-        self._prune(counter, now)
 
     def count(self, counter: Counter, me: str, now: int) -> None:
-        """`me` was sent now; saying so again changes nothing."""
+        """`me` was sent now; saying so again changes nothing.
+
+        Sends that count no more are dropped here, where every store writes the counter, and not
+        when a place is held: one whose clock is behind would else see them in one process only.
+        """
         held = counter.held
         if held.get(me, 0) < -now:
             return
@@ -120,6 +121,8 @@ class Limit:
             _forget(held)
         window, times = self.window, counter.times
         if window is not None:
+            if times and times[0] <= now - window.keeps:
+                times = self._prune(counter, now)
             if self.exact and not counter.counts and (not times or times[-1] <= now):
                 counter.times = (*times, now)
             else:
@@ -137,6 +140,7 @@ class Limit:
                 _forget(held)
             counter.last = max(counter.last, now)
             if self.window is not None:
+                self._prune(counter, now)
                 sent = now if self.exact else self.window.grain(now)
                 self._add(counter, sent, len(fresh))
 
@@ -206,12 +210,14 @@ class Limit:
             counter.times = (*times[:place], sent, *times[place:])
             counter.counts = (*counts[:place], number, *counts[place:])
 
-    def _prune(self, counter: Counter, now: int) -> None:
+    def _prune(self, counter: Counter, now: int) -> tuple[int, ...]:
+        """The times that are left."""
         times = counter.times
         if self.window is not None and times and times[0] <= now - self.window.keeps:
             gone = bisect_right(times, now - self.window.keeps)
-            counter.times = times[gone:]
+            times = counter.times = times[gone:]
             counter.counts = counter.counts[gone:]
+        return times
 
 
 def holds(counter: Counter | None, me: str) -> bool:

@@ -39,7 +39,7 @@ _until = attrgetter("until")
 def decide(rules: Rules, subject: Subject, now: int, hold: int, books: Books) -> Decision:
     """ALLOW holds a place in every cap until `hold`; anything else leaves the counters as if
     the message had never come, but for the slot that a pace gave it."""
-    plan = rules.plan(subject.route, subject.labels)
+    plan = rules.plan_of(subject)
     refused = _refused_outright(plan, subject, now, books)
     if refused is not None:
         _let_go(plan, subject, books)
@@ -65,7 +65,7 @@ def judge(plan: Plan, subject: Subject, findings: Findings) -> Decision:
 
 def explain(rules: Rules, subject: Subject, now: int, books: Books) -> Decision:
     """The decision that would be made now, with what every rule says; changes nothing."""
-    plan = rules.plan(subject.route, subject.labels)
+    plan = rules.plan_of(subject)
     refused = _refused_outright(plan, subject, now, books)
     findings = _findings(plan, subject, now, books)
 
@@ -102,7 +102,7 @@ def tell(
 def conclude(rules: Rules, conclusion: Conclusion, now: int, books: Books) -> None:
     """End the reservations of one message."""
     subject = conclusion.subject
-    plan = rules.plan(subject.route, subject.labels)
+    plan = rules.plan_of(subject)
     match conclusion.end:
         case End.COMMIT:
             _count(plan, subject, now, books)

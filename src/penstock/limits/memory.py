@@ -90,6 +90,10 @@ class MemoryPolicies:
     async def counters(self, key: str, now: int) -> list[CounterFigure]:
         return figures(self._rules, self.books.accounts.get(account_of(key), {}), key, now)
 
+    async def forget(self, key: str, now: int) -> int:
+        del now
+        return len(self.books.accounts.pop(account_of(key), {}))
+
     async def room(self, route: str, now: int) -> Room | None:
         return room_on(self._rules, route, now, self.books)
 

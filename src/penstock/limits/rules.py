@@ -8,11 +8,13 @@ from itertools import product
 from math import ceil
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from penstock.limits.counter import REMEMBER_MS, Counter, Limit
 from penstock.limits.pace import Rate
 from penstock.limits.quiet import QuietHours, quiet_hours
 from penstock.limits.window import Rolling, Window, period
-from penstock.model.decision import ALLOWED, Decision, Subject
+from penstock.model.decision import ALLOWED, Decision, Share, Subject
 from penstock.model.message import Labels
 from penstock.model.policy import (
     AppliesTo,
@@ -90,7 +92,7 @@ class Alike:
     """Caps kept with the key that always count together, whatever happens to a message: one
     counter does for them all, under all their names, for as long as they have the same past."""
 
-    __slots__ = ("asked", "caps", "count", "first", "keeps", "limit", "names", "shadow", "surely")
+    __slots__ = ("asked", "caps", "count", "first", "limit", "names", "shadow", "surely")
 
     def __init__(self, caps: list[CapRule], asked: list[CapRule]) -> None:
         self.caps = caps
@@ -100,7 +102,6 @@ class Alike:
         """It stands alone."""
         self.limit = max((cap.limit for cap in caps), key=Limit.keeps_sends)
         """Of the cap that looks back the longest: what is enough for it is enough for all."""
-        self.keeps = self.limit.keeps_sends()
         self.count = self.limit.count
         self.asked = [cap for cap in caps if cap in asked]
         """Those that may refuse."""
@@ -169,6 +170,12 @@ class Plan:
         self.allowed = ALLOWED
         """The decision when nothing refuses: one for all messages, with the rules by name."""
 
+    def keep_own(self) -> None:
+        """Drop what is not about the key itself, before it is complete."""
+        self.caps = [cap for cap in self.caps if cap.account is None]
+        self.counted = [cap for cap in self.counted if cap.account is None]
+        self.paces, self.passed = [], []
+
     def complete(self, *, together: bool) -> Plan:
         """With its caps sorted by where they are kept, and its rules by name."""
         self.own = [cap for cap in self.all_caps() if cap.account is None]
@@ -218,7 +225,7 @@ class Rules:
         self._born = born
         self._default_zone = default_zone
         self._together = together
-        self._plans: dict[tuple[str, Labels], Plan] = {}
+        self._plans: dict[tuple[str, Labels, bool], Plan] = {}
         self._whole: dict[str, list[PaceRule]] = {}
         self._alive: set[str] = set()
         """Names of counters that are known to belong to a policy that is there."""
@@ -228,8 +235,14 @@ class Rules:
     def __bool__(self) -> bool:
         return bool(self.book)
 
-    def plan(self, route: str, labels: Labels | None) -> Plan:
-        asked = (route, labels or _NO_LABELS)
+    def plan_of(self, subject: Subject) -> Plan:
+        return self.plan(subject.route, subject.labels, share=type(subject) is Share)
+
+    def plan(self, route: str, labels: Labels | None, *, share: bool = False) -> Plan:
+        """`share`: of one of the several keys of a message."""
+        if labels is not None and labels.keys:
+            labels = replace(labels, keys=())  # the same rules, whoever else it concerns
+        asked = (route, labels or _NO_LABELS, share)
         plan = self._plans.get(asked)
         if plan is None:
             if len(self._plans) >= MAX_PLANS:
@@ -240,12 +253,17 @@ class Rules:
     def plans(self, subjects: Iterable[Subject]) -> list[Plan]:
         """One for each; neighbours mostly share theirs."""
         found = []
-        route, labels, plan = "", _NO_LABELS, None
+        route, labels, kind, plan = "", _NO_LABELS, None, None
         for subject in subjects:
             asked = subject.labels or _NO_LABELS
-            if plan is None or asked is not labels or subject.route != route:
-                route, labels = subject.route, asked
-                plan = self.plan(route, labels)
+            if (
+                plan is None
+                or asked is not labels
+                or subject.route != route
+                or type(subject) is not kind
+            ):
+                route, labels, kind = subject.route, asked, type(subject)
+                plan = self.plan_of(subject)
             found.append(plan)
         return found
 
@@ -283,7 +301,7 @@ class Rules:
         zone = self._cap_zone(policy, _NO_LABELS)
         return CapRule(policy_id, policy, values, self._born[policy_id], zone)
 
-    def _make(self, route: str, labels: Labels) -> Plan:
+    def _make(self, route: str, labels: Labels, share: bool) -> Plan:
         plan = Plan()
         for list_id, suppression in self.book.suppressions.items():
             if _matches(suppression.applies_to, route, labels) and not _bypasses(
@@ -293,6 +311,8 @@ class Rules:
         for policy_id, policy in self.book.policies.items():
             if _matches(policy.applies_to, route, labels):
                 self._add(plan, policy_id, policy, route, labels)
+        if share:
+            plan.keep_own()
         return plan.complete(together=self._together)
 
     def _add(self, plan: Plan, policy_id: str, policy: Policy, route: str, labels: Labels) -> None:

@@ -27,6 +27,14 @@ OUTAGE_MS = 15_000
 """A room nobody promoted for this long was not there to be seen: waiters get a new grace."""
 WINDOW_MS = 60_000
 """Admissions are counted over about this long."""
+RECORD_GRACE_MS = 2_000
+"""Brokers line a member up first and write its record after: for so long the record is awaited."""
+SCAN_MOST, SCAN_STEP = 20_000, 500
+"""Members read at most, and at a time, to find those who may go behind those who await a record."""
+MARK_MOST, MARK_EVERY_MS = 5_000, 1_000
+"""Members looked at ahead of their turn for a missing record, and how often."""
+LATE_RECORD_MS, LATE_USER_MS = 600_000, 60_000
+"""How long after a promotion a record, or an entry in WAITING_USER_IDS, is removed if it comes."""
 MIN_POLL_MS = 1_000
 MAX_POLL_MS = 30_000
 NEAR_POLL_MS = 3_000
@@ -120,6 +128,16 @@ def lane_share(lanes: Mapping[str, int], lane: str, occupied: Mapping[str, int])
         weight for name, weight in lanes.items() if name != lane and occupied.get(name, 0) > 0
     )
     return own / total
+
+
+def awaits_record(found: int, now: int) -> bool:
+    """Whether a member found without a record at `found` is passed over: nobody behind it waits."""
+    return now < found + RECORD_GRACE_MS
+
+
+def is_late(joined: int | None, promoted: int) -> bool:
+    """Whether a record written after its user was promoted belongs to that visit, not to a next."""
+    return joined is None or joined <= promoted
 
 
 # --- silence -------------------------------------------------------------------------------

@@ -50,6 +50,22 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     decided: Decided | None = None
 
 
+class Share(msgspec.Struct, frozen=True, gc=False):
+    """One of the several keys of a message, on its own.
+
+    Only rules about the key itself apply to it (suppressions, caps kept with a key) and quiet
+    hours; what keys share (paces, caps without a key) is asked once, of the message.
+    """
+
+    id: str
+    route: str
+    key: str
+    due: int
+    expires: int | None
+    labels: Labels | None
+    decided: Decided | None
+
+
 class Reason(msgspec.Struct, frozen=True):
     policy: str
     detail: str
@@ -80,6 +96,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """ALLOW, acted on: the policies and suppression lists that were asked."""
     bypassed: tuple[str, ...] = ()
     """ALLOW, acted on: the policies that would have been, but for the message's class."""
+    key: str | None = None
+    """Refused, of a message with several keys: the one whose rules bind."""
 
 
 ALLOWED = Decision(verdict=Verdict.ALLOW)

@@ -28,6 +28,8 @@ MAX_HEADER_NAME = 128
 MAX_HEADER_VALUE = 4096
 MAX_LABEL = 200
 MAX_TAGS = 32
+MAX_KEYS = 1_000
+"""Further keys of one message."""
 RESERVED_HEADERS = ("penstock-", "webhook-")
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _NULL = b"null"
@@ -248,10 +250,13 @@ def payload_bytes(
     return raw, content_type or JSON
 
 
+def is_content_type(text: str) -> bool:
+    """1-200 printable ASCII characters."""
+    return 1 <= len(text) <= 200 and text.isascii() and text.isprintable()
+
+
 def _check_content_type(content_type: str | None) -> None:
-    if content_type is not None and not (
-        1 <= len(content_type) <= 200 and content_type.isascii() and content_type.isprintable()
-    ):
+    if content_type is not None and not is_content_type(content_type):
         raise InvalidMessage("content_type", "must be 1-200 printable ASCII characters")
 
 
@@ -288,16 +293,20 @@ def check_headers(headers: dict[str, str]) -> None:
     if len(headers) > MAX_HEADERS:
         raise InvalidMessage("headers", f"has {len(headers)} entries, the limit is {MAX_HEADERS}")
     for name, value in headers.items():
-        if not 1 <= len(name) <= MAX_HEADER_NAME or not _TOKEN.issuperset(name):
-            raise InvalidMessage(
-                "headers", f"the name {name[:50]!r} must be 1-{MAX_HEADER_NAME} token characters"
-            )
-        if name.lower().startswith(RESERVED_HEADERS):
-            raise InvalidMessage("headers", f"the name {name!r} is reserved")
-        if len(value) > MAX_HEADER_VALUE:
-            raise InvalidMessage(f"headers.{name}", f"is longer than {MAX_HEADER_VALUE} characters")
-        if not value.isprintable():
-            raise InvalidMessage(f"headers.{name}", "must not contain control characters")
+        check_header(name, value)
+
+
+def check_header(name: str, value: str) -> None:
+    if not 1 <= len(name) <= MAX_HEADER_NAME or not _TOKEN.issuperset(name):
+        raise InvalidMessage(
+            "headers", f"the name {name[:50]!r} must be 1-{MAX_HEADER_NAME} token characters"
+        )
+    if name.lower().startswith(RESERVED_HEADERS):
+        raise InvalidMessage("headers", f"the name {name!r} is reserved")
+    if len(value) > MAX_HEADER_VALUE:
+        raise InvalidMessage(f"headers.{name}", f"is longer than {MAX_HEADER_VALUE} characters")
+    if not value.isprintable():
+        raise InvalidMessage(f"headers.{name}", "must not contain control characters")
 
 
 def check_labels(labels: Labels) -> None:
@@ -311,6 +320,15 @@ def check_labels(labels: Labels) -> None:
         _check_label("labels.tags", tag)
     if labels.tz is not None and not is_zone(labels.tz):
         raise InvalidMessage("labels.tz", f"{labels.tz[:50]!r} is not an IANA time zone")
+    if labels.keys:
+        _check_keys(labels.keys)
+
+
+def _check_keys(keys: tuple[str, ...]) -> None:
+    if len(keys) > MAX_KEYS:
+        raise InvalidMessage("labels.keys", f"has {len(keys):,} entries, the limit is {MAX_KEYS:,}")
+    if not all(map(is_key, keys)):
+        raise InvalidMessage("labels.keys", "must be texts of 1-512 printable characters")
 
 
 def _check_label(field: str, value: str) -> None:

@@ -13,11 +13,16 @@ PenstockError
 │   └── InvalidToken      401  an entry token that admits nobody
 ├── TokenUsed             409  an entry token that was redeemed before
 ├── RoomClosed            409  nobody may line up here any more
+├── TicketTaken           409  this name has a ticket, and the caller did not show it
 ├── Forbidden             403  a token without the scope, or another origin
 ├── Overloaded            429  too much at once; try again
 ├── StoreUnavailable      503  the store is away; nothing was accepted
+│   ├── PartlyUnavailable 503  a part of the store is away; the others have answered
+│   ├── StoreFailed       503  the store cannot be trusted any more: the process must end
+│   └── NotStored         503  the store failed in a way that nobody expects
 ├── SinkUnavailable       503  the other side of a route cannot be reached
 ├── SourceUnavailable     503  the broker messages come from cannot be reached
+├── NoRoom                507  the server has no room to keep an answer for its caller
 ├── StoreCorrupt          500  the store answered nonsense
 ├── Unreachable           (client) no server answered at its address
 ├── ServerFault           (client) a server answered what it should not
@@ -28,7 +33,19 @@ Each carries a stable `code`, a message for people and, where it fits, the `fiel
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from penstock.model.state import State
+
+MAX_NAME = 100
+"""Characters of a caller's own text that an error repeats."""
+
+
+def shortened(text: str, most: int = MAX_NAME) -> str:
+    """A caller's text for an error: an answer is not longer because a name was."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 class PenstockError(Exception):
@@ -48,6 +65,7 @@ class InvalidMessage(PenstockError):
     code = "invalid"
 
     def __init__(self, field: str, reason: str) -> None:
+        field = shortened(field)
         super().__init__(f"{field}: {reason}", field=field)
         self.reason = reason
 
@@ -75,6 +93,19 @@ class TooLarge(PenstockError):
     """A payload or body is past its limit."""
 
     code = "too_large"
+
+
+class PutRefused(PenstockError):
+    """Some messages of a put cannot be kept; the others are.
+
+    `outcomes` has one entry per message, in order: its receipt, or the error that is its own.
+    """
+
+    code = "refused"
+
+    def __init__(self, outcomes: Sequence[object]) -> None:
+        super().__init__("some of the messages cannot be stored")
+        self.outcomes = outcomes
 
 
 class UnknownMessage(PenstockError):
@@ -141,6 +172,12 @@ class RoomClosed(PenstockError):
     code = "room_closed"
 
 
+class TicketTaken(PenstockError):
+    """A visitor of this name has a ticket already, and the caller did not show it."""
+
+    code = "ticket_taken"
+
+
 class Forbidden(PenstockError):
     """The credentials do not cover this."""
 
@@ -167,6 +204,28 @@ class StoreUnavailable(PenstockError):
         self.retry_after = retry_after
 
 
+class PartlyUnavailable(StoreUnavailable):
+    """A part of the store cannot answer now; what the others answered is in `answers`, by place."""
+
+    def __init__(self, message: str, answers: Mapping[int, State | None]) -> None:
+        super().__init__(message)
+        self.answers = answers
+
+
+class StoreFailed(StoreUnavailable):
+    """The store refuses everything until the process is started again.
+
+    A call that was under way when it failed may have been stored: repeat it with the same id.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retry_after=5.0)
+
+
+class NotStored(StoreUnavailable):
+    """The store failed in a way that nobody expects: it is at fault, or the message is."""
+
+
 class SinkUnavailable(PenstockError):
     """Where a route's messages go cannot be reached; they wait in the store."""
 
@@ -177,6 +236,12 @@ class SourceUnavailable(PenstockError):
     """Where messages come from cannot be reached; they wait there."""
 
     code = "source_unavailable"
+
+
+class NoRoom(PenstockError):
+    """The server has no room for what an answer needs; the message says what was stored."""
+
+    code = "no_room"
 
 
 class StoreCorrupt(PenstockError):

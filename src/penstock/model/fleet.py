@@ -36,6 +36,8 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     """The sink does not answer at all: its messages wait in the store."""
     lag: int = 0
     """Milliseconds that the oldest message waits for this worker alone; 0: it keeps up."""
+    overdue: int = 0
+    """Sends that have been under way for longer than the route's timeout."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):

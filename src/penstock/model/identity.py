@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from zlib import crc32
 
-from penstock.model.chance import given_or_fresh
-
 MAX_ID = 200
 MAX_KEY = 512
 DEFAULT_PARTITIONS = 8
@@ -39,8 +37,8 @@ class IdMaker:
     ones. `chance` is injected so that a simulation repeats exactly.
     """
 
-    def __init__(self, chance: random.Random | None = None) -> None:
-        self._chance = given_or_fresh(chance)
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
         self._millis = 0
         self._begins = ""
         """The ids of this millisecond begin alike."""

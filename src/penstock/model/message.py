@@ -33,6 +33,9 @@ class Labels(
     class_: str | None = msgspec.field(name="class", default=None)
     tags: tuple[str, ...] = ()
     tz: str | None = None
+    keys: tuple[str, ...] = ()
+    """Whom the message concerns besides its `key`: caps count it for each of them, and it waits
+    while any of them is over a cap."""
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +58,20 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     on_conflict: OnConflict = OnConflict.KEEP
     blocked: str | None = None
     """Why it must not go out, when somebody decided that before it came: kept as BLOCKED."""
+    dead: str | None = None
+    """Why it cannot go out, known before it came: kept as DEAD, for a person to look at."""
+
+    @property
+    def ending(self) -> tuple[State, str] | None:
+        """The state it is settled in as it is put, with the reason; None: it is scheduled."""
+        if self.dead is not None:
+            return State.DEAD, self.dead
+        return None if self.blocked is None else (State.BLOCKED, self.blocked)
+
+    @property
+    def state(self) -> State:
+        """The state it is put in."""
+        return State.SCHEDULED if self.ending is None else self.ending[0]
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):

@@ -29,6 +29,18 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     messages: tuple[Message, ...] = ()
     next_due: int | None = None
     """When fewer than asked were due: the earliest due of what is left on the route."""
+    stopped_at_bytes: bool = False
+    """There were more that are due, but together they would have been too large."""
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A message as an entry of a stream that is in the store itself."""
+
+    stream: str
+    fields: tuple[bytes, ...]
+    """Names and values in turn."""
+    maxlen: int | None = None
+    """Trim the stream to about this many entries."""
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
@@ -45,27 +57,46 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     refund: bool = False
     """No send was begun: the attempt that the claim counted is taken back."""
     unsure: bool = False
-    """It may have arrived all the same: caps count it when it is not tried again."""
+    """It may have arrived all the same in this attempt."""
     decided: Decided | None = None
     """The policies' refusal, to be kept with the message; None leaves what is kept."""
     allowed: str | None = None
     """What the policies said when they let it go: told beside `released` in the timeline."""
 
+    entry: Entry | None = None
+    """Add this in the same step as the message is settled delivered. Should the stream not take it,
+    the message stays leased, and LEASED is the answer."""
+
     @property
     def kept(self) -> Decided | None:
         """What the message keeps of the decision.
 
-        An ALLOW only with the end of all: as long as it may be decided again, refusals count.
+        An ALLOW only with the end of all: as long as it may be decided again, refusals count, and
+        how many attempts did not arrive.
         """
         if self.allowed is not None and self.state is State.DELIVERED:
             return Decided(Verdict.ALLOW, "", self.allowed)
+        if self.allowed is not None and self.state is State.SCHEDULED and not self.unsure:
+            before = self.message.decided or Decided(Verdict.ALLOW, "", "")
+            return msgspec.structs.replace(before, missed=before.missed + 1)
         return self.decided
+
+    @property
+    def may_have_arrived(self) -> bool:
+        """By the attempt that ends here, or by one before it, of which nobody knows for sure."""
+        return self.unsure or may_have_arrived_before(self.message)
 
     @property
     def detail(self) -> str | None:
         """What the timeline says beside the word: the policy's reason, or the error."""
         decided = self.decided
         return self.error if decided is None else f"{decided.policy}: {decided.detail}"
+
+
+def may_have_arrived_before(message: Message) -> bool:
+    """Whether an attempt before the one under way ended without a definite answer."""
+    missed = 0 if message.decided is None else message.decided.missed
+    return message.attempt - message.attempt_floor - 1 > missed
 
 
 class Reaped(msgspec.Struct, frozen=True, gc=False):
@@ -82,6 +113,8 @@ class Action(StrEnum):
     RESCHEDULE = "reschedule"  # any of due, payload, headers, expires, priority, labels
     RELEASE = "release"  # due now
     REDRIVE = "redrive"  # dead → scheduled at `due`
+    DELETE = "delete"  # dead → gone
+    ERASE = "erase"  # any state but leased → gone
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +145,10 @@ class Answer(StrEnum):
 
 
 class Amended(msgspec.Struct, frozen=True):
-    """The definite answer to an Amendment, with the message as it is now."""
+    """The definite answer to an Amendment, with the message as it is now.
+
+    Of a message that was deleted or erased: as it was before.
+    """
 
     answer: Answer
     message: Message | None = None
@@ -129,9 +165,10 @@ class Retry(msgspec.Struct, frozen=True):
     after: float | None = None
     """Seconds the other side asked us to wait (Retry-After)."""
     unreachable: bool = False
-    """Nobody answered at all: the circuit breaker counts these."""
+    """The other side cannot be reached: the circuit breaker counts these. A time-out of one
+    message's answer is not that."""
     interrupted: bool = False
-    """We broke it off ourselves (shutdown): never the message's last attempt."""
+    """We broke it off ourselves (a shutdown, or the lease ended): never the last attempt."""
     answer: str = ""
     """What the other side wrote: kept with the message, never logged, since it may repeat it."""
     unsure: bool | None = None

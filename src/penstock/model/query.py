@@ -36,6 +36,8 @@ class Page(msgspec.Struct, frozen=True):
 
     items: list[Message]
     next: Cursor | None = None
+    cut: bool = False
+    """The search ended at its bound of records to look at, before the page was full."""
 
 
 class RouteFigures(msgspec.Struct, kw_only=True):

@@ -66,3 +66,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...] = ()
     """Patterns of destinations a message may choose by itself (`orders.*`)."""
     per_key: KeyLimit | None = None
+    settle_ahead: int | None = None
+    """Messages that may be sent and not yet settled when the next send begins; None leaves it to
+    the sink."""
+    timeout: int | None = None
+    """Milliseconds after which a send that has not ended counts as overdue; None: none does."""

@@ -41,6 +41,13 @@ PURGEABLE: frozenset[State] = SETTLED - {State.DEAD}
 """Settled states forgotten after the retention time; the dead wait for a person."""
 
 
+DELETABLE: frozenset[State] = frozenset({State.DEAD})
+"""States in which a message can be deleted: nothing else ends a dead one but a redrive."""
+
+ERASABLE: frozenset[State] = frozenset(State) - {State.LEASED}
+"""States in which a message can be erased at once; one that is leased, when its lease has ended."""
+
+
 def may_become(now: State, then: State) -> bool:
     return then in TRANSITIONS[now]
 

@@ -45,7 +45,7 @@ def release_is_noted(message: Message, noted: Sequence[Event]) -> bool:
 def _tell_why(message: Message, lines: list[Event]) -> None:
     """What the policies said when they let it go, beside the release it belongs to."""
     decided = message.decided
-    if decided is None or decided.verdict is not Verdict.ALLOW:
+    if decided is None or decided.verdict is not Verdict.ALLOW or not decided.detail:
         return
     for place in range(len(lines) - 1, -1, -1):
         if lines[place].event == "released":

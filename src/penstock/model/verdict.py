@@ -14,7 +14,10 @@ class Verdict(StrEnum):
 
 
 class Decided(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The last refusal of a message, kept with it; of a delivered one, what let it go."""
+    """The last refusal of a message, kept with it; of a delivered one, what let it go.
+
+    An ALLOW without a word: there is only `missed` to keep.
+    """
 
     verdict: Verdict
     policy: str
@@ -23,3 +26,6 @@ class Decided(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until: int | None = None
     since: int | None = None
     """The due it had before it was first deferred: `max_defer` counts from here."""
+    missed: int = 0
+    """Attempts since it was put or redriven that surely did not arrive, or that caps have counted
+    because they may have; any other one may have arrived."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from penstock.model.decision import Reason, reason_of, verdict_of
@@ -54,6 +56,8 @@ class MessageOut(msgspec.Struct, frozen=True, kw_only=True):
     claimed: str | None
     settled: str | None
     cancel_pending: bool | msgspec.UnsetType = msgspec.UNSET
+    deleted: bool | msgspec.UnsetType = msgspec.UNSET
+    """True in the answer that tells of a dead message's end: this is what it was."""
     verdict: Verdict | msgspec.UnsetType = msgspec.UNSET
     """What was decided last; absent until then."""
     reason: Reason | msgspec.UnsetType | None = msgspec.UNSET
@@ -65,6 +69,9 @@ class PageOut(msgspec.Struct, frozen=True):
 
     items: list[MessageOut]
     next: str | None
+    short: Literal["work", "size"] | msgspec.UnsetType = msgspec.UNSET
+    """Why there are fewer than `limit` though more may follow: `work`, the search looked at as many
+    messages as one page may and few of them matched; `size`, the page has about 4 MB of payload."""
 
 
 _NO_LABELS = Labels()

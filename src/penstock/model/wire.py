@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import inspect
 
-from penstock.model.errors import InvalidMessage, Malformed
+from penstock.model.errors import InvalidMessage, Malformed, shortened
 
 T = TypeVar("T")
 
@@ -23,6 +23,8 @@ WIRE_ERRORS = (
 )
 """What msgspec raises for input; `wire_error` says it in our words."""
 
+MAX_PATH = 200
+"""Characters of the place of an error that are looked at."""
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -67,20 +69,23 @@ def wire_error(exc: Exception, shape: object = None) -> InvalidMessage | Malform
     if not isinstance(exc, msgspec.ValidationError):
         return Malformed(f"not valid JSON: {text}")
     reason, _, path = text.partition(" - at `$")
-    return _invalid(reason, path.removesuffix("`"), shape)
+    return _invalid(reason, path.removesuffix("`")[:MAX_PATH], shape)
 
 
 def _invalid(reason: str, path: str, shape: object) -> InvalidMessage:
     wrong = _FIELD.fullmatch(reason)
     if wrong is not None:
-        field = f"{path}.{wrong[2]}".lstrip(".")
+        name = shortened(wrong[2])
+        field = f"{path}.{name}".lstrip(".")
         if wrong[1] == "missing required":
             return InvalidMessage(field, "is required")
-        return InvalidMessage(field, f"no such field{_meant(wrong[2], _fields(shape, path))}")
+        return InvalidMessage(field, f"no such field{_meant(name, _fields(shape, path))}")
     chosen = _CHOICE.fullmatch(reason)
     field = path.lstrip(".") or "body"
     if chosen is not None and (choices := _choices(shape, path)):
-        return InvalidMessage(field, f"must be one of {', '.join(choices)}, not {chosen[1]}")
+        return InvalidMessage(
+            field, f"must be one of {', '.join(choices)}, not {shortened(chosen[1])}"
+        )
     if field.endswith("[...]"):  # msgspec does not say which
         field = field.removesuffix("[...]")
         return InvalidMessage(field, f"each value {_plain(reason)}")
@@ -90,7 +95,7 @@ def _invalid(reason: str, path: str, shape: object) -> InvalidMessage:
 def _plain(reason: str) -> str:
     types = _TYPES.fullmatch(reason)
     if types is None:
-        return reason[:1].lower() + reason[1:]
+        return shortened(reason[:1].lower() + reason[1:], MAX_PATH)
     wanted = [_WORDS.get(name, name) for name in types[1].split(" | ") if name != "null"]
     return f"must be {' or '.join(wanted)}, not {_WORDS.get(types[2], types[2])}"
 

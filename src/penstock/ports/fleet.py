@@ -30,6 +30,16 @@ class HeartbeatStore(Protocol):
 
 
 @runtime_checkable
+class SharesFigures(Protocol):
+    """Counts rarely of its own accord: one count serves every process on the store."""
+
+    @property
+    def figures_serve(self) -> int:
+        """Milliseconds that one count serves; 0: every call counts."""
+        ...
+
+
+@runtime_checkable
 class Forecasting(Protocol):
     async def forecast(self, now: int) -> Forecast:
         """What is coming due. At millions pending it may take a while, away from the path."""

@@ -74,6 +74,13 @@ class PolicyStore(Protocol):
         """Every cap that counts this key."""
         ...
 
+    async def forget(self, key: str, now: int) -> int:
+        """Drop every counter of this key; how many there were.
+
+        Places held by messages that are being sent may stay until their lease has ended.
+        """
+        ...
+
     async def room(self, route: str, now: int) -> Room | None:
         """How many of a route may go now by the paces that cover all of it; None: no such pace.
 

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from penstock.model.clock import Clock
+from penstock.model.durations import Durations
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState
 from penstock.model.ticket import (
     Dispatch,
@@ -27,6 +27,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
+from penstock.time.clock import Clock
 
 RoomListener: TypeAlias = Callable[[str], None]
 """Called with the room in which a slot may have become free or somebody may be waiting."""
@@ -185,16 +186,24 @@ class StoreCalls(msgspec.Struct, frozen=True):
     """What the calls of a store came to."""
 
     errors: int = 0
-    scripts: int = 0
-    script_seconds: float = 0.0
+    scripts: Durations = msgspec.field(default_factory=Durations)
+    seconds: float = 0.0
+    """Now, by the clock of `scripts`."""
 
 
 @runtime_checkable
 class RoomHost(Protocol):
     """A store that can keep rooms beside its messages."""
 
-    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
-        """`capacity` is for rooms nobody has PUT; `consumer` names this process."""
+    async def open_rooms(
+        self, capacity: int, consumer: str, *, serves_all: bool = False, signs: str = ""
+    ) -> OpenRooms:
+        """`capacity` is for rooms nobody has PUT; `consumer` names this process.
+
+        Promotions of rooms that only other programs have made are left to processes that open the
+        rooms with `serves_all`. `signs` is the id of a signing key from the settings: once a
+        process that serves all has one, entry tokens of the store are left to such processes.
+        """
         ...
 
 

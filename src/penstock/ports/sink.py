@@ -7,15 +7,19 @@ first send or by check(), so a settings file can be checked where the other side
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from penstock.model.envelope import Envelope
-from penstock.model.errors import ConfigError, InvalidMessage
+from penstock.model.errors import ConfigError, InvalidMessage, PenstockError
 from penstock.model.message import Message
-from penstock.model.outcome import SendOutcome
+from penstock.model.outcome import Entry, SendOutcome
 from penstock.ports.options import Own, read_own
+
+PATIENCE = 2.0
+"""Seconds within which a side that is there at all answers a check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,3 +90,29 @@ class Sink(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class EntrySink(Protocol):
+    """A sink whose messages are entries of a stream on a server that may be the store's own."""
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Host, port and database."""
+        ...
+
+    def entry(self, message: Message) -> Entry: ...
+
+
+async def still_answers(sink: Sink) -> bool:
+    """Whether the other side answers a check now.
+
+    After a time-out this tells a message that is waited for in vain, which is that message's own
+    affair, from a side that cannot be reached, for which the circuit breaker opens.
+    """
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await sink.check()
+    except (PenstockError, TimeoutError):
+        return False
+    return True

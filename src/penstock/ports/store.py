@@ -1,9 +1,10 @@
 """The seam to a store: everything that keeps messages implements this and nothing more.
 
 Rules for every method: batch first; `now` is epoch milliseconds of the store's own clock and is
-given, not read; expected outcomes are values; a store that is away raises StoreUnavailable, and
-then nothing of the call took effect, or it is safe to repeat. `penstock.testing.store_suite` is
-the executable form of this file.
+given, not read, but claims, reaps and purges hold it against that clock when they take effect (it
+may have been set back since); expected outcomes are values; a store that is away raises
+StoreUnavailable, and then nothing of the call took effect, or it is safe to repeat.
+`penstock.testing.store_suite` is the executable form of this file.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from penstock.model.clock import Clock
+from penstock.model.errors import StoreFailed
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
+from penstock.time.clock import Clock
 
 WakeListener: TypeAlias = Callable[[str, int], None]
 """Called with (route, due) when something on the route may now be due sooner than was known."""
@@ -45,11 +48,17 @@ class MessageStore(Protocol):
         """
         ...
 
-    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+    async def claim(
+        self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
+    ) -> Claim:
         """Lease at most `limit` messages of the route that are due at `now`.
 
         Higher priority first, then earlier due. All get one new token, attempt + 1 and a lease
-        until now + lease ms. Never a message with due > now; nothing from a paused route.
+        until now + lease ms. Never a message with due > now; nothing from a paused route. Together
+        they have at most `max_bytes`, by the store's own measure, unless the first has more alone;
+        a claim that ended there says so (`stopped_at_bytes`). A claim whose answer was lost is
+        repeated by the next one for the route, which may then give what the lost one took alone,
+        under the token of that one.
         """
         ...
 
@@ -57,7 +66,9 @@ class MessageStore(Protocol):
         """End leases. The state each message then has, or None: the token was stale, no change.
 
         A cancel asked meanwhile turns SCHEDULED into CANCELLED. Delivered messages lose payload
-        and headers; the rest is kept for the retention time.
+        and headers; the rest is kept for the retention time. A store that is away in part raises
+        PartlyUnavailable with the states of those that were settled: only the others are to be
+        settled again.
         """
         ...
 
@@ -66,15 +77,27 @@ class MessageStore(Protocol):
         ...
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        """Return messages whose lease ended at or before `now`, to be claimed again at once."""
+        """Return messages whose lease ended at or before `now`, to be claimed again at once.
+
+        Any part of the store that is there answers. As of 0 it changes nothing: workers ask so
+        whether answers reach them.
+        """
         ...
 
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
-        """Cancel, reschedule, release, redrive: a definite answer each, in order.
+        """Cancel, reschedule, release, redrive, delete, erase: a definite answer each, in order.
 
         Order of checks: unknown id → already so (cancel of a cancelled message is DONE) → not in
-        a state that allows it (RELEASED; a cancel of a leased one also marks it) → version
-        (CONFLICT) → done, version + 1.
+        a state that allows it (RELEASED; a cancel or erasure of a leased one also marks it) →
+        version (CONFLICT) → done, version + 1. `penstock.model.amending.judge` is this rule. Of
+        what is deleted or erased nothing is kept, and its id is new again.
+        """
+        ...
+
+    async def erasures(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
+        """Ids of messages to be erased when their leases have ended, in order, after this change.
+
+        A list that survives the process; the store itself does nothing about it.
         """
         ...
 
@@ -112,6 +135,15 @@ class MessageStore(Protocol):
 
 
 @runtime_checkable
+class MayFail(Protocol):
+    """A store that may have to be given up, though every call to it is still answered."""
+
+    async def failure(self) -> StoreFailed:
+        """Wait until it accepts nothing any more, and say why: the process should end then."""
+        ...
+
+
+@runtime_checkable
 class SelfChecking(Protocol):
     """A store that can look itself over on demand; not every one has anything to look at."""
 
@@ -133,11 +165,26 @@ class AdmittingStore(Protocol):
         ...
 
 
+@runtime_checkable
+class EntryStore(Protocol):
+    """What a store offers besides when it can add an entry to a stream and settle in one step."""
+
+    def is_at(self, place: tuple[str, int, int]) -> bool:
+        """Whether streams of that host, port and database are beside the messages."""
+        ...
+
+
 class KeyedClaims(Protocol):
     """What a store offers besides when it can keep promises per key."""
 
     async def claim_keyed(
-        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+        self,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        per_key: KeyLimit,
+        max_bytes: int = ANY_SIZE,
     ) -> Claim:
         """Like `claim`, with no more of one key in flight than `per_key` says.
 
@@ -153,19 +200,4 @@ class KeepsTurns(Protocol):
 
     async def keep_turns(self, routes: Iterable[str]) -> None:
         """What is put on these routes from now on, by any process, can be claimed by key."""
-        ...
-
-
-@runtime_checkable
-class PlainPuts(Protocol):
-    """A store with a shorter way for one message that has nothing but a payload of JSON.
-
-    Whoever puts one after another waits for each: what a call costs on its way is what counts.
-    """
-
-    async def put_plain(
-        self, route: str, message_id: str, payload: bytes, due: int, now: int
-    ) -> Receipt | None:
-        """Keep it under a UUID made for it, which is its key too. None: nothing was written, and
-        `put` may still keep it."""
         ...

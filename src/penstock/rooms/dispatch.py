@@ -10,11 +10,11 @@ import logging
 from collections.abc import Sequence
 
 from penstock.flow.observe import Observer
-from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.ticket import Dispatch, Entry
 from penstock.ports.rooms import EntryQueue, RoomStore, TokenSigner
 from penstock.rooms.wait import TOKEN_TTL
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.rooms")
 
@@ -25,6 +25,8 @@ ABANDONED_MS = 30_000
 TRIM_EVERY_MS = 5_000
 TTL_KNOWN_MS = 5_000
 """How long a room's claim_ttl is remembered."""
+TTLS_KNOWN = 1_000
+"""Rooms of which it is remembered; with more, those whose time is over are dropped."""
 STORE_AWAY_MS = 1_000
 
 
@@ -102,8 +104,7 @@ class Dispatcher:
             [Dispatch(entry=entry, token=self._token(entry)) for entry in entries]
         )
         self.dispatched += done
-        for room in {entry.room for entry in entries}:
-            self._observer.count("dispatched", room, sum(e.room == room for e in entries))
+        self._observer.visited("dispatched", len(entries))
         return done
 
     def _token(self, entry: Entry) -> str:
@@ -117,6 +118,8 @@ class Dispatcher:
         now = self._clock.now()
         known = self._ttls.get(room)
         if known is None or known[0] <= now:
+            if len(self._ttls) >= TTLS_KNOWN:
+                self._ttls = {name: one for name, one in self._ttls.items() if one[0] > now}
             (found,) = await self._store.rooms([room])
             ttl = None if found is None else found.settings.claim_ttl
             # Where tickets of others do not expire, neither may their tokens too soon.

@@ -29,5 +29,5 @@ class Enter:
             raise TokenUsed("this token was used before", field="token")
         if answer.ticket is None or answer.answer is EnterAnswer.INVALID:
             raise InvalidToken("this token holds no slot any more", field="token")
-        self._observer.count("entered", room)
+        self._observer.visited("entered")
         return answer.ticket

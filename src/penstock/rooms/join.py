@@ -7,12 +7,21 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from penstock.flow.observe import Observer
-from penstock.model.errors import InvalidMessage, PenstockError, RoomClosed
+from penstock.model.errors import InvalidMessage, PenstockError, RoomClosed, TicketTaken
 from penstock.model.room import DEFAULT_LANE
 from penstock.model.ticket import JoinAnswer, Joined, Joining, Outlook, check_user
 from penstock.ports.rooms import RoomStore, TokenSigner
 from penstock.rooms.gather import Gather
 from penstock.rooms.wait import Place, place_of, unknown_room
+
+
+def ticket_taken() -> TicketTaken:
+    """The answer to a visitor who joins under a name whose ticket they did not show."""
+    return TicketTaken(
+        "this name is taken: send the ticket that its join returned (x-ticket: …), or join under"
+        " another name",
+        field="user",
+    )
 
 
 class Join:
@@ -51,7 +60,7 @@ class Join:
         if joined is None:
             return [unknown_room(room) for _ in joining]
         new = sum(answer.answer is JoinAnswer.NEW for answer in joined.answers)
-        self._observer.count("joined", room, new)
+        self._observer.visited("joined", new)
         return [self._outcome(room, answer, joined.outlook) for answer in joined.answers]
 
     def _outcome(self, room: str, joined: Joined, outlook: Outlook) -> Place | PenstockError:

@@ -29,5 +29,5 @@ class Leave:
         ticket = tickets[0]
         if ticket is None:
             raise UnknownThing(f"no ticket of {user[:100]!r} in this room", field="user")
-        self._observer.count(state.value.lower(), room)
+        self._observer.visited(state.value.lower())
         return ticket

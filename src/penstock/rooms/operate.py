@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from penstock.model.chance import secret_word
 from penstock.model.errors import InvalidMessage
 from penstock.model.room import (
     DEFAULT_CAPACITY,
@@ -19,6 +18,7 @@ from penstock.model.room import (
 )
 from penstock.ports.rooms import RoomStore
 from penstock.rooms.wait import unknown_room
+from penstock.time.chance import secret_word
 
 
 class Operate:

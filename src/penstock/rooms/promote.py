@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Sequence
 
 from penstock.flow.observe import Observer
-from penstock.model.clock import Alarm, Timer, is_ahead
+from penstock.model.durations import Durations
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.ticket import Promotion
 from penstock.ports.rooms import RoomStore
+from penstock.time.clock import Alarm, Timer, is_ahead
 
 log = logging.getLogger("penstock.rooms")
 
@@ -39,10 +40,8 @@ class PromotionFigures:
 
     def __init__(self) -> None:
         self.promotions = 0
-        self.steps = 0
-        """Calls of the store."""
-        self.millis = 0
-        """Time they took, by the store's clock."""
+        self.durations = Durations()
+        """Of calls of the store, by its clock."""
         self.active = 0
         """Workers that are at it now."""
         self.errors = 0
@@ -88,6 +87,11 @@ class Promoter:
     @property
     def workers(self) -> int:
         return self._workers
+
+    @property
+    def seconds(self) -> float:
+        """Now, by the store's clock."""
+        return self._clock.now() / 1000
 
     def wake(self, room: str) -> None:
         """Something may be to do in this room now."""
@@ -188,8 +192,7 @@ class Promoter:
         while names:
             begun = self._clock.now()
             promotions = await self._store.promote(names, begun, self._limit)
-            self.figures.steps += 1
-            self.figures.millis += self._clock.now() - begun
+            self.figures.durations.add((self._clock.now() - begun) / 1000, self.seconds)
             for promotion in promotions:
                 total += self._note(promotion)
             names = [promotion.room for promotion in promotions if promotion.more]
@@ -198,8 +201,8 @@ class Promoter:
     def _note(self, promotion: Promotion) -> int:
         number = len(promotion.admitted)
         self.figures.promotions += number
-        self._observer.count("promoted", promotion.room, number)
-        self._observer.count("ended", promotion.room, promotion.expired)
+        self._observer.visited("promoted", number)
+        self._observer.visited("ended", promotion.expired)
         if number:
             for listener in self.listeners:
                 listener(promotion)

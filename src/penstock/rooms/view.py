@@ -32,11 +32,6 @@ def ticket_out(place: Place, *, secret: bool = False) -> TicketOut:
     )
 
 
-def hidden(place: Place) -> Place:
-    """The place without what only the visitor may have."""
-    return msgspec.structs.replace(place, token=None)
-
-
 def entered_out(ticket: Ticket) -> EnteredOut:
     until = None if ticket.until is None else format_moment(ticket.until)
     return EnteredOut(user=ticket.user, state=ticket.state, session_expires=until)

@@ -71,7 +71,9 @@ class AsyncLink:
         secure = self._wiring.url.startswith("https:")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE, ssl=trust() if secure else True
+                limit=CONNECTIONS,
+                keepalive_timeout=KEEP_ALIVE,
+                ssl=trust(self._wiring.ca) if secure else True,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._wiring.headers(),
@@ -94,4 +96,5 @@ def _no_reply(exc: Exception) -> NoReply:
         str(exc) or type(exc).__name__,
         reached=not unreached,
         late=isinstance(exc, TimeoutError) and not unreached,
+        untrusted=isinstance(exc, aiohttp.ClientConnectorCertificateError),
     )

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from penstock.flow.control import BulkResult
+from penstock.flow.erase import Erased
 from penstock.flow.health import Readiness
 from penstock.flow.status import RouteStatus, Stats
 from penstock.model.decision import CounterFigure, Decision
@@ -77,6 +78,7 @@ _accepted = msgspec.json.Decoder(Accepted).decode
 _message = msgspec.json.Decoder(MessageOut).decode
 _page = msgspec.json.Decoder(PageOut).decode
 _bulk = msgspec.json.Decoder(BulkResult).decode
+_erased = msgspec.json.Decoder(Erased).decode
 _routes = msgspec.json.Decoder(_Routes).decode
 _stats = msgspec.json.Decoder(Stats).decode
 _decision = msgspec.json.Decoder(DecisionOut).decode
@@ -162,7 +164,23 @@ def list_page(where: Filter, cursor: str | None, limit: int) -> Call[MessagePage
 
 
 def cancel(message_id: str, version: int | None) -> Call[Message]:
-    return Call("DELETE", _at(message_id), _read_message, version=version, about_id=message_id)
+    return _end_call(message_id, version, State.SCHEDULED)
+
+
+def delete(message_id: str, version: int | None) -> Call[Message]:
+    return _end_call(message_id, version, State.DEAD)
+
+
+def _end_call(message_id: str, version: int | None, state: State) -> Call[Message]:
+    """Without `state` a server would delete what it cannot cancel because it is dead."""
+    return Call(
+        "DELETE",
+        _at(message_id),
+        _read_message,
+        query={"state": state.value},
+        version=version,
+        about_id=message_id,
+    )
 
 
 def reschedule(message_id: str, change: Patch, version: int | None) -> Call[Message]:
@@ -202,6 +220,15 @@ def reschedule_where(where: Filter, when: Patch, *, dry_run: bool) -> Call[BulkR
 
 def redrive(where: Filter, *, rate: str | None, dry_run: bool) -> Call[BulkResult]:
     return _bulk_call("/v1/dead/redrive", _bulk_body(where, rate, dry_run), dry_run)
+
+
+def delete_dead(where: Filter, *, dry_run: bool) -> Call[BulkResult]:
+    return _bulk_call("/v1/dead/delete", _bulk_body(where, None, dry_run), dry_run)
+
+
+def forget(key: str, cursor: str | None) -> Call[Erased]:
+    body = {"key": key} if cursor is None else {"key": key, "cursor": cursor}
+    return Call("POST", "/v1/forget", _erased, body=_encode(body), bulk=True, counts=True)
 
 
 def routes() -> Call[list[RouteStatus]]:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from penstock.flow.control import BulkResult
+from penstock.flow.erase import Erased, added
 from penstock.flow.health import Readiness
 from penstock.flow.status import RouteStatus, Stats
 from penstock.model.decision import CounterFigure, Decision
@@ -48,6 +49,7 @@ T = TypeVar("T")
 class Client:
     """A connection pool to one server. What is safe to repeat is repeated, up to `retries` times.
 
+    `ca` names a file of authorities to trust for https (PEM); without it the usual ones are.
     `timeout` is in seconds. A bulk change (`cancel_where`, `redrive` …) has none while it runs, and
     is sent again only when it never left: its count would be that of the second time.
 
@@ -62,8 +64,9 @@ class Client:
         token: str | None = None,
         timeout: float = DEFAULT_TIMEOUT,
         retries: int = DEFAULT_RETRIES,
+        ca: str | None = None,
     ) -> None:
-        self._wiring = Wiring(url, token, timeout, retries)
+        self._wiring = Wiring(url, token, timeout, retries, ca)
         self._link = SyncLink(self._wiring)
         self.rooms = SyncRooms(self._send)
         """Waiting rooms."""
@@ -109,7 +112,11 @@ class Client:
     def list(
         self, *, cursor: str | None = None, limit: int = 100, **where: Unpack[FilterFields]
     ) -> tuple[builtins.list[Message], str | None]:
-        """A page in order of due, and the cursor of the next one (None: the last)."""
+        """A page in order of due, and the cursor of the next one (None: the last).
+
+        A page may have fewer than `limit` messages, or none, with more to come: only a cursor of
+        None is the end.
+        """
         return self._send(calls.list_page(filter_of(**where), cursor, page_size(limit)))
 
     def cancel(self, message_id: str, *, version: int | None = None) -> Message:
@@ -154,6 +161,24 @@ class Client:
     ) -> BulkResult:
         """Send the dead that match once more; `rate` paces them ("100/s")."""
         return self._send(calls.redrive(filter_of(**where), rate=rate, dry_run=dry_run))
+
+    def delete(self, message_id: str, *, version: int | None = None) -> Message:
+        """Delete a dead message; what it was. AlreadyReleased if it is not dead."""
+        return self._send(calls.delete(message_id, version))
+
+    def delete_dead(self, *, dry_run: bool = False, **where: Unpack[FilterFields]) -> BulkResult:
+        """Delete the dead that match: nothing of them is kept; `dry_run` only counts."""
+        return self._send(calls.delete_dead(filter_of(**where), dry_run=dry_run))
+
+    def forget(self, key: str) -> Erased:
+        """Erase every message and counter of a key; what is being sent goes when that has ended.
+
+        Suppression lists keep the key, so that an opt-out outlives the erasure.
+        """
+        erased = self._send(calls.forget(key, None))
+        while erased.next is not None:
+            erased = added(erased, self._send(calls.forget(key, erased.next)))
+        return erased
 
     def routes(self) -> builtins.list[RouteStatus]:
         """Every route, with what the store holds for it."""

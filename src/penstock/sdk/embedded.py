@@ -6,15 +6,14 @@ import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
 from typing import Any, TypeAlias, Unpack
 
 from penstock.flow.control import BulkResult
+from penstock.flow.erase import Erased
 from penstock.flow.health import Readiness
 from penstock.flow.policies import Policies
 from penstock.flow.status import RouteStatus, Stats
 from penstock.flow.worker import Worker
-from penstock.model.clock import Clock
 from penstock.model.decision import CounterFigure, Decision
 from penstock.model.errors import ConfigError, InvalidMessage, PenstockError, UnknownThing
 from penstock.model.message import Event, Message
@@ -24,8 +23,8 @@ from penstock.model.policy_view import question_of
 from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.rate import parse_rate
 from penstock.model.route import is_route_name
-from penstock.model.times import moment_millis
 from penstock.ports.sink import Sink
+from penstock.ports.store import MayFail, MessageStore
 from penstock.rooms.parts import RoomParts
 from penstock.sdk.asked import (
     Delay,
@@ -36,7 +35,6 @@ from penstock.sdk.asked import (
     change_of,
     check_names,
     filter_of,
-    json_text,
     page_size,
     policy_value,
     question,
@@ -44,10 +42,11 @@ from penstock.sdk.asked import (
 )
 from penstock.sdk.embedded_rooms import EmbeddedRooms
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
-from penstock.sdk.here import JSON_ONLY, local_draft
+from penstock.sdk.here import local_draft
 from penstock.sdk.stream import schedule_batches
 from penstock.settings import RouteSettings, given
 from penstock.telemetry.tracing import tracer
+from penstock.time.clock import Clock
 from penstock.wiring import Parts, handler_sink, open_parts, open_worker, put_configured_policies
 
 Handler: TypeAlias = Callable[..., object]
@@ -94,7 +93,7 @@ async def open_engine(
             async with (
                 open_worker(parts, handlers) as running,
                 parts.fleet.joined(running),
-                _beside(running, rooms),
+                _beside(running, parts.store, rooms),
             ):
                 yield engine
 
@@ -116,7 +115,9 @@ async def _closing(sinks: Mapping[str, Sink]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _beside(worker: Worker, rooms: RoomParts | None) -> AsyncIterator[None]:
+async def _beside(
+    worker: Worker, store: MessageStore, rooms: RoomParts | None
+) -> AsyncIterator[None]:
     """Run worker and rooms while the block runs. The block's errors are its own, not a group's.
 
     Should the worker itself fail, the block is cancelled and the worker's error raised.
@@ -130,7 +131,7 @@ async def _beside(worker: Worker, rooms: RoomParts | None) -> AsyncIterator[None
         if failed is not None and owner is not None:
             owner.cancel()
 
-    task = asyncio.get_running_loop().create_task(_work(worker, rooms))
+    task = asyncio.get_running_loop().create_task(_work(worker, store, rooms))
     task.add_done_callback(ended)
     try:
         yield
@@ -144,22 +145,27 @@ async def _beside(worker: Worker, rooms: RoomParts | None) -> AsyncIterator[None
         await asyncio.wait([task])
 
 
-async def _work(worker: Worker, rooms: RoomParts | None) -> None:
-    """Until the worker stops; rooms are promoted as long."""
-    if rooms is None:
-        await worker.run()
-        return
-    promoting = asyncio.ensure_future(rooms.run())
+async def _work(worker: Worker, store: MessageStore, rooms: RoomParts | None) -> None:
+    """Until the worker stops or the store fails for good; rooms are promoted as long."""
     working = asyncio.ensure_future(worker.run())
+    beside = [] if rooms is None else [asyncio.ensure_future(rooms.run())]
+    if isinstance(store, MayFail):
+        beside.append(asyncio.ensure_future(_fail_with(store)))
     try:
-        await asyncio.wait([promoting, working], return_when=asyncio.FIRST_COMPLETED)
-        if promoting.done():
-            promoting.result()  # it only ever ends by failing
+        await asyncio.wait([working, *beside], return_when=asyncio.FIRST_COMPLETED)
+        for task in beside:
+            if task.done():
+                task.result()  # they only ever end by failing
         await working
     finally:
         worker.stop()
-        promoting.cancel()
-        await asyncio.wait([promoting, working])
+        for task in beside:
+            task.cancel()
+        await asyncio.wait([working, *beside])
+
+
+async def _fail_with(store: MayFail) -> None:
+    raise await store.failure()
 
 
 class Engine:
@@ -179,15 +185,8 @@ class Engine:
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        intake = self._parts.intake
-        at = fields.get("at")
-        is_plain = len(fields) == 1 and type(payload) in JSON_ONLY
-        if is_plain and type(at) is datetime and intake.is_idle:  # JSON and a moment, no more
-            receipt = await intake.schedule_plain(json_text(payload), moment_millis(at))
-            if receipt is not None:
-                return receipt
         check_names("schedule", fields)
-        return await intake.schedule_one(local_draft(payload, fields))
+        return await self._parts.intake.schedule_one(local_draft(payload, fields))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
@@ -213,7 +212,11 @@ class Engine:
     async def list(
         self, *, cursor: str | None = None, limit: int = 100, **where: Unpack[FilterFields]
     ) -> tuple[builtins.list[Message], str | None]:
-        """A page in order of due, and the cursor of the next one (None: the last)."""
+        """A page in order of due, and the cursor of the next one (None: the last).
+
+        A page may have fewer than `limit` messages, or none, with more to come: only a cursor of
+        None is the end.
+        """
         after = None if cursor is None else decode_cursor(cursor)
         page = await self._parts.control.search(filter_of(**where), after, page_size(limit))
         return page.items, None if page.next is None else encode_cursor(page.next)
@@ -268,6 +271,23 @@ class Engine:
         return await self._parts.control.redrive_where(
             filter_of(**where), rate=None if rate is None else parse_rate(rate), dry_run=dry_run
         )
+
+    async def delete(self, message_id: str, *, version: int | None = None) -> Message:
+        """Delete a dead message; what it was. AlreadyReleased if it is not dead."""
+        return await self._parts.control.delete(message_id, version)
+
+    async def delete_dead(
+        self, *, dry_run: bool = False, **where: Unpack[FilterFields]
+    ) -> BulkResult:
+        """Delete the dead that match: nothing of them is kept; `dry_run` only counts."""
+        return await self._parts.control.delete_where(filter_of(**where), dry_run=dry_run)
+
+    async def forget(self, key: str) -> Erased:
+        """Erase every message and counter of a key; what is being sent goes when that has ended.
+
+        Suppression lists keep the key, so that an opt-out outlives the erasure.
+        """
+        return await self._parts.erase.all_of(key)
 
     async def routes(self) -> builtins.list[RouteStatus]:
         """Every route, with what the store holds for it."""
@@ -353,7 +373,7 @@ class Engine:
         """Release messages here until cancelled; for programs that only work."""
         rooms = await self.rooms.open()
         async with open_worker(self._parts, self._handlers) as worker:
-            await _work(worker, rooms)
+            await _work(worker, self._parts.store, rooms)
 
 
 def _route_settings(name: str, value: RouteLike) -> RouteSettings | Mapping[str, Any]:

@@ -10,12 +10,14 @@ from penstock.model.errors import (
     InvalidMessage,
     InvalidToken,
     Malformed,
+    NoRoom,
     Overloaded,
     PenstockError,
     RoomClosed,
     ServerFault,
     StoreCorrupt,
     StoreUnavailable,
+    TicketTaken,
     TokenUsed,
     TooLarge,
     Unauthorized,
@@ -47,8 +49,8 @@ _decode = msgspec.json.Decoder(Fault).decode
 _PLAIN: dict[str, type[PenstockError]] = {
     kind.code: kind
     for kind in (
-        *(Forbidden, InvalidToken, Malformed, RoomClosed, StoreCorrupt),
-        *(TokenUsed, TooLarge, Unauthorized),
+        *(Forbidden, InvalidToken, Malformed, NoRoom, RoomClosed, StoreCorrupt),
+        *(TicketTaken, TokenUsed, TooLarge, Unauthorized),
     )
 }
 

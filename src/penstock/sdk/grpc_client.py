@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from msgspec import UnsetType
 
+from penstock.flow.control import BulkResult
 from penstock.model.draft import Draft
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.identity import IdMaker
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
-from penstock.sdk.asked import MessageLike, change_of, draft_for, drafted
+from penstock.sdk.asked import MessageLike, change_of, draft_for, drafted, filter_of
 from penstock.sdk.calls import Outcome, with_id
-from penstock.sdk.fields import ChangeFields, MessageFields
+from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
+from penstock.sdk.network import check_ca
 from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, check_token
+from penstock.time.chance import given_or_fresh
 
 if TYPE_CHECKING:
     import grpc
@@ -35,7 +38,8 @@ class GrpcClient:
     """A channel to one server. What is safe to repeat is repeated, up to `retries` times.
 
     `timeout` is in seconds and is each try's deadline; a stream (`schedule_all`) has none.
-    `credentials` are grpc's for a channel with TLS. Needs the `grpc` extra.
+    `ca` names a file of authorities to trust (PEM): the channel then speaks TLS; `credentials` are
+    grpc's own, for every other kind of TLS. Needs the `grpc` extra.
 
     async with penstock.GrpcClient("127.0.0.1:8701", token="…") as client:
         await client.schedule({"hello": "later"}, delay="15m")
@@ -49,10 +53,12 @@ class GrpcClient:
         timeout: float = DEFAULT_TIMEOUT,
         retries: int = DEFAULT_RETRIES,
         credentials: grpc.ChannelCredentials | None = None,
+        ca: str | None = None,
     ) -> None:
         check_token(token)
-        self._ids = IdMaker()
-        self._settings = (address, token, timeout, retries, credentials)
+        check_ca(ca)
+        self._ids = IdMaker(given_or_fresh(None))
+        self._settings = (address, token, timeout, retries, credentials, ca)
         self._open: Link | None = None
 
     @property
@@ -129,6 +135,16 @@ class GrpcClient:
     ) -> Message:
         """Change when it goes out, or what it says, while it is still waiting."""
         return await self._link.reschedule(message_id, change_of(**change), version)
+
+    async def delete(self, message_id: str, *, version: int | None = None) -> Message:
+        """Delete a dead message; what it was. AlreadyReleased if it is not dead."""
+        return await self._link.delete(message_id, version)
+
+    async def delete_dead(
+        self, *, dry_run: bool = False, **where: Unpack[FilterFields]
+    ) -> BulkResult:
+        """Delete the dead that match: nothing of them is kept; `dry_run` only counts."""
+        return await self._link.delete_dead(filter_of(**where), dry_run=dry_run)
 
     def _named(self, draft: Draft) -> Draft:
         return with_id(draft, lambda: self._ids.make(time.time_ns() // 1_000_000))

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message as Proto
 
+from penstock.flow.control import BulkResult
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, ServerFault
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.patch import Patch
+from penstock.model.query import Filter
 from penstock.sdk.calls import Outcome
 from penstock.sdk.grpc_faults import failed
 from penstock.sdk.grpc_shapes import (
     change_request,
+    dead_request,
     message_from,
     outcome_from,
     receipt_from,
@@ -38,8 +42,16 @@ class Link:
     """One channel; used by one event loop."""
 
     def __init__(
-        self, address: str, token: str | None, timeout: float, retries: int, credentials: Any
+        self,
+        address: str,
+        token: str | None,
+        timeout: float,
+        retries: int,
+        credentials: Any,
+        ca: str | None,
     ) -> None:
+        if credentials is None and ca is not None:
+            credentials = grpc.ssl_channel_credentials(Path(ca).read_bytes())
         options = (("grpc.max_receive_message_length", -1),)
         self._channel = (
             grpc.aio.insecure_channel(address, options)
@@ -83,6 +95,15 @@ class Link:
     async def reschedule(self, message_id: str, change: Patch, version: int | None) -> Message:
         request = change_request(message_id, change, version)
         return await self._change("Reschedule", request, message_id, version)
+
+    async def delete(self, message_id: str, version: int | None) -> Message:
+        request = pb.DeleteRequest(id=message_id, version=version)
+        return await self._change("Delete", request, message_id, version)
+
+    async def delete_dead(self, where: Filter, *, dry_run: bool) -> BulkResult:
+        request = dead_request(where, dry_run=dry_run)
+        answer = await self._ask("DeleteDead", request, pb.BulkResponse, repeatable=dry_run)
+        return BulkResult(answer.matched, answer.done)
 
     async def _change(
         self, verb: str, request: Proto, message_id: str, version: int | None

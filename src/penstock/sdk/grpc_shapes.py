@@ -5,10 +5,11 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 
 from penstock.model.draft import Draft, payload_bytes
-from penstock.model.errors import PenstockError
+from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import JSON, Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.patch import Patch
+from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.model.times import parse_duration, parse_moment
 from penstock.sdk.faults import Told, told
@@ -56,6 +57,19 @@ def change_request(message_id: str, change: Patch, version: int | None) -> pb.Re
         expires=None if expires is None else moment(parse_moment(expires, "expires")),
         priority=change.priority,
         labels=None if change.labels is None else labels_out(change.labels),
+    )
+
+
+def dead_request(where: Filter, *, dry_run: bool) -> pb.DeleteDeadRequest:
+    if where.state not in (None, State.DEAD):
+        raise InvalidMessage("filter.state", "only dead messages can be deleted")
+    return pb.DeleteDeadRequest(
+        route=where.route,
+        key=where.key,
+        due_from=None if where.due_from is None else moment(where.due_from),
+        due_to=None if where.due_to is None else moment(where.due_to),
+        error=where.error,
+        dry_run=dry_run,
     )
 
 

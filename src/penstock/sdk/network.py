@@ -7,13 +7,22 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from penstock.model.errors import ConfigError
+from penstock.tls import client_context
 
 KEEP_ALIVE = 5.0
 """Seconds an idle connection is kept: less than servers do, who else close it under a request."""
 
 
-def trust() -> ssl.SSLContext:
-    """certifi's authorities, or those that SSL_CERT_FILE and SSL_CERT_DIR name."""
+def check_ca(ca: str | None) -> None:
+    """ConfigError at once for a file of authorities that cannot be used."""
+    if ca is not None:
+        trust(ca)
+
+
+def trust(ca: str | None = None) -> ssl.SSLContext:
+    """The authorities in this file; None: certifi's, or those of SSL_CERT_FILE and SSL_CERT_DIR."""
+    if ca is not None:
+        return client_context(lambda reason, _: ConfigError(f"ca: {reason}", field="ca"), ca)
     import httpx  # noqa: PLC0415 - only those who speak TLS pay for it
 
     return httpx.create_ssl_context()

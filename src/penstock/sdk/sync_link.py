@@ -103,7 +103,9 @@ class SyncLink:
             connection.connect()
         except (OSError, http.client.HTTPException) as exc:
             connection.close()
-            raise NoReply(str(exc) or type(exc).__name__, reached=False) from exc
+            untrusted = isinstance(exc, ssl.SSLCertVerificationError)
+            words = str(exc) or type(exc).__name__
+            raise NoReply(words, reached=False, untrusted=untrusted) from exc
         return connection
 
     def _new(self) -> http.client.HTTPConnection:
@@ -113,7 +115,7 @@ class SyncLink:
         if server.scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=timeout)
         if self._context is None:
-            self._context = trust()
+            self._context = trust(self._wiring.ca)
         if proxy is None:
             return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._context)
         through = http.client.HTTPSConnection(

@@ -16,7 +16,9 @@ from penstock.model.errors import ConfigError, Unreachable
 from penstock.model.identity import IdMaker
 from penstock.sdk.calls import Call
 from penstock.sdk.faults import fault_of
+from penstock.sdk.network import check_ca
 from penstock.sdk.patience import MAX_RETRY_AFTER, Patience
+from penstock.time.chance import given_or_fresh
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_TIMEOUT = 30.0
@@ -35,13 +37,21 @@ class NoReply(Exception):
     """None came. `reached`: the request may have been sent; `late`: it only took too long."""
 
     def __init__(
-        self, words: str, *, reached: bool = True, late: bool = False, hopeless: bool = False
+        self,
+        words: str,
+        *,
+        reached: bool = True,
+        late: bool = False,
+        hopeless: bool = False,
+        untrusted: bool = False,
     ) -> None:
         super().__init__(words)
         self.reached = reached
         self.late = late
-        self.hopeless = hopeless
+        self.hopeless = hopeless or untrusted
         """Something came that cannot be read, and would again."""
+        self.untrusted = untrusted
+        """No authority that this client trusts has signed the server's certificate."""
 
 
 @dataclass(slots=True)
@@ -52,8 +62,10 @@ class Wiring:
     token: str | None
     timeout: float
     retries: int
+    ca: str | None = None
+    """File of the authorities to trust; None: the usual ones."""
     chance: random.Random = field(default_factory=random.Random)
-    _ids: IdMaker = field(default_factory=IdMaker)
+    _ids: IdMaker = field(default_factory=lambda: IdMaker(given_or_fresh(None)))
 
     def __post_init__(self) -> None:
         try:
@@ -65,6 +77,7 @@ class Wiring:
             raise ConfigError(f"url: {self.url!r} must be like {DEFAULT_URL}", field="url")
         self.url = self.url.rstrip("/")
         check_token(self.token)
+        check_ca(self.ca)
 
     def headers(self) -> dict[str, str]:
         """Of every request."""
@@ -127,6 +140,11 @@ class Tries:
 
 
 def _sentence(url: str, exc: NoReply) -> str:
+    if exc.untrusted:
+        return (
+            f"the certificate of {url} is not trusted ({exc}):"
+            " name the file of its authority with `ca` (on the command line --ca or PENSTOCK_CA)"
+        )
     if exc.late:
         return f"the server at {url} did not answer in time"
     if not exc.reached:

@@ -10,6 +10,8 @@ from penstock.model.route import is_route_name
 from penstock.settings.tree import RouteSettings, SourceSettings, section
 from penstock.settings_origin import Read
 
+DECISION_FORMATS = ("decision-batch", "decision-items")
+
 
 def route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
     """What a sink calls its own is the sink's to judge, unless it only looks like a slip."""
@@ -32,10 +34,17 @@ def source_problems(
     problems = []
     if not is_route_name(name):
         problems.append(f"sources.{name}: a source's name is letters, digits, _ . and -")
-    if source.route not in routes:
-        known = ", ".join(sorted(routes))
-        path = ("sources", name, "route")
-        problems.append(_problem(path, f"no route {source.route!r}; known: {known}", read))
+    if source.routes and source.format not in DECISION_FORMATS:
+        reason = f"only with format {' or '.join(DECISION_FORMATS)}: others have no methods"
+        problems.append(_problem(("sources", name, "routes"), reason, read))
+    named: dict[tuple[str, ...], str] = {("route",): source.route}
+    named |= {("routes", method): route for method, route in source.routes.items()}
+    known = ", ".join(sorted(routes))
+    problems += [
+        _problem(("sources", name, *setting), f"no route {route!r}; known: {known}", read)
+        for setting, route in named.items()
+        if route not in routes
+    ]
     return problems
 
 

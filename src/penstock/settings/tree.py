@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +16,7 @@ from pydantic import (
     SecretStr,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from penstock.model.errors import PenstockError
@@ -21,15 +24,18 @@ from penstock.model.identity import DEFAULT_PARTITIONS
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.policy import Policy, Suppression
 from penstock.model.route import Backoff, KeyLimit, Route, parse_backoff
+from penstock.model.size import IN_FLIGHT_BYTES
 from penstock.model.times import format_duration, parse_duration
 from penstock.model.zone import DEFAULT_ZONE, is_zone
 from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
 from penstock.settings.ports import PortRange, port_range
 from penstock.settings.rules import policies_from, suppressions_from
+from penstock.settings.secrets import refuse_placeholder
 
 OFF = "off"
 """In place of an address: not served."""
+_HOST_NAME = re.compile(r"[0-9A-Za-z_]([0-9A-Za-z_.-]*[0-9A-Za-z_])?")
 MIN_ROOM_KEY = 32
 """Bytes: a shorter key is weaker than the hash it signs with."""
 
@@ -68,11 +74,38 @@ def _listed(value: Any) -> Any:
     return value
 
 
+def _host_names(value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        if not _HOST_NAME.fullmatch(each):
+            raise ValueError(f"{each!r} is not a host name (no scheme, no port)")
+    return value
+
+
+def _networks(value: tuple[str, ...]) -> tuple[str, ...]:
+    for each in value:
+        try:
+            ipaddress.ip_network(each, strict=False)
+        except ValueError as exc:
+            raise ValueError(f"{each!r} is not an address or a network") from exc
+    return value
+
+
 Millis = Annotated[int, BeforeValidator(millis)]
 """A duration: seconds, or "1500ms" "90s" "15m" "2h" "3d"."""
 HostPort = Annotated[str, AfterValidator(_host_port)]
 HostPortOrOff = Annotated[str, AfterValidator(_host_port_or_off)]
+Contrib = Literal["dispatcher", "scheduler", "sender", "sms", "ticks"]
+"""A system that Penstock replaces."""
 Texts = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+def _no_placeholder(value: SecretStr) -> SecretStr:
+    refuse_placeholder(value.get_secret_value())
+    return value
+
+
+Secret = Annotated[SecretStr, AfterValidator(_no_placeholder)]
+"""A secret of the user's own: a text such as "change-me" is refused."""
 
 
 class _Part(BaseModel):
@@ -82,12 +115,18 @@ class _Part(BaseModel):
 class TokenSettings(_Part):
     """Who may call the API."""
 
-    name: str = "token"
-    """Who it is, for logs."""
-    secret: SecretStr
-    """What a caller sends: `Authorization: Bearer <secret>`."""
-    scope: Literal["read", "write", "admin"] = "admin"
-    """read: look; write: also schedule, cancel …; admin: also routes, policies, rooms."""
+    name: str = Field(default="token", min_length=1, max_length=100)
+    """Who it is, in the log's audit lines. Unset: "token-1", "token-2" … by their order."""
+    secret: Secret
+    """What a caller sends: `Authorization: Bearer <secret>`. At least 16 bytes."""
+    scope: Literal["metrics", "read", "write", "admin"] = "admin"
+    """metrics: only /metrics; read: look at everything; write: also schedule, cancel …; admin:
+    also routes, policies, rooms."""
+    routes: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    """It may see and change messages of these routes alone. Unset: of all."""
+    classes: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
+    """It may schedule and change messages with one of these in the label `class` alone. Unset:
+    any, and none."""
 
 
 def _tokens(value: Any) -> Any:
@@ -105,15 +144,39 @@ class ApiSettings(_Part):
     port is free; set, either missing is an error."""
     tokens: Annotated[tuple[TokenSettings, ...], BeforeValidator(_tokens)] = ()
     """Non-empty: Bearer required on everything but health."""
+    tls_cert: Path | None = None
+    """File of the certificate, and those that lead to its authority, that HTTP and gRPC show (PEM).
+    Unset: both speak without TLS. Files that change are used without a restart."""
+    tls_key: Path | None = None
+    """File of its key (PEM), without a password."""
     max_body: int = Field(default=8 * 1024 * 1024, ge=1024)
     """Bytes of one request's body at most; NDJSON batches may be of any length."""
     body_timeout: Millis = 30_000
     """A body that sends nothing for this long is answered 408 and cut."""
     keep_alive: Millis = 30_000
     """An idle connection is closed after this."""
+    max_connections: int = Field(default=10_000, ge=1)
+    """HTTP connections open at one time at most, and never more than the process may open files;
+    one more is answered 503 with Retry-After and closed."""
+    max_receiving: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """Bytes of bodies that have begun to arrive, of all connections together; a body past it is
+    answered 429 with Retry-After. One body of `max_body` is always taken."""
+    hosts: Annotated[Texts, AfterValidator(_host_names)] = ()
+    """Names this server answers to ("scheduler"), besides localhost and every IP address; only
+    without tokens does it look at names at all."""
+    trusted_proxies: Annotated[Texts, AfterValidator(_networks)] = ()
+    """Addresses or networks ("10.0.0.0/8") of the proxies in front: only their X-Forwarded-For
+    says who a visitor is. Unset: whoever connects is the visitor."""
     metrics: Annotated[PortRange | None, BeforeValidator(port_range)] = None
     """Where an API process serves /metrics besides, for those that share a port: "host:port", or
     "host:first-last" for the first that is free. Unset: only where HTTP listens."""
+
+    @model_validator(mode="after")
+    def _both_tls_files(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            missing = "tls_key" if self.tls_key is None else "tls_cert"
+            raise ValueError(f"TLS needs tls_cert and tls_key: {missing} is not set")
+        return self
 
 
 class WorkerSettings(_Part):
@@ -123,6 +186,9 @@ class WorkerSettings(_Part):
     """Granularity of the cold tier."""
     batch_size: int = Field(default=500, ge=1, le=10_000)
     """Messages one claim takes at most."""
+    in_flight_bytes: int = Field(default=IN_FLIGHT_BYTES, ge=1, le=1 << 40)
+    """Bytes of payload and headers a worker holds at most, over all routes: claimed and not settled
+    yet. A route may always have one message, however large."""
     lease: Millis = Field(default=30_000, ge=100)
     """How long a claimed message is a worker's own; extended while a send is under way."""
     shutdown: Millis = 10_000
@@ -146,6 +212,9 @@ class RouteSettings(_Part):
     sources' format of this name)."""
     semaphore_limit: int | None = Field(default=None, ge=1, le=1_000_000)
     """Sends in flight at most; unset: what suits the sink."""
+    settle_ahead: int | None = Field(default=None, ge=1, le=1_000_000)
+    """No send begins while this many messages are sent and not settled, which is what a killed
+    worker repeats. Unset: a batch of the sink, 100 for functions and webhooks."""
     max_in_flight_per_key: int | None = Field(default=None, ge=1, le=1_000_000)
     """Messages of one key being sent at most; a busy key holds back no other."""
     ordered: bool = False
@@ -155,13 +224,14 @@ class RouteSettings(_Part):
     backoff: Annotated[Backoff, BeforeValidator(_backoff)] = Backoff()
     """Waits between attempts: exponential with jitter between the two."""
     timeout: Millis = Field(default=10_000, ge=1)
-    """How long one send may take (webhooks)."""
-    secret: SecretStr | None = None
+    """How long one send may take. A function cannot be stopped: set for a python: sink, it shows
+    calls that take longer in /readyz and the metrics."""
+    secret: Secret | None = None
     """Signs webhooks (Standard Webhooks, whsec_…)."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Sent with every message of the route."""
     topics: Texts = ()
-    """Patterns of destinations a message may choose by itself."""
+    """Destinations a message may choose: `*` is one part between dots, a last `>` the rest."""
 
     def as_sink_options(self, name: str) -> SinkOptions:
         return SinkOptions(
@@ -179,8 +249,10 @@ class RouteSettings(_Part):
             max_attempts=self.max_attempts,
             backoff=self.backoff,
             semaphore_limit=self.semaphore_limit,
+            settle_ahead=self.settle_ahead,
             topics=self.topics,
             per_key=self._per_key(),
+            timeout=self.timeout if "timeout" in self.model_fields_set else None,
         )
 
     def _per_key(self) -> KeyLimit | None:
@@ -203,8 +275,11 @@ class SourceSettings(_Part):
     """What a record says: message is the JSON of POST /v1/messages."""
     route: str = DEFAULT_ROUTE
     """Where its messages go, unless they say so themselves."""
+    routes: dict[str, str] = Field(default_factory=dict)
+    """Only with decision-batch and decision-items: the route by a notification's `data.method`, as
+    in `routes = { sendPush = "push", sendSms = "sms" }`; other methods go to `route`."""
     dead_letter: str | None = None
-    """A sink's address for what cannot be read or taken; unset: it is only logged."""
+    """A sink's address for what cannot be read or taken; unset: it is kept as dead messages."""
     batch: int | None = Field(default=None, ge=1, le=10_000)
     """Records read at once at most; unset: what suits the format."""
 
@@ -223,6 +298,8 @@ class LimitSettings(_Part):
     """How long settled ids stay known."""
     retention_count: int = Field(default=1_000_000, ge=1)
     """How many settled ids stay known at most (about)."""
+    dead_retention: Millis | None = Field(default=None, ge=1)
+    """How long dead messages are kept; unset: until they are redriven or deleted."""
     zone: str = DEFAULT_ZONE
     """Of quiet hours and calendar caps when neither message nor policy names a known zone."""
 
@@ -247,7 +324,7 @@ class RoomKeySettings(_Part):
 
     kid: str = Field(default="k1", min_length=1, max_length=100)
     """Names the key in the token's header."""
-    secret: SecretStr
+    secret: Secret
     """At least 32 bytes."""
 
     @field_validator("secret")
@@ -259,7 +336,7 @@ class RoomKeySettings(_Part):
 
 
 class RoomsSettings(_Part):
-    """Waiting rooms."""
+    """Waiting rooms. A process whose settings have this section serves all of its store."""
 
     workers: int = Field(default=10, ge=1, le=1000)
     """Tasks that promote."""
@@ -312,6 +389,14 @@ class Settings(_Part):
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     rooms: RoomsSettings = RoomsSettings()
+    contrib: Annotated[tuple[Contrib, ...], BeforeValidator(_listed)] = ()
+    """Parts of replaced systems to turn on. "dispatcher": serve the waiting rooms that other
+    programs write to Redis, as `[rooms]` does."""
+
+    @property
+    def serves_rooms(self) -> bool:
+        """Whether this process serves every room of its store, also those of other programs."""
+        return "rooms" in self.model_fields_set or "dispatcher" in self.contrib
 
     def all_routes(self) -> dict[str, RouteSettings]:
         """The configured routes; `default` always exists."""

@@ -13,11 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import msgspec
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from penstock.brokers.kafka import Config, KafkaOptions, client_config, kafka_address
 from penstock.flow.observe import Observer
-from penstock.model.envelope import ATTEMPT, DUE
+from penstock.model.envelope import ATTEMPT, DUE, ID
 from penstock.model.errors import InvalidMessage
 from penstock.model.lateness import Lateness
 from penstock.model.times import parse_moment
@@ -33,7 +40,7 @@ WAIT = 0.1
 GATHER = {"fetch.min.bytes": 65_536, "fetch.wait.max.ms": 50}
 """The broker answers when it has so much for us, or has waited so long: otherwise it answers
 thousands of times a second with a handful of messages each."""
-_STILL_COMING = frozenset(
+STILL_COMING = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._PARTITION_EOF}  # noqa: SLF001 - their name
 )
 
@@ -71,6 +78,8 @@ class Consumed(msgspec.Struct, kw_only=True):
     consumed: int = 0
     repeats: int = 0
     """Of them, with an attempt above the first."""
+    distinct: int | None = None
+    """Messages told apart by their header `penstock-id`; None: not counted."""
     without_due: int = 0
     """Of them, without a due time: how late they are is not known."""
     early: int = 0
@@ -90,9 +99,11 @@ class Read(Protocol):
 class Tally:
     """Counts what came, and how late."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, distinct: bool = False) -> None:
+        """`distinct`: remember every id (some 100 bytes each), to know repeats for certain."""
         self._totals = Consumed()
         self._lateness = Lateness()
+        self._ids: set[bytes] | None = set() if distinct else None
 
     def add(self, messages: Sequence[Read], now: int) -> None:
         totals = self._totals
@@ -108,20 +119,25 @@ class Tally:
             lates.append(max(0, now - due))
         totals.consumed += len(messages)
         self._lateness.add(lates)
+        if self._ids is not None:
+            self._ids.update(map(_id, messages))
 
     def totals(self) -> Consumed:
         quantiles = {"p50": 0.5, "p99": 0.99, "max": 1.0}
         lateness = {name: self._lateness.quantile(share) for name, share in quantiles.items()}
-        return msgspec.structs.replace(self._totals, lateness_ms=lateness)
+        distinct = None if self._ids is None else len(self._ids)
+        return msgspec.structs.replace(self._totals, lateness_ms=lateness, distinct=distinct)
 
 
 class TickConsumer:
     """A member of a consumer group; look() again and again, then close()."""
 
-    def __init__(self, subscription: Subscription, observer: Observer) -> None:
+    def __init__(
+        self, subscription: Subscription, observer: Observer, *, distinct: bool = False
+    ) -> None:
         self._topic = subscription.topic
         self._observer = observer
-        self._tally = Tally()
+        self._tally = Tally(distinct=distinct)
         self._answered = False
         self._consumer = Consumer(
             {
@@ -134,7 +150,7 @@ class TickConsumer:
             },
             logger=log,
         )
-        self._consumer.subscribe([subscription.topic])
+        self._consumer.subscribe([subscription.topic], on_assign=self._assigned)
 
     def check(self, seconds: float) -> None:
         """Unreachable when no broker answers."""
@@ -152,12 +168,36 @@ class TickConsumer:
         self._observer.count(STAGE, self._topic, len(messages))
         return len(messages)
 
+    def drain(self, seconds: float) -> bool:
+        """Take what is on the topic now; False when that takes longer."""
+        deadline = time.monotonic() + seconds
+        ends = self._ends(seconds)
+        while any(place.offset < ends[place.partition] for place in self._places()):
+            if time.monotonic() > deadline:
+                return False
+            self.look()
+        return True
+
+    def _places(self) -> list[TopicPartition]:
+        """How far it has read each of its partitions; one it has not begun counts from 0."""
+        return self._consumer.position(self._consumer.assignment())
+
+    def _ends(self, seconds: float) -> dict[int, int]:
+        return {
+            place.partition: self._consumer.get_watermark_offsets(place, timeout=seconds)[1]
+            for place in self._consumer.assignment()
+        }
+
     def totals(self) -> Consumed:
         return self._tally.totals()
 
     def close(self) -> None:
         """Commit how far it came, and leave the group."""
         self._consumer.close()
+
+    def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            log.info("consuming %d partitions of %s", len(partitions), self._topic)
 
     def _hear(self, error: KafkaError) -> None:
         if self._answered and error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
@@ -167,7 +207,7 @@ class TickConsumer:
         error = message.error()
         if error is None:
             return True
-        if error.code() not in _STILL_COMING:
+        if error.code() not in STILL_COMING:
             log.warning("Kafka: %s", error.str())
         return False
 
@@ -189,6 +229,15 @@ def _told(message: Read) -> tuple[int | None, int]:
         meant = _meant(message.value())
         due = due if meant is None else meant
     return due, attempt
+
+
+def _id(message: Read) -> bytes:
+    """Of a message of Penstock's; of any other its own bytes."""
+    headers = message.headers()
+    for name, value in headers if isinstance(headers, list) else ():
+        if name == ID and isinstance(value, bytes):
+            return value
+    return message.value() or b""
 
 
 def _moment(value: str | bytes | None) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import ssl
 import time
@@ -23,6 +24,9 @@ from penstock.flow.observe import Observer
 from penstock.model.errors import ConfigError
 from penstock.model.times import format_moment
 from penstock.sim.errors import Unreachable
+from penstock.tls import client_context
+
+log = logging.getLogger("penstock.sim")
 
 ITEMS = 1_000_000
 WITHIN = 600.0
@@ -44,6 +48,8 @@ class Load:
 
     url: str = "http://127.0.0.1:8700"
     token: str | None = None
+    ca: str | None = None
+    """File of the authorities to trust; None: the system's."""
     items: int = ITEMS
     """Different ids, at most a million: they have six digits."""
     within: float = WITHIN
@@ -53,6 +59,16 @@ class Load:
     """Ticks a second at most; None: as many as are answered."""
     count: int | None = None
     """Stop after this many; None: when told to."""
+    chunked: bool = False
+    """As the tick service's own generator: `/tick`, chunked bodies, no content type."""
+    pause: float = 0.0
+    """Seconds each connection waits between an answer and its next request."""
+    wait: float = 0.0
+    """Seconds to wait for a server that does not listen yet."""
+
+
+def _trust(ca: str | None) -> ssl.SSLContext:
+    return client_context(lambda reason, _: ConfigError(f"--ca: {reason}"), ca)
 
 
 class Totals(msgspec.Struct, kw_only=True):
@@ -83,7 +99,7 @@ class Generator:
             raise ConfigError(f"--url: must be http://host:port, not {load.url!r}")
         self._host = parts.hostname
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls = _trust(load.ca) if parts.scheme == "https" else None
         self._path = parts.path.rstrip("/")
         self._load = load
         self._observer = observer
@@ -91,6 +107,7 @@ class Generator:
         self._now = now
         self._steady = steady
         self._head = self._make_head()
+        self._tail = b"\r\n0\r\n\r\n" if load.chunked else b""
         self._begun = 0
         self._slot = 0.0
         self.totals = Totals()
@@ -100,9 +117,9 @@ class Generator:
     async def run(self) -> Totals:
         """Until stop() or the count is reached, and what is under way is answered.
 
-        Unreachable when nobody ever answered.
+        Unreachable when nobody answered within `wait` seconds.
         """
-        await self._connect_once()
+        await self._wait_for_server()
         lines = [asyncio.ensure_future(self._keep()) for _ in range(self._load.connections)]
         try:
             await self._stopping.wait()
@@ -127,15 +144,16 @@ class Generator:
         self._begun += 1
         item = int(self._chance.random() * load.items)
         due = int((self._now() + self._chance.random() * load.within) * 1000)
-        return b'%s{"item":"user%06d","at":"%s"}' % (self._head, item, format_moment(due).encode())
+        moment = format_moment(due).encode()
+        return b'%b{"item":"user%06d","at":"%b"}%b' % (self._head, item, moment, self._tail)
 
     def pause(self) -> float:
         """Seconds until the next request may go out."""
         if self._load.rate is None:
-            return 0.0
+            return self._load.pause
         now = self._steady()
         self._slot = max(self._slot + 1 / self._load.rate, now - 0.1)  # catch up a little
-        return max(0.0, self._slot - now)
+        return max(self._load.pause, self._slot - now)
 
     def answered(self, *, well: bool) -> None:
         if well:
@@ -161,22 +179,35 @@ class Generator:
     def _make_head(self) -> bytes:
         """The same for every request: what differs has always the same length."""
         length = len('{"item":"user000000","at":"2030-01-01T00:00:00.000Z"}')
-        token = self._load.token
+        token, chunked = self._load.token, self._load.chunked
         lines = [
-            f"POST {self._path}/ticks HTTP/1.1",
+            f"POST {self._path}/{'tick' if chunked else 'ticks'} HTTP/1.1",
             f"host: {self._host}:{self._port}",
-            "content-type: application/json",
-            f"content-length: {length}",
             *([] if token is None else [f"authorization: Bearer {token}"]),
         ]
-        return ("\r\n".join(lines) + "\r\n\r\n").encode()
+        if chunked:
+            lines += ["transfer-encoding: chunked", "", f"{length:x}", ""]
+        else:
+            lines += ["content-type: application/json", f"content-length: {length}", "", ""]
+        return "\r\n".join(lines).encode()
 
-    async def _connect_once(self) -> None:
-        try:
-            _, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
-        except OSError as exc:
-            raise Unreachable(f"nobody answers at {self._host}:{self._port}: {exc}") from exc
-        writer.close()
+    async def _wait_for_server(self) -> None:
+        deadline = self._steady() + self._load.wait
+        where = f"{self._host}:{self._port}"
+        told = False
+        while not self._stopping.is_set():
+            try:
+                _, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+            except OSError as exc:
+                if self._steady() >= deadline:
+                    raise Unreachable(f"nobody answers at {where}: {exc}") from exc
+                if not told:
+                    log.info("nobody answers at %s yet: waiting", where)
+                    told = True
+                await asyncio.sleep(_FIRST_PAUSE)
+            else:
+                writer.close()
+                return
 
     async def _keep(self) -> None:
         """One connection, made again whenever it ends."""

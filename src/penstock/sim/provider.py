@@ -28,9 +28,10 @@ from penstock.model.errors import InvalidMessage
 from penstock.model.lateness import Lateness
 from penstock.model.signing import Signer
 from penstock.model.times import parse_moment
-from penstock.sim.requests import Received, Requests, bound
+from penstock.sim.requests import LOOPBACK, Received, Requests, bound
 
 STATS = "/stats"
+STAGE = "received"
 MAX_BODY = 8 * 1024 * 1024
 TOLERANCE = 300.0
 """Seconds a signature's timestamp may be off."""
@@ -71,6 +72,17 @@ class Stats(msgspec.Struct, kw_only=True):
     """From due to arrival."""
 
 
+class Accepted(msgspec.Struct, frozen=True):
+    """One request that was taken, as the totals list it."""
+
+    id: str
+    at: int
+    """Epoch milliseconds."""
+    attempt: int
+    receivers: list[str]
+    """Of a notification."""
+
+
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """One request and what it got for an answer."""
 
@@ -87,17 +99,20 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Provider:
-    """Listens on a port of the loopback; tells `on_answered` of every request."""
+    """Listens on a port, of the loopback by default; tells `on_answered` of every request."""
 
     def __init__(
         self,
         manners: Manners | None = None,
         *,
+        host: str = LOOPBACK,
         port: int = 0,
         on_answered: Callable[[Answered], None] | None = None,
         chance: random.Random | None = None,
         now: Callable[[], float] = time.time,
+        each: bool = False,
     ) -> None:
+        """`each`: remember every request (some 300 bytes each)."""
         self._manners = manners or Manners()
         self._on_answered = on_answered
         self._chance = chance or random.Random()
@@ -105,12 +120,16 @@ class Provider:
         self._signer = None if self._manners.secret is None else Signer(self._manners.secret)
         self._limit = Allowance(self._manners.rate_limit, now())
         self._stats = Stats()
+        self.accepted: list[Accepted] | None = [] if each else None
+        """Every request that was taken, where they are to be remembered."""
+        self.arrivals: list[int] = []
+        """When requests came, taken or not, where they are to be remembered."""
         self._lateness = Lateness()
         self._lines: set[_Line] = set()
         self._server: asyncio.Server | None = None
-        self._socket = bound(port)
+        self._socket = bound(port, host)
         self.port: int = self._socket.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{host}:{self.port}"
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -193,6 +212,10 @@ class Provider:
     def _count(self, answered: Answered) -> None:
         stats = self._stats
         stats.requests += 1
+        if self.accepted is not None:
+            self.arrivals.append(answered.request.at)
+            if answered.status == 200:
+                self.accepted.append(_accepted(answered.request))
         match answered.status:
             case 200:
                 stats.accepted += 1
@@ -283,6 +306,29 @@ def _answer(status: int, said: str, headers: str) -> bytes:
     phrase = HTTPStatus(status).phrase
     head = f"HTTP/1.1 {status} {phrase}\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
     return head.encode() + body
+
+
+class _Params(msgspec.Struct, frozen=True):
+    receivers: tuple[str, ...] = ()
+
+
+class _Data(msgspec.Struct, frozen=True):
+    params: _Params = _Params()
+
+
+class _Notification(msgspec.Struct, frozen=True):
+    data: _Data = _Data()
+
+
+_notification = msgspec.json.Decoder(_Notification)
+
+
+def _accepted(request: Received) -> Accepted:
+    try:
+        receivers = _notification.decode(request.body).data.params.receivers
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        receivers = ()
+    return Accepted(request.id, request.at, request.attempt, list(receivers))
 
 
 def _late(request: Received) -> int | None:

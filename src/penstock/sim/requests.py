@@ -75,9 +75,12 @@ class Requests:
         )
 
 
-def bound(port: int) -> socket.socket:
-    """A socket on this port of the loopback (0: a free one), not listening yet."""
+LOOPBACK = "127.0.0.1"
+
+
+def bound(port: int, host: str = LOOPBACK) -> socket.socket:
+    """A socket on this port (0: a free one), not listening yet."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # sends at once
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(("127.0.0.1", port))
+    sock.bind((host, port))
     return sock

@@ -5,8 +5,13 @@
 | the delivery report has no error                        | delivered                          |
 | larger than the topic takes, a topic no name can be     | dead                               |
 | no such topic, no permission, not enough replicas …     | retry                              |
-| no acknowledgement within the route's timeout           | retry; the circuit breaker counts  |
-| no broker answers at all                                | the same, without waiting for it   |
+| a topic that `create_topic` cannot make                 | retry                              |
+| no acknowledgement in the route's timeout, though a     | retry                              |
+| broker answers (a partition without a leader …)         |                                    |
+| no broker answers at all                                | retry; the circuit breaker counts  |
+
+With `create_topic` the route's own topic is made at the start, and one that a message may name
+before the first message goes to it.
 
 A leader that changes is followed inside the timeout. `delivery.timeout.ms` is the route's timeout,
 so the fate of a send is known before its lease ends; what timed out may have arrived.
@@ -18,10 +23,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
+from msgspec.structs import replace
 
 from penstock.brokers.address import Address
 from penstock.brokers.kafka import (
@@ -37,8 +43,8 @@ from penstock.model.envelope import Envelope
 from penstock.model.errors import SinkUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
-from penstock.model.topics import Topics
-from penstock.ports.sink import Sink, SinkOptions
+from penstock.model.topics import REMEMBERED, Topics
+from penstock.ports.sink import Sink, SinkOptions, still_answers
 
 MAX_BATCH = 500
 CONCURRENCY = 5_000
@@ -47,10 +53,15 @@ PROBE = 2.0
 """Seconds within which a broker answers that is there at all."""
 QUICK, SLOW = 0.001, 0.02
 """Seconds between looks for delivery reports: right after one, and when none come."""
+QUEUE_KBYTES = 64 * 1024
+"""What the producer holds of its own at most; a send waits while it is full."""
 LARGEST = 100_000_000
 """Bytes: the broker's own limit shall decide, not the client's."""
 
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_OF_ITS_BATCH = _TOO_LARGE | {KafkaError.INVALID_RECORD}
+"""Said of all that the producer sent together, because of one or of all of them."""
+_REFUSED = frozenset({KafkaError.INVALID_RECORD, KafkaError._INVALID_ARG})  # noqa: SLF001
 _SILENCE = frozenset(
     {
         KafkaError._MSG_TIMED_OUT,  # noqa: SLF001 - librdkafka's names begin so
@@ -64,6 +75,7 @@ _SILENCE = frozenset(
 )
 
 
+T = TypeVar("T")
 Headers: TypeAlias = list[tuple[str, bytes]]
 
 
@@ -113,7 +125,11 @@ class Line:
             self._look()
             for index, (topic, message) in enumerate(messages):
                 report = partial(batch.report, index)
-                carried = headers(message)
+                try:
+                    carried = headers(message)
+                except ValueError as exc:
+                    report(KafkaError(KafkaError._INVALID_ARG, str(exc)))  # noqa: SLF001
+                    continue
                 # A full queue has no other sign of room than that it takes the next one.
                 while not self._produce(topic, message, carried, report):  # noqa: ASYNC110
                     await asyncio.sleep(QUICK)
@@ -137,6 +153,8 @@ class Line:
             return False
         except KafkaException as exc:
             report(exc.args[0])
+        except (TypeError, ValueError) as exc:
+            report(KafkaError(KafkaError._INVALID_ARG, str(exc)))  # noqa: SLF001 - its name
         return True
 
     def _look(self) -> None:
@@ -199,6 +217,8 @@ class KafkaSink:
         self._thread = ThreadPoolExecutor(1, "penstock-kafka")
         self._provisioned = not options.create_topic
         self._provisioning = asyncio.Lock()
+        self._made: set[str] = set()
+        """Topics that messages name and that are there, as far as is known."""
         self._silent = False
         """Nobody answered when last asked: ask before sending."""
         self._trouble = ""
@@ -220,12 +240,23 @@ class KafkaSink:
                 sendable.append((index, topic, message))
             else:
                 outcomes[index] = Dead(f"{topic[:100]!r} cannot be the name of a Kafka topic")
+        if self._options.create_topic:
+            troubles = await self._make_named({topic for _, topic, _ in sendable})
+            gone = bool(troubles) and not await still_answers(self)
+            for index, topic, _ in sendable if troubles else ():
+                if topic in troubles:
+                    said = self._not_made(topic, troubles[topic])
+                    outcomes[index] = Retry(said, unreachable=gone, unsure=False)
+            sendable = [one for one in sendable if one[1] not in troubles]
         errors = await self._produce(self._main(), [(t, m) for _, t, m in sendable])
         for at, error in errors.items():
             index, topic, message = sendable[at]
-            too_large = error.code() in _TOO_LARGE
-            final = await self._alone(topic, message) if too_large else error
+            of_its_batch = error.code() in _OF_ITS_BATCH
+            final = await self._alone(topic, message) if of_its_batch else error
             outcomes[index] = DELIVERED if final is None else self._meaning(final, topic)
+        if len(errors) == len(batch) and _SILENCE.issuperset(e.code() for e in errors.values()):
+            gone = not await still_answers(self)
+            return [replace(outcome, unreachable=gone) for outcome in outcomes]
         return outcomes
 
     async def _produce(
@@ -241,7 +272,7 @@ class KafkaSink:
         return errors
 
     async def _alone(self, topic: str, message: Message) -> KafkaError | None:
-        """Too large may have meant the batch it was in: ask again with a batch of its own."""
+        """It may have meant the batch it was in: ask again with a batch of its own."""
         if self._lone is None:
             self._lone = Line({**self._config, "batch.num.messages": 1}, self._heard)
         return (await self._produce(self._lone, [(topic, message)])).get(0)
@@ -255,13 +286,15 @@ class KafkaSink:
         code = error.code()
         if code in _TOO_LARGE:
             return Dead(f"larger than topic {topic!r} takes")
+        if code in _REFUSED:
+            return Dead(self._scrub(f"{self._servers}: {error.str()}"))
         if code in _SILENCE:
             said = f" ({self._trouble})" if self._trouble else ""
             return Retry(
-                f"{self._servers}: no acknowledgement in {self._timeout:g} s{said}",
-                unreachable=True,
+                f"{self._servers}: no acknowledgement in {self._timeout:g} s{said}", unsure=True
             )
         if code in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}:  # noqa: SLF001
+            self._made.discard(topic)
             return Retry(f"{self._servers} has no topic {topic!r}")
         return Retry(self._scrub(f"{self._servers}: {error.str()}"))
 
@@ -311,12 +344,31 @@ class KafkaSink:
         if self._provisioned:
             return
         own = self._topics.own
-        trouble = await self._in_thread(partial(provision, self._config, own, self._options))
-        if trouble is not None:
-            raise SinkUnavailable(
-                self._scrub(f"{self._servers}: topic {own!r} cannot be made: {trouble}")
-            )
+        troubles = await self._in_thread(partial(provision, self._config, [own], self._options))
+        if troubles:
+            raise SinkUnavailable(self._not_made(own, troubles[own]))
         self._provisioned = True
+
+    async def _make_named(self, topics: set[str]) -> dict[str, str]:
+        """Make those that are not known to be there; the error of each that cannot be made."""
+        if not self._unknown(topics):
+            return {}
+        async with self._provisioning:
+            unknown = self._unknown(topics)  # another send may have made them meanwhile
+            if not unknown:
+                return {}
+            call = partial(provision, self._config, unknown, self._options)
+            troubles = await self._in_thread(call)
+            if len(self._made) + len(unknown) > REMEMBERED:
+                self._made.clear()
+            self._made |= unknown - troubles.keys()
+            return troubles
+
+    def _unknown(self, topics: set[str]) -> set[str]:
+        return topics - self._made - {self._topics.own}
+
+    def _not_made(self, topic: str, trouble: str) -> str:
+        return self._scrub(f"{self._servers}: topic {topic!r} cannot be made: {trouble}")
 
     async def close(self) -> None:
         if self._asking is not None:
@@ -331,7 +383,7 @@ class KafkaSink:
         await line.end()
         await self._in_thread(line.producer.close)  # it joins threads of its own
 
-    async def _in_thread(self, call: Callable[[], object]) -> object:
+    async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
 
@@ -346,6 +398,7 @@ def producer_config(options: KafkaSinkOptions, timeout: float) -> Config:
         "compression.type": options.compression,
         "message.max.bytes": LARGEST,
         "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.kbytes": QUEUE_KBYTES,
         "partitioner": "murmur2_random",  # a key goes where the Java clients would put it
         "topic.metadata.propagation.max.ms": min(5_000, wait),
     }

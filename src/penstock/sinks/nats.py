@@ -5,8 +5,10 @@
 | the stream's PubAck, "duplicate" included             | delivered                            |
 | larger than the server or the stream takes            | dead                                 |
 | a subject no message can be published to              | dead                                 |
+| a `Nats-…` header of the caller's                     | dead                                 |
 | no stream takes the subject, a stream that is full …  | retry                                |
-| no PubAck in time, no connection                      | retry; the circuit breaker counts it |
+| no PubAck in time, though the server answers          | retry, those without one alone       |
+| no answer at all, no connection                       | retry; the circuit breaker counts it |
 
 `Nats-Msg-Id` is the message's id, so a repeat inside the stream's duplicate window is kept once.
 """
@@ -15,10 +17,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from hashlib import sha256
+from typing import TypeAlias
 
 import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import BadHeaderError, BadSubjectError, MaxPayloadError
 from nats.js.api import Header
 
 from penstock.brokers.address import Address, Wrong
@@ -28,26 +33,33 @@ from penstock.brokers.nats import (
     NatsOptions,
     connect,
     hang_up,
+    is_reserved,
     is_subject,
     make_stream,
     nats_address,
+    stream_config,
     trouble_text,
     while_connected,
 )
 from penstock.model.envelope import KEY, Envelope
 from penstock.model.errors import SinkUnavailable
+from penstock.model.headers import is_nats_control
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
 from penstock.model.topics import Topics
-from penstock.ports.sink import Sink, SinkOptions
+from penstock.ports.sink import Sink, SinkOptions, still_answers
 
 MAX_BATCH = 500
 CONCURRENCY = 4_000
 UNLIMITED = -1
-_HEADER_ROOM = 320 * 1024
-"""Bytes all headers of a message stay below (64 of 128 + 4096 characters)."""
+_OWN_ROOM = 300 * 1024
+"""Bytes the headers of a message that has none of its own stay below (64 of the route's)."""
 _TOO_LARGE = frozenset({10054, 10097})
 """JetStream's error codes: message, or headers, larger than the stream allows."""
+
+
+_ONE_MESSAGES = (BadHeaderError, BadSubjectError, MaxPayloadError, ValueError)
+"""What the client finds wrong with one message before anything of it is sent."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -66,6 +78,10 @@ class PubAck(msgspec.Struct, frozen=True):
 _ack = msgspec.json.Decoder(PubAck)
 
 
+Wire: TypeAlias = tuple[str, bytes, dict[str, str]]
+"""Subject, payload and headers as they are published."""
+
+
 class Batch:
     """The answers to one send, counted; one future for all of them."""
 
@@ -73,7 +89,8 @@ class Batch:
 
     def __init__(self, size: int) -> None:
         self._left = size
-        self.outcomes: list[SendOutcome] = [DELIVERED] * size
+        self.outcomes: list[SendOutcome | None] = [None] * size
+        """None: not answered yet."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def answered(self, index: int, outcome: SendOutcome) -> None:
@@ -103,21 +120,23 @@ class Line:
         )
         return line
 
-    async def send(
-        self, batch: Sequence[tuple[str, bytes, dict[str, str]]]
-    ) -> list[SendOutcome] | None:
-        """When each has an answer; None: the connection is lost."""
+    async def send(self, wires: Sequence[Wire], batch: Batch) -> None:
+        """When each has an answer; what was answered before an error is in the batch too."""
         self._sent += 1
         number = str(self._sent)
-        answers = self._open[number] = Batch(len(batch))
+        self._open[number] = batch
         publish = self.client.publish
         try:
-            for index, (subject, payload, headers) in enumerate(batch):
-                await publish(subject, payload, f"{self._inbox}.{number}.{index}", headers)
-            answered = await while_connected(self.client, answers.done)
+            for index, (subject, payload, headers) in enumerate(wires):
+                reply = f"{self._inbox}.{number}.{index}"
+                try:
+                    await publish(subject, payload, reply, headers)
+                except _ONE_MESSAGES as exc:
+                    batch.answered(index, Dead(f"cannot be published: {trouble_text(exc)}"))
+            if not await while_connected(self.client, batch.done):
+                raise ConnectionError("the connection was lost")
         finally:
             del self._open[number]
-        return answers.outcomes if answered else None
 
     async def _hear(self, msg: Msg) -> None:
         number, _, index = msg.subject[len(self._inbox) + 1 :].partition(".")
@@ -146,15 +165,15 @@ class Lines(Kept[Line]):
     def __init__(self, address: Address, subject: str, options: NatsOptions, wrong: Wrong) -> None:
         super().__init__()
         self._address = address
-        self._subject = subject
         self._options = options
         self._wrong = wrong
+        self._stream = stream_config(subject, options, wrong)
 
     async def connect(self) -> Line:
         client = await connect(self._address, self._options, self._wrong)
         try:
             if self._options.create_topic:
-                await make_stream(client.jetstream(), self._subject, self._options)
+                await make_stream(client.jetstream(), self._stream)
             return await Line.open_on(client)
         except BaseException:
             self.later(hang_up(client))
@@ -193,12 +212,13 @@ class NatsSink:
         if not batch:
             return []
         outcomes: list[SendOutcome] = [DELIVERED] * len(batch)
-        line = None
+        line = heard = None
+        sendable: list[int] = []
+        error, gone = "", False
         try:
             async with asyncio.timeout(self._timeout):
                 line = await self._lines.line()
-                sendable: list[int] = []
-                wires: list[tuple[str, bytes, dict[str, str]]] = []
+                wires: list[Wire] = []
                 for index, message in enumerate(batch):
                     wire = self._wire(message, line.client.max_payload)
                     if isinstance(wire, Dead):
@@ -208,22 +228,23 @@ class NatsSink:
                         wires.append(wire)
                 if not wires:
                     return outcomes
-                answers = await line.send(wires)
+                heard = Batch(len(wires))
+                await line.send(wires, heard)
         except TimeoutError:
-            return self._silence(line, f"no acknowledgement in {self._timeout:g} s", batch)
+            error = f"no acknowledgement in {self._timeout:g} s"
+            gone = heard is None or not (any(heard.outcomes) or await still_answers(self))
         except TROUBLE as exc:
-            return self._silence(line, trouble_text(exc), batch)
-        if answers is None:
-            return self._silence(line, "the connection was lost", batch)
-        for index, outcome in zip(sendable, answers, strict=True):
-            outcomes[index] = self._named(outcome, batch[index])
+            error, gone = trouble_text(exc), True
+        if gone:
+            self._lines.forget(line)
+        silence = Retry(
+            self._scrub(f"{self._hosts}: {error}"), unreachable=gone, unsure=heard is not None
+        )
+        if heard is None:
+            return [silence] * len(batch)
+        for index, outcome in zip(sendable, heard.outcomes, strict=True):
+            outcomes[index] = silence if outcome is None else self._named(outcome, batch[index])
         return outcomes
-
-    def _silence(
-        self, line: Line | None, said: str, batch: Sequence[Message]
-    ) -> Sequence[SendOutcome]:
-        self._lines.forget(line)
-        return [Retry(self._scrub(f"{self._hosts}: {said}"), unreachable=True)] * len(batch)
 
     def _named(self, outcome: SendOutcome, message: Message) -> SendOutcome:
         if outcome is DELIVERED:
@@ -235,16 +256,20 @@ class NatsSink:
             Dead(self._scrub(f"{where}: {outcome.error}")) if isinstance(outcome, Dead) else outcome
         )
 
-    def _wire(self, message: Message, limit: int) -> tuple[str, bytes, dict[str, str]] | Dead:
+    def _wire(self, message: Message, limit: int) -> Wire | Dead:
         subject = self._topics.of(message)
-        if not is_subject(subject):
+        if not is_subject(subject) or (subject != self._topics.own and is_reserved(subject)):
             return Dead(f"{subject[:100]!r} cannot be the subject of a message")
+        if message.headers:
+            control = next((name for name in message.headers if is_nats_control(name)), None)
+            if control is not None:
+                return Dead(f"the header {control!r} is NATS's own: no message may carry it")
         headers = self._envelope.headers(message)
         headers[KEY] = message.key
-        headers[Header.MSG_ID] = message.id
+        headers[Header.MSG_ID] = _unambiguous(message.id)
         size = len(message.payload)
         # The server cuts the connection of whoever sends more than it allows.
-        if size > limit - _HEADER_ROOM and size + header_size(headers) > limit:
+        if (message.headers or size > limit - _OWN_ROOM) and size + header_size(headers) > limit:
             return Dead(f"larger than the {limit:,} bytes {self._hosts} takes")
         return subject, message.payload, headers
 
@@ -262,6 +287,13 @@ class NatsSink:
 
     async def close(self) -> None:
         await self._lines.close()
+
+
+def _unambiguous(message_id: str) -> str:
+    """The client drops blanks around a header's value: two ids must not become one."""
+    if message_id[0] != " " and message_id[-1] != " ":
+        return message_id
+    return sha256(message_id.encode()).hexdigest()
 
 
 def header_size(headers: dict[str, str]) -> int:

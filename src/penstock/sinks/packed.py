@@ -2,11 +2,11 @@
 
     {"decision": "ALLOW", "tta": 1767225600, "notify_msg": [item, item, …]}
 
-A payload is an item as it is, or a decision batch whose items join others of the same `tta`. At
-most 1000 of what is due together go into one. An item that has no id of its own gets its
-message's, so that whoever takes the batch apart can tell repeats. All of a batch share the fate
-the sink reports for it; one that is refused for good is sent again in halves, so that only the
-message that is to blame is dead.
+A payload is an item as it is, or a decision batch whose items join others of the same `tta` and the
+same further fields (`process`, `order` …), which the batch keeps. At most 1000 of what is due
+together go into one. An item that has no id of its own gets its message's, so that whoever takes
+the batch apart can tell repeats. All of a batch share the fate the sink reports for it; one that is
+refused for good is sent again in halves, so that only the message that is to blame is dead.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from penstock.model.decision_fields import other_fields
+from penstock.model.isolation import Isolation
 from penstock.model.message import JSON, Message
 from penstock.model.outcome import Dead, SendOutcome
 from penstock.ports.sink import Sink
@@ -37,21 +39,21 @@ class _Items(msgspec.Struct, frozen=True):
     """What one message brings into a batch."""
 
     tta: int
+    more: bytes
+    """Further fields of the batch it came in, as JSON: `"name":value,` each."""
     size: int
     items: list[bytes]
 
 
 class _Packed(msgspec.Struct):
-    """One batch: indices of its messages, and what they bring."""
+    """One batch: the index of each of its messages, with what it brings."""
 
-    indices: list[int] = []
-    brought: list[_Items] = []
+    members: list[tuple[int, _Items]] = []
     number: int = 0
     size: int = 0
 
     def add(self, index: int, items: _Items) -> None:
-        self.indices.append(index)
-        self.brought.append(items)
+        self.members.append((index, items))
         self.number += len(items.items)
         self.size += items.size
 
@@ -69,27 +71,17 @@ class PackedSink:
 
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         outcomes: list[SendOutcome | None] = [None] * len(batch)
-        packed = list(self._pack(batch, outcomes))
-        while packed:
-            refused: list[_Packed] = []
-            for one, outcome in await self._send(batch, packed):
-                if isinstance(outcome, Dead) and len(one.indices) > 1:
-                    refused.append(one)
-                else:
-                    for index in one.indices:
-                        outcomes[index] = outcome
-            packed = [half for one in refused for half in _halves(one)]
+        isolation = Isolation(*(packed.members for packed in self._pack(batch, outcomes)))
+        while parts := isolation.take(self._inner.max_batch):
+            answered = await self._inner.send([_as_message(batch, part) for part in parts])
+            for part, outcome in zip(parts, answered, strict=True):
+                if not isinstance(outcome, Dead):
+                    isolation.passed()
+                elif isolation.split(part):
+                    continue
+                for index, _ in part:
+                    outcomes[index] = outcome
         return [outcome for outcome in outcomes if outcome is not None]
-
-    async def _send(
-        self, batch: Sequence[Message], packed: Sequence[_Packed]
-    ) -> list[tuple[_Packed, SendOutcome]]:
-        answered: list[SendOutcome] = []
-        for start in range(0, len(packed), self._inner.max_batch):
-            group = packed[start : start + self._inner.max_batch]
-            messages = [_as_message([batch[i] for i in one.indices], one.brought) for one in group]
-            answered += await self._inner.send(messages)
-        return list(zip(packed, answered, strict=True))
 
     async def check(self) -> None:
         await self._inner.check()
@@ -100,14 +92,15 @@ class PackedSink:
     def _pack(
         self, batch: Sequence[Message], outcomes: list[SendOutcome | None]
     ) -> Iterator[_Packed]:
-        """Batches in order, apart by destination and tta; what has no items is settled here."""
-        open_ones: dict[tuple[str | None, int], _Packed] = {}
+        """Batches in order, apart by destination, tta and further fields; what has no items is
+        settled here."""
+        open_ones: dict[tuple[str | None, int, bytes], _Packed] = {}
         for index, message in enumerate(batch):
             items = _items(message)
             if isinstance(items, Dead):
                 outcomes[index] = items
                 continue
-            place = (message.topic, items.tta)
+            place = (message.topic, items.tta, items.more)
             packed = open_ones.get(place)
             if packed is None or not self._takes(packed, items):
                 if packed is not None:
@@ -125,11 +118,13 @@ _decode = msgspec.json.Decoder(_Payload).decode
 
 
 def _items(message: Message) -> _Items | Dead:
+    more = b""
     try:
         own = _decode(message.payload)
         if own.notify_msg is None:
             items = [_identified(message.payload, own.id, message.id)]
         else:
+            more = other_fields(message.payload)
             raws = [bytes(raw) for raw in own.notify_msg]
             names = [message.id] + [f"{message.id}:{n}" for n in range(1, len(raws))]
             items = [
@@ -141,7 +136,7 @@ def _items(message: Message) -> _Items | Dead:
     if not items:
         return Dead("a decision batch without items")
     tta = message.due // 1000 if own.tta is None else int(own.tta)
-    return _Items(tta, sum(map(len, items)), items)
+    return _Items(tta, more, sum(map(len, items)) + len(more), items)
 
 
 def _identified(raw: bytes, own: str | int | None, name: str) -> bytes:
@@ -152,8 +147,9 @@ def _identified(raw: bytes, own: str | int | None, name: str) -> bytes:
     return msgspec.json.encode(item)
 
 
-def _as_message(members: Sequence[Message], brought: Sequence[_Items]) -> Message:
-    """One message with the batch for its payload; the same members always make the same id."""
+def _as_message(batch: Sequence[Message], part: Sequence[tuple[int, _Items]]) -> Message:
+    """One message with these for its payload; the same members always make the same id."""
+    members, brought = [batch[index] for index, _ in part], [items for _, items in part]
     first = members[0]
     digest = hashlib.sha256("\n".join(member.id for member in members).encode())
     name = f"batch-{digest.hexdigest()[:32]}"
@@ -162,7 +158,8 @@ def _as_message(members: Sequence[Message], brought: Sequence[_Items]) -> Messag
         id=name,
         route=first.route,
         key=first.key if len({member.key for member in members}) == 1 else name,
-        payload=b'{"decision":"ALLOW","tta":%d,"notify_msg":[%s]}' % (brought[0].tta, items),
+        payload=b'{"decision":"ALLOW","tta":%d,%s"notify_msg":[%s]}'
+        % (brought[0].tta, brought[0].more, items),
         due=min(member.due for member in members),
         content_type=JSON,
         headers=first.headers if all(m.headers == first.headers for m in members) else None,
@@ -171,9 +168,3 @@ def _as_message(members: Sequence[Message], brought: Sequence[_Items]) -> Messag
         attempt=max(member.attempt for member in members),
         claimed=first.claimed,
     )
-
-
-def _halves(one: _Packed) -> Iterator[_Packed]:
-    middle = len(one.indices) // 2
-    yield _Packed(one.indices[:middle], one.brought[:middle])
-    yield _Packed(one.indices[middle:], one.brought[middle:])

@@ -6,11 +6,15 @@
 
 Returning (None, True, anything else) means delivered; False, `Retry(…)` and `Dead(…)` mean what
 they say, and so do raising `RetryLater(…)` and `Reject(…)`. Any other exception is a retry with
-its text. A batch function may also return a list with one of these for each message.
+its text. A batch function may also return a list with one of these for each message. Of a batch
+for which it raises anything but `RetryLater`, it is called again with halves, until the message to
+blame is alone: only that one is retried or rejected.
 
 The function gets the message with the route's fixed headers among its own. One that is not
 async runs in threads of this sink, at most `?threads=16` at once. No time limit is put on it: a
-thread cannot be stopped, and a repeat beside the first call would be worse than waiting.
+thread cannot be stopped, and a repeat beside the first call would be worse than waiting. So a send
+that is broken off while its thread runs goes on until the thread ends or the sink is closed. A
+`timeout` of the route only shows which calls take longer.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import re
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -33,6 +37,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from penstock.model.envelope import Envelope
+from penstock.model.isolation import isolate
 from penstock.model.message import Message
 from penstock.model.outcome import (
     DELIVERED,
@@ -49,8 +54,11 @@ log = logging.getLogger("penstock.sink.python")
 
 Handler: TypeAlias = Callable[..., object]
 
-DEFAULT_BATCH = 500
+DEFAULT_BATCH = 100
 DEFAULT_THREADS = 16
+IN_FLIGHT = 2_000
+SETTLE_AHEAD = 100
+"""Messages that are handled and not settled when the next call begins, at most."""
 ASYNC_CONCURRENCY = 100
 _MANY = re.compile(r"(?:\w+\.)*(?:list|tuple|List|Tuple|Sequence|Iterable|Collection)\b.*")
 
@@ -62,8 +70,19 @@ class PythonOptions(msgspec.Struct, frozen=True):
     """Calls at once of a function that is not async."""
 
 
+class _Raised(Exception):
+    """The function raised instead of returning."""
+
+    def __init__(self, cause: BaseException, outcome: SendOutcome) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.outcome = outcome
+
+
 class PythonSink:
     """Calls a function. Made by `python_sink`."""
+
+    settle_ahead = SETTLE_AHEAD
 
     def __init__(
         self,
@@ -80,14 +99,25 @@ class PythonSink:
         self._batched = batch is not None
         self.max_batch = batch or 1
         self._threads = None if _is_async(function) else ThreadPoolExecutor(threads, "penstock")
+        self._closed = False
         at_once = ASYNC_CONCURRENCY if self._threads is None else threads
-        self.concurrency = at_once if batch is None else batch * min(at_once, 4)
+        self.concurrency = at_once if batch is None else _in_flight(batch, at_once)
 
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         given = self._envelope.all_with_fixed(batch)
         if self._batched:
-            return _outcomes(await self._call(given), len(given)) if given else []
+            return await isolate(given, self._call_with, self._blame) if given else []
         return [_outcome(await self._call(message)) for message in given]
+
+    async def _call_with(self, part: Sequence[Message]) -> Sequence[SendOutcome]:
+        """Raises _Raised for what may be one message's."""
+        said = await self._call(list(part))
+        if isinstance(said, _Raised) and not isinstance(said.cause, RetryLater):
+            raise said
+        return _outcomes(said, len(part))
+
+    def _blame(self, exc: Exception) -> SendOutcome:
+        return exc.outcome if isinstance(exc, _Raised) else self._meaning(exc)
 
     async def _call(self, argument: Message | list[Message]) -> object:
         """What the function said, an exception's meaning included."""
@@ -95,8 +125,7 @@ class PythonSink:
             if self._threads is None:
                 said = self._function(argument)
             else:
-                loop = asyncio.get_running_loop()
-                said = await loop.run_in_executor(self._threads, self._in_thread, argument)
+                said = await self._ended(self._threads.submit(self._in_thread, argument))
             return await said if isinstance(said, Awaitable) else said
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -104,13 +133,24 @@ class PythonSink:
                 raise  # we are being stopped; otherwise the function's own cancellation got out
             return Retry("the function was cancelled")
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever they raise is an outcome
-            return self._meaning(exc)
+            return _Raised(exc, self._meaning(exc))
+
+    async def _ended(self, call: Future[object]) -> object:
+        """What a call in a thread said. Cancelling stops only one that has not begun."""
+        while True:
+            try:
+                return await asyncio.wrap_future(call)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or call.cancelled() or self._closed:
+                    raise
+                task.uncancel()
 
     def _in_thread(self, argument: Message | list[Message]) -> object:
         try:
             return self._function(argument)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - a StopIteration cannot cross a Future
-            return self._meaning(exc)
+            return _Raised(exc, self._meaning(exc))
 
     def _meaning(self, exc: BaseException) -> SendOutcome:
         text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
@@ -125,8 +165,14 @@ class PythonSink:
         """It was imported: nobody else to reach."""
 
     async def close(self) -> None:
+        self._closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_flight(batch: int, at_once: int) -> int:
+    """Four batches, and more of small ones: a claim for many costs little more than for few."""
+    return max(batch * min(at_once, 4), min(batch * at_once, IN_FLIGHT))
 
 
 def python_sink(
@@ -223,6 +269,8 @@ def _import_trouble(module_name: str, exc: Exception) -> str:
 
 
 def _outcome(said: object) -> SendOutcome:
+    if isinstance(said, _Raised):
+        return said.outcome
     if isinstance(said, Delivered | Retry | Dead):
         return said
     return Retry("the function returned False") if said is False else DELIVERED

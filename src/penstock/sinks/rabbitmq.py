@@ -5,8 +5,11 @@
 | the broker confirms (it is on disk, or on a majority)      | delivered                         |
 | no queue takes it (published as mandatory)                 | dead                              |
 | larger than the broker takes                               | dead                              |
+| a `CC` or `BCC` header, a text longer than AMQP allows     | dead                              |
+| the broker closes the channel over it (406)                | dead; all others go without it    |
 | the broker refuses it (a full queue that rejects) …        | retry                             |
-| no confirmation in time, no connection, a blocked broker   | retry; the circuit breaker counts |
+| no confirmation in time, though the broker answers         | retry, those without one alone    |
+| no answer at all, no connection, a blocked broker          | retry; the circuit breaker counts |
 
 The queue is the routing key of the default exchange; `exchange = "…"` names another, and then it
 is just the routing key. A message's own topic, where the route allows it, takes its place.
@@ -18,10 +21,16 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from aiormq.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
+from aiormq.exceptions import (
+    ChannelAccessRefused,
+    ChannelClosed,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+)
+from msgspec.structs import replace
 
 from penstock.brokers.address import Address, Wrong
-from penstock.brokers.confirms import ConfirmChannel, Confirms, Publication
+from penstock.brokers.confirms import ConfirmChannel, Confirms, Publication, content_header
 from penstock.brokers.kept import Kept
 from penstock.brokers.rabbitmq import (
     TROUBLE,
@@ -34,12 +43,16 @@ from penstock.brokers.rabbitmq import (
 )
 from penstock.model.envelope import CONTENT_TYPE, KEY, Envelope
 from penstock.model.errors import SinkUnavailable
+from penstock.model.headers import is_rabbitmq_control
+from penstock.model.isolation import Isolation
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
 from penstock.model.topics import Topics
-from penstock.ports.sink import Sink, SinkOptions
+from penstock.ports.sink import Sink, SinkOptions, still_answers
 
 MAX_BATCH = 500
+SHORT = 255
+"""Bytes of a short text in AMQP: names, content types, routing keys."""
 CONCURRENCY = 2_000
 _TOO_LARGE = re.compile(r"message size (\d+) .*max size (\d+)")
 
@@ -78,6 +91,10 @@ class Channels(Kept[ConfirmChannel]):
     async def hang_up(self, line: ConfirmChannel) -> None:
         await hang_up(line.connection)
 
+    def another(self) -> Channels:
+        """A connection of the same kind that is shared with nobody."""
+        return Channels(self._address, self._vhost, self._queue, self._options, self._wrong)
+
 
 class RabbitSink:
     max_batch = MAX_BATCH
@@ -104,44 +121,158 @@ class RabbitSink:
         self._channels = Channels(address, vhost, topics.own, options, wrong)
 
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
-        if not batch:
-            return []
-        outcomes: list[SendOutcome] = [DELIVERED] * len(batch)
-        sendable: list[int] = []
-        for index, message in enumerate(batch):
-            if len(self._topics.of(message).encode()) > 255:
-                outcomes[index] = Dead("the topic is longer than the 255 bytes AMQP allows")
-            else:
-                sendable.append(index)
-        told = await self._publish([batch[index] for index in sendable])
-        for index, outcome in zip(sendable, told, strict=True):
-            outcomes[index] = outcome
-        return outcomes
+        outcomes: list[SendOutcome | None] = [self._unsendable(message) for message in batch]
+        ready = [index for index, outcome in enumerate(outcomes) if outcome is None]
+        if ready:
+            closed = await self._publish(batch, ready, outcomes, self._channels)
+            if closed is not None:
+                await self._publish_apart(batch, ready, outcomes, closed)
+        return [DELIVERED if outcome is None else outcome for outcome in outcomes]
 
-    async def _publish(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
-        channel = None
+    async def _publish_apart(
+        self,
+        batch: Sequence[Message],
+        part: Sequence[int],
+        outcomes: list[SendOutcome | None],
+        closed: ChannelClosed,
+    ) -> None:
+        """The broker closed the channel over one of them: find it, and send all the others.
+
+        On a connection of its own, or those who share the other one would be blamed for it too.
+        """
+        isolation: Isolation[int] = Isolation()
+        alone: dict[int, ChannelClosed] = {}
+        channels = self._channels.another()
+        failed: ChannelClosed | None = closed
+        try:
+            while failed is not None:
+                left = [index for index in part if outcomes[index] is None]
+                culprits = self._too_large(batch, left, failed)
+                for index in culprits:
+                    outcomes[index] = self._refusal(failed, final=True)
+                if culprits:
+                    isolation.again([index for index in left if outcomes[index] is None])
+                elif not isolation.split(left):
+                    for index in left:
+                        outcomes[index] = self._refusal(failed, final=False)
+                    alone |= dict.fromkeys(left, failed) if len(left) == 1 else {}
+                failed = None
+                while failed is None and (parts := isolation.take()):
+                    (part,) = parts
+                    failed = await self._publish(batch, part, outcomes, channels) if part else None
+                    if failed is None:
+                        isolation.passed()
+        finally:
+            self._channels.later(channels.close())
+        if isolation.has_passed:
+            for index, error in alone.items():
+                outcomes[index] = self._refusal(error, final=True)
+
+    def _refusal(self, closed: ChannelClosed, *, final: bool) -> SendOutcome:
+        """What a closed channel means for the message to blame; `final`: for that one alone."""
+        error = self._scrub(f"{self._hosts}: {trouble_text(closed)}")
+        if final and isinstance(closed, ChannelPreconditionFailed):
+            return Dead(error)
+        return Retry(error, unreachable=not final and isinstance(closed, ChannelAccessRefused))
+
+    async def _publish(
+        self,
+        batch: Sequence[Message],
+        part: Sequence[int],
+        outcomes: list[SendOutcome | None],
+        channels: Channels,
+    ) -> ChannelClosed | None:
+        """Send these of the batch and note what came of each.
+
+        When the broker closes the channel over one of them, that is returned, and only those that
+        were confirmed before are noted.
+        """
+        channel = confirms = None
+        messages = [batch[index] for index in part]
+        closed: ChannelClosed | None = None
+        told: Sequence[SendOutcome | None]
         try:
             async with asyncio.timeout(self._timeout):
-                channel = await self._channels.line()
-                publications = [self._publication(message) for message in batch]
+                channel = await channels.line()
+                frame = channel.max_content_size
+                if any(message.headers and not self._fits(message, frame) for message in messages):
+                    return await self._publish_fitting(batch, part, outcomes, channels, frame)
+                publications = [self._publication(message) for message in messages]
                 confirms = await channel.publish(publications, self._exchange)
+                await confirms.done
         except TimeoutError:
-            self._channels.forget(channel)
             error = f"{self._hosts}: no confirmation in {self._timeout:g} s"
-            return [Retry(error, unreachable=True)] * len(batch)
-        except ChannelPreconditionFailed as exc:
-            self._channels.forget(channel)
-            return self._too_large(batch, trouble_text(exc))
+            gone = confirms is None or not (confirms.any_heard or await still_answers(self))
+            silence = Retry(error, unreachable=gone)
+            told = self._unconfirmed(messages, channels, channel, confirms, silence)
+        except (ChannelPreconditionFailed, ChannelAccessRefused) as exc:
+            channels.forget(channel)
+            closed = exc
+            told = self._confirmed(messages, confirms)
         except ChannelNotFoundEntity as exc:
-            self._channels.forget(channel)
-            return [Retry(self._scrub(f"{self._hosts}: {trouble_text(exc)}"))] * len(batch)
+            channels.forget(channel)
+            told = [Retry(self._scrub(f"{self._hosts}: {trouble_text(exc)}"))] * len(part)
         except TROUBLE as exc:
-            self._channels.forget(channel)
             error = self._scrub(f"{self._hosts}: {trouble_text(exc)}")
-            return [Retry(error, unreachable=True)] * len(batch)
-        if not confirms.refused and not confirms.returned:
-            return [DELIVERED] * len(batch)
-        return [self._meaning(confirms, index, m) for index, m in enumerate(batch)]
+            silence = Retry(error, unreachable=True)
+            told = self._unconfirmed(messages, channels, channel, confirms, silence)
+        else:
+            if not confirms.refused and not confirms.returned:
+                told = [DELIVERED] * len(part)
+            else:
+                told = [self._meaning(confirms, at, m) for at, m in enumerate(messages)]
+        for index, outcome in zip(part, told, strict=True):
+            outcomes[index] = outcome
+        return closed
+
+    def _fits(self, message: Message, frame: int) -> bool:
+        """Properties and headers are one frame, however many there are."""
+        return len(content_header(self._publication(message))) <= frame
+
+    async def _publish_fitting(
+        self,
+        batch: Sequence[Message],
+        part: Sequence[int],
+        outcomes: list[SendOutcome | None],
+        channels: Channels,
+        frame: int,
+    ) -> ChannelClosed | None:
+        """The broker would cut the connection of whoever sends a frame it does not take."""
+        fitting: list[int] = []
+        for index in part:
+            if self._fits(batch[index], frame):
+                fitting.append(index)
+            else:
+                outcomes[index] = Dead(f"{self._hosts}: headers of more than {frame:,} bytes")
+        return await self._publish(batch, fitting, outcomes, channels) if fitting else None
+
+    def _confirmed(
+        self, messages: Sequence[Message], confirms: Confirms | None
+    ) -> list[SendOutcome | None]:
+        """What is known of those that the broker answered for; None of the others."""
+        if confirms is None:
+            return [None] * len(messages)
+        return [
+            self._meaning(confirms, at, message) if confirms.is_heard(at) else None
+            for at, message in enumerate(messages)
+        ]
+
+    def _unconfirmed(
+        self,
+        batch: Sequence[Message],
+        channels: Channels,
+        channel: ConfirmChannel | None,
+        confirms: Confirms | None,
+        silence: Retry,
+    ) -> Sequence[SendOutcome]:
+        """Those that were confirmed before it are delivered; the others may have arrived too."""
+        if silence.unreachable:
+            channels.forget(channel)
+        silence = replace(silence, unsure=confirms is not None)
+        if channel is None or confirms is None:
+            return [silence] * len(batch)
+        channel.abandon(confirms)
+        return [outcome or silence for outcome in self._confirmed(batch, confirms)]
 
     def _meaning(self, confirms: Confirms, index: int, message: Message) -> SendOutcome:
         if message.id in confirms.returned:
@@ -151,15 +282,31 @@ class RabbitSink:
             return Retry(f"{self._hosts} refused it: {self._topics.of(message)!r} may be full")
         return DELIVERED
 
-    def _too_large(self, batch: Sequence[Message], said: str) -> list[SendOutcome]:
-        """One message was too large and ended the channel for all of them."""
-        sizes = _TOO_LARGE.search(said)
+    def _too_large(
+        self, batch: Sequence[Message], left: Sequence[int], closed: ChannelClosed
+    ) -> list[int]:
+        """Those of them that are larger than the broker says it takes; none: it says nothing."""
+        sizes = _TOO_LARGE.search(trouble_text(closed))
         largest = int(sizes[2]) if sizes is not None else None
-        error = self._scrub(f"{self._hosts}: {said}")
         return [
-            Dead(error) if largest is not None and len(m.payload) > largest else Retry(error)
-            for m in batch
+            index for index in left if largest is not None and len(batch[index].payload) > largest
         ]
+
+    def _unsendable(self, message: Message) -> Dead | None:
+        """What AMQP or RabbitMQ cannot take, found before it ends the channel for all others."""
+        if len(self._topics.of(message).encode()) > SHORT:
+            return Dead(f"the topic is longer than the {SHORT} bytes AMQP allows")
+        headers = message.headers
+        if headers is None:
+            return None
+        control = next((name for name in headers if is_rabbitmq_control(name)), None)
+        if control is not None:
+            return Dead(f"the header {control!r} is RabbitMQ's own: no message may carry it")
+        if any(len(name.encode()) > SHORT for name in headers):
+            return Dead(f"the name of a header is longer than the {SHORT} bytes AMQP allows")
+        if len(self._envelope.headers(message)[CONTENT_TYPE].encode()) > SHORT:
+            return Dead(f"the content type is longer than the {SHORT} bytes AMQP allows")
+        return None
 
     def _publication(self, message: Message) -> Publication:
         headers = self._envelope.headers(message)
@@ -193,6 +340,9 @@ async def open_sink(url: str, options: SinkOptions) -> Sink:
     address, vhost, queue = rabbit_address(url, options.wrong)
     own = options.read(RabbitSinkOptions, address.query)
     address.context(own, options.wrong)  # files that cannot be read are an error now
+    for name in options.headers:
+        if is_rabbitmq_control(name):
+            raise options.wrong(f"{name!r} is RabbitMQ's own and cannot be a text", "headers")
     return RabbitSink(
         address,
         vhost,

@@ -3,12 +3,16 @@
 An entry's fields: `payload`, `key` and each header by its name (`penstock-id`, `penstock-attempt`,
 `penstock-due`, `content-type`, the caller's own; a caller's `payload` or `key` header gives way).
 
+Where the stream is in the store's own Redis, the flow lets the store write the entries instead, in
+the step that settles their messages.
+
 | what happens                                       | outcome                                 |
 |----------------------------------------------------|-----------------------------------------|
 | XADD answers with the entry's id                   | delivered (as durable as that Redis is) |
 | the key holds something that is not a stream       | dead                                    |
 | out of memory, loading, read-only, another error   | retry                                   |
-| no answer in time, no connection                   | retry; the circuit breaker counts it    |
+| no answer in time, though it answers a check       | retry                                   |
+| no answer to a check either, no connection         | retry; the circuit breaker counts it    |
 """
 
 from __future__ import annotations
@@ -26,10 +30,11 @@ from redis.backoff import NoBackoff
 from penstock.brokers.address import Address, LoginOptions, parse_address
 from penstock.model.envelope import Envelope
 from penstock.model.errors import SinkUnavailable
+from penstock.model.isolation import isolate
 from penstock.model.message import Message
-from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
+from penstock.model.outcome import DELIVERED, Dead, Entry, Retry, SendOutcome
 from penstock.model.topics import Topics
-from penstock.ports.sink import Sink, SinkOptions
+from penstock.ports.sink import Sink, SinkOptions, still_answers
 
 MAX_BATCH = 500
 CONCURRENCY = 2_000
@@ -60,9 +65,11 @@ class StreamSink:
         envelope: Envelope,
         options: StreamOptions,
         *,
+        place: tuple[str, int, int],
         timeout: float,
     ) -> None:
         self.name = address.shown
+        self.place = place
         self._host = ",".join(address.servers)
         self._client = client
         self._topics = topics
@@ -76,13 +83,23 @@ class StreamSink:
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         if not batch:
             return []
+        return await isolate(batch, self._send, self._unsendable)
+
+    def _unsendable(self, exc: Exception) -> SendOutcome:
+        return Dead(self._scrub(f"{self._host}: cannot be an entry of a stream: {exc}"))
+
+    async def _send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        """Raises what the client finds wrong with a message, before anything is sent."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._provision()
                 answers = await self._add(batch)
         except TimeoutError:
             error = f"{self._host}: no answer in {self._timeout:g} s"
-            return [Retry(error, unreachable=True)] * len(batch)
+            gone = not await still_answers(self)
+            return [Retry(error, unreachable=gone, unsure=True)] * len(batch)
+        except vendor.DataError:
+            raise
         except (vendor.RedisError, OSError) as exc:
             return [self._failed(exc)] * len(batch)
         return [
@@ -94,20 +111,28 @@ class StreamSink:
         maxlen = self._options.maxlen
         trim = () if maxlen is None else (b"MAXLEN", b"~", maxlen)
         for message in batch:
-            fields: list[str | bytes] = [PAYLOAD, message.payload, KEY, message.key]
-            for name, value in self._envelope.headers(message).items():
-                if name not in (PAYLOAD, KEY):
-                    fields += (name, value)
+            fields = self._fields(message)
             pipe.execute_command("XADD", self._topics.of(message), *trim, b"*", *fields)
         async with self._lines:
             answers: list[object] = await pipe.execute(raise_on_error=False)
         return answers
 
+    def entry(self, message: Message) -> Entry:
+        fields = tuple(self._fields(message))
+        return Entry(self._topics.of(message), fields, self._options.maxlen)
+
+    def _fields(self, message: Message) -> list[bytes]:
+        fields = [PAYLOAD.encode(), message.payload, KEY.encode(), message.key.encode()]
+        for name, value in self._envelope.headers(message).items():
+            if name not in (PAYLOAD, KEY):
+                fields += (name.encode(), value.encode())
+        return fields
+
     def _meaning(self, answer: object, message: Message) -> SendOutcome:
         if isinstance(answer, bytes):
             return DELIVERED
         text = self._scrub(f"{self._host}/{self._topics.of(message)}: {answer}")
-        return Dead(text) if "WRONGTYPE" in text else Retry(text)
+        return Dead(text) if str(answer).startswith("WRONGTYPE") else Retry(text)
 
     def _failed(self, exc: Exception) -> SendOutcome:
         silent = isinstance(exc, _SILENCE) and not isinstance(exc, _ANSWERED)
@@ -165,4 +190,12 @@ async def open_sink(url: str, options: SinkOptions) -> Sink:
         client_name="penstock",
     )
     topics = Topics(stream, options.topics)
-    return StreamSink(address, client, topics, options.envelope(), own, timeout=options.timeout)
+    return StreamSink(
+        address,
+        client,
+        topics,
+        options.envelope(),
+        own,
+        place=(host, port, int(db)),
+        timeout=options.timeout,
+    )

@@ -6,7 +6,8 @@
 | answers 408, 425, 429, 5xx                       | retry, not before its Retry-After       |
 | answers something that is not HTTP               | retry                                   |
 | answers 3xx (never followed) or another 4xx      | dead                                    |
-| is not there, cuts the line, does not answer     | retry; the circuit breaker counts it    |
+| takes the request and does not answer in time    | retry: that message's own affair        |
+| is not there, cuts the line                      | retry; the circuit breaker counts it    |
 
 A *kept-alive* connection may be closed by the other side in the very moment it is used again, or
 after it acted and before it answered: nobody can tell which. So that is a retry too, after a
@@ -19,11 +20,12 @@ import asyncio
 import base64
 import io
 import re
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import aiohttp
 import msgspec
@@ -31,10 +33,13 @@ import msgspec
 from penstock.model.answers import Scrubber, retry_after
 from penstock.model.envelope import Envelope
 from penstock.model.errors import SinkUnavailable
+from penstock.model.headers import CONNECTION
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
+from penstock.model.shown import shown_webhook
 from penstock.model.signing import Signer
 from penstock.ports.sink import Sink, SinkOptions
+from penstock.tls import client_context
 
 CONCURRENCY = 100
 KEEP_ALIVE = 30.0
@@ -44,26 +49,46 @@ ANSWER_PATIENCE = 1.0
 """Seconds to wait for the body of an answer: its status has told already."""
 STALE_WAIT = 0.05
 """Seconds until a message is tried again whose kept-alive connection was closed under it."""
+LONG_SEGMENT = 16
+"""Characters from which a part of the path is taken for a secret."""
 LARGE = 1024 * 1024
 """Bytes from which a body is handed over in pieces, to leave the loop to others between them."""
 
+PROXY_LOGIN = 407
+"""What a proxy answers whose user or password is wrong: nothing is said of the message."""
 _RETRIED = frozenset({408, 425, 429})
-_FRAMING = frozenset(
-    {
-        *("connection", "content-length", "expect", "host", "keep-alive", "te", "trailer"),
-        *("transfer-encoding", "upgrade", "accept-encoding"),
-    }
-)
-"""What a connection says of itself: never taken from a message."""
 _PRIVATE_NAME = re.compile("auth|cookie|key|pass|secret|sign|token", re.IGNORECASE)
 
 
-class NoOptions(msgspec.Struct, frozen=True):
-    """Webhooks have no settings of their own; a URL's query belongs to the other side."""
+class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """In the route's table alone: a URL's query belongs to the other side."""
+
+    proxy: str | None = None
+    """Send through this HTTP proxy (`http://user:password@host:port`), by CONNECT for https.
+    Unset: directly; the environment's proxies are not used."""
+    tls_ca: str | None = None
+    """File of certificates to trust; unset: the system's."""
+    tls_cert: str | None = None
+    """File of our own certificate, where the other side wants one."""
+    tls_key: str | None = None
+    """File of its key; unset: it is in the same file."""
+
+    def __repr__(self) -> str:
+        return type(self).__name__  # never the proxy's password
 
 
 class _Stale(Exception):
     """A connection that had worked before ended without an answer."""
+
+
+class _Line:
+    """What is known of the connection that a message goes by."""
+
+    __slots__ = ("connected", "reused")
+
+    def __init__(self) -> None:
+        self.connected = False
+        self.reused = False
 
 
 class WebhookSink:
@@ -78,22 +103,27 @@ class WebhookSink:
         scrub: Scrubber,
         *,
         timeout: float,
+        proxy: str | None = None,
+        tls: ssl.SSLContext | bool = True,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.host = url.netloc
-        self.name = f"{url.scheme}://{url.netloc}{url.path}"
+        self.name = shown_webhook(url)
         self._url = url
         self._target = url.geturl()
         self._envelope = envelope
         self._signer = signer
         self._scrub = scrub
         self._timeout = timeout
+        self._proxy = proxy
+        self._tls = tls
         self._now = now
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_reuseconn.append(_note_reuse)
+        tracing.on_connection_create_end.append(_note_connection)
         self._session = aiohttp.ClientSession(
             # No limit here: the route's own bound on sends in flight is the limit.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE, ssl=tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={"user-agent": "penstock", "accept-encoding": "identity"},
@@ -106,21 +136,14 @@ class WebhookSink:
 
     async def _post(self, message: Message) -> SendOutcome:
         deadline = asyncio.get_running_loop().time() + self._timeout
+        line = _Line()
         try:
             async with asyncio.timeout_at(deadline):
-                response = await self._exchange(message)
-        except TimeoutError:
-            return Retry(f"{self.host}: no answer in {self._timeout:g} s", unreachable=True)
-        except _Stale:
-            closed = f"{self.host}: closed a kept-alive connection unanswered"
-            return Retry(closed, STALE_WAIT, unsure=True)
-        except aiohttp.ClientResponseError as exc:
-            strange = self._scrub(f"{self.host}: the answer is not HTTP ({exc.message})")
-            return Retry(strange, unsure=True)
-        except (aiohttp.ClientError, OSError) as exc:
-            sent = not isinstance(exc, aiohttp.ClientConnectorError)
-            trouble = self._scrub(f"{self.host}: {_trouble(exc)}")
-            return Retry(trouble, unreachable=True, unsure=sent)
+                response = await self._exchange(message, line)
+        except (aiohttp.ClientError, OSError, _Stale) as exc:  # a TimeoutError is an OSError
+            return self._failure(exc, line)
+        except ValueError as exc:  # by the client, of this message: nothing was sent
+            return Dead(self._scrub(f"{self.host}: cannot be a request: {exc}"))
         try:
             # An answer that is here already has given its connection back: nothing to wait for.
             whole = response.content.is_eof() and 200 <= response.status < 300
@@ -129,15 +152,35 @@ class WebhookSink:
         finally:
             response.close()
 
-    async def _exchange(self, message: Message) -> aiohttp.ClientResponse:
+    def _failure(self, exc: Exception, line: _Line) -> Retry:
+        """What a send without an answer comes to."""
+        if isinstance(exc, TimeoutError):
+            if not line.connected:
+                late = f"{self.host}: no connection in {self._timeout:g} s"
+                return Retry(late, unreachable=True, unsure=False)
+            return Retry(f"{self.host}: no answer in {self._timeout:g} s", unsure=True)
+        if isinstance(exc, _Stale):
+            closed = f"{self.host}: closed a kept-alive connection unanswered"
+            return Retry(closed, STALE_WAIT, unsure=True)
+        if isinstance(exc, aiohttp.ClientHttpProxyError):
+            refused = f"{self.host}: the proxy answered {exc.status}"
+            return Retry(refused, unreachable=True, unsure=False)
+        if isinstance(exc, aiohttp.ClientResponseError):
+            strange = self._scrub(f"{self.host}: the answer is not HTTP ({exc.message})")
+            return Retry(strange, unsure=True)
+        sent = not isinstance(exc, aiohttp.ClientConnectorError)
+        trouble = self._scrub(f"{self.host}: {_trouble(exc)}")
+        return Retry(trouble, unreachable=True, unsure=sent)
+
+    async def _exchange(self, message: Message, line: _Line) -> aiohttp.ClientResponse:
         payload = message.payload
-        line = SimpleNamespace(reused=False)
         try:
             return await self._session.post(
                 self._target,
                 data=payload if len(payload) <= LARGE else io.BytesIO(payload),
                 headers=self._headers(message),
                 allow_redirects=False,
+                proxy=self._proxy,
                 trace_request_ctx=line,
             )
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as exc:
@@ -149,7 +192,7 @@ class WebhookSink:
         headers = {
             name: value
             for name, value in self._envelope.headers(message).items()
-            if name.lower() not in _FRAMING
+            if name.lower() not in CONNECTION
         }
         timestamp = int(self._now())
         # Spaces around a header's value are lost on the way: sign what will arrive.
@@ -169,19 +212,24 @@ class WebhookSink:
             return Dead(f"{self.host} answered {status}: redirects are not followed")
         said = self._scrub(body.decode(errors="replace"))
         error = f"{self.host} answered {status}"
-        if status in _RETRIED or status >= 500:
+        of_proxy = status == PROXY_LOGIN and self._proxy is not None
+        if status in _RETRIED or status >= 500 or of_proxy:
             wish = response.headers.get("retry-after")
             return Retry(error, after=retry_after(wish, self._now()), answer=said)
         return Dead(error, answer=said)
 
     async def check(self) -> None:
-        """Open a connection and close it: a request might do something on the other side."""
-        secure = self._url.scheme == "https"
-        port = self._url.port or (443 if secure else 80)
+        """Open a connection, to the proxy if there is one, and close it.
+
+        A request might do something on the other side.
+        """
+        first = self._url if self._proxy is None else urlsplit(self._proxy)
+        secure = first.scheme == "https"
+        port = first.port or (443 if secure else 80)
         try:
             async with asyncio.timeout(self._timeout):
                 _, writer = await asyncio.open_connection(
-                    self._url.hostname, port, ssl=True if secure else None
+                    first.hostname, port, ssl=self._tls if secure else None
                 )
                 writer.close()
         except OSError as exc:  # a TimeoutError is one too, without words
@@ -193,7 +241,7 @@ class WebhookSink:
 
 
 async def open_sink(url: str, options: SinkOptions) -> Sink:
-    options.read(NoOptions)
+    own = options.read(WebhookOptions)
     parts = urlsplit(url)
     try:
         usable = bool(parts.hostname) and parts.port != 0
@@ -209,7 +257,31 @@ async def open_sink(url: str, options: SinkOptions) -> Sink:
         raise options.wrong(str(exc), "secret") from exc
     scrub = Scrubber(_private(parts, options))
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="")
-    return WebhookSink(bare, options.envelope(), signer, scrub, timeout=options.timeout)
+    own_tls = own.tls_ca or own.tls_cert or own.tls_key
+    return WebhookSink(
+        bare,
+        options.envelope(),
+        signer,
+        scrub,
+        timeout=options.timeout,
+        proxy=_checked_proxy(own, options),
+        tls=client_context(options.wrong, own.tls_ca, own.tls_cert, own.tls_key)
+        if own_tls
+        else True,
+    )
+
+
+def _checked_proxy(own: WebhookOptions, options: SinkOptions) -> str | None:
+    if own.proxy is None:
+        return None
+    try:
+        parts = urlsplit(own.proxy)
+        usable = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or any(character.isspace() for character in own.proxy):
+        raise options.wrong("must be http://[user:password@]host:port", "proxy")
+    return own.proxy
 
 
 def _login(parts: SplitResult) -> dict[str, str]:
@@ -223,14 +295,22 @@ def _private(parts: SplitResult, options: SinkOptions) -> list[str]:
     """What an answer may echo and nobody should read in an error."""
     password = parts.password or ""
     private = [password, unquote(password), *(options.secret or "").split()]
+    # The path too, as a whole and where a part of it is long enough to be a secret.
+    private += [parts.path, unquote(parts.path), f"{parts.path}?{parts.query}"]
+    private += [part for part in parts.path.split("/") if len(part) >= LONG_SEGMENT]
+    private += [value for _, value in parse_qsl(parts.query)]
     for name, value in options.headers.items():
         if _PRIVATE_NAME.search(name):
             private += value.split()
     return private
 
 
-async def _note_reuse(_session: object, line: SimpleNamespace, _params: object) -> None:
-    line.trace_request_ctx.reused = True
+async def _note_reuse(_session: object, trace: SimpleNamespace, _params: object) -> None:
+    trace.trace_request_ctx.connected = trace.trace_request_ctx.reused = True
+
+
+async def _note_connection(_session: object, trace: SimpleNamespace, _params: object) -> None:
+    trace.trace_request_ctx.connected = True
 
 
 async def _beginning(response: aiohttp.ClientResponse, deadline: float) -> bytes:
@@ -249,6 +329,8 @@ async def _beginning(response: aiohttp.ClientResponse, deadline: float) -> bytes
 def _trouble(exc: Exception) -> str:
     if isinstance(exc, aiohttp.ServerDisconnectedError):
         return "closed the connection without an answer"
+    if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        return f"cannot connect: {exc.certificate_error}"
     if isinstance(exc, aiohttp.ClientConnectorError):
         return f"cannot connect: {exc.os_error.strerror or exc.os_error}"
     return f"connection failed: {exc}"

@@ -98,9 +98,9 @@ class KafkaSource:
     def _open(self) -> Consumer:
         if self._consumer is None:
             if self._options.create_topic:
-                trouble = provision(self._config, self._topic, self._options)
-                if trouble is not None:
-                    said = self._scrub(trouble)
+                troubles = provision(self._config, [self._topic], self._options)
+                if troubles:
+                    said = self._scrub(troubles[self._topic])
                     raise SourceUnavailable(f"{self._servers}: {self._topic}: {said}")
             consumer = Consumer({**self._config, "error_cb": self._heard}, logger=log)
             consumer.subscribe([self._topic])

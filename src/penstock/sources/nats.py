@@ -25,6 +25,7 @@ from penstock.brokers.nats import (
     make_stream,
     name_of,
     nats_address,
+    stream_config,
     trouble_text,
     while_connected,
 )
@@ -56,6 +57,7 @@ class NatsSource:
         self._options = options
         self._group = group
         self._wrong = wrong
+        self._stream = stream_config(subject, options, wrong)
         self._scrub = address.scrubber(options)
         self._client: Client | None = None
         self._reading: JetStreamContext.PullSubscription | None = None
@@ -109,7 +111,7 @@ class NatsSource:
                 client = await connect(self._address, self._options, self._wrong)
                 js = client.jetstream()
                 if self._options.create_topic:
-                    await make_stream(js, self._subject, self._options)
+                    await make_stream(js, self._stream)
                 reading = await js.pull_subscribe(
                     self._subject,
                     durable=self._group,

@@ -12,9 +12,10 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal, TextIO, cast
 
 import msgspec
 import structlog
@@ -49,9 +50,13 @@ class LogHandler(logging.Handler):
         self._repeats = Repeats()
 
     def emit(self, record: logging.LogRecord) -> None:
-        for each in self._repeats.admit(record):
-            for target in self._targets:
-                target.handle(each)
+        """Write it; a fault of ours is reported as logging does and never reaches the caller."""
+        try:
+            for each in self._repeats.admit(record):
+                for target in self._targets:
+                    target.handle(each)
+        except Exception:  # noqa: BLE001 - a line that cannot be written must not end a worker
+            self.handleError(record)
 
     def close(self) -> None:
         """Say what is still held back, and close what was opened."""
@@ -69,18 +74,21 @@ def setup_logging(
     file: Path | None = None,
     *,
     stream: TextIO | None = None,
+    console: bool = True,
     max_bytes: int = MAX_BYTES,
     backups: int = BACKUPS,
 ) -> LogHandler:
     """Send everything to `stream` (stderr) and, rotated, to `file`; replaces an earlier set-up.
 
-    auto: text in a terminal, JSON elsewhere. The file is always JSON.
+    auto: text in a terminal, JSON elsewhere. The file is always JSON. Without `console` only the
+    file is written.
     """
     stream = stream if stream is not None else sys.stderr
     text = log_format == "text" or (log_format == "auto" and stream.isatty())
-    console = logging.StreamHandler(stream)
-    console.setFormatter(_formatter(_text(stream) if text else _JSON))
-    targets: list[logging.Handler] = [console]
+    targets: list[logging.Handler] = []
+    if console:
+        targets.append(logging.StreamHandler(stream))
+        targets[0].setFormatter(_formatter(_text(stream) if text else _JSON))
     if file is not None:
         targets.append(_rotating(file, max_bytes, backups))
     root = logging.getLogger()
@@ -96,12 +104,25 @@ def setup_logging(
     return handler
 
 
+def private(path: str, flags: int) -> int:
+    """An opener for `open`: a file it makes can be read by this user only."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+class _PrivateFile(RotatingFileHandler):
+    """A log names ids, keys and errors: what it makes is readable by this user only."""
+
+    def _open(self) -> TextIOWrapper:
+        file = open(  # noqa: SIM115 - the handler closes it
+            self.baseFilename, self.mode, encoding=self.encoding, opener=private
+        )
+        return cast("TextIOWrapper", file)
+
+
 def _rotating(file: Path, max_bytes: int, backups: int) -> logging.Handler:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(
-            file, maxBytes=max_bytes, backupCount=backups, encoding="utf-8"
-        )
+        handler = _PrivateFile(file, maxBytes=max_bytes, backupCount=backups, encoding="utf-8")
     except OSError as exc:
         raise ConfigError(f"log.file: cannot write {file}: {exc.strerror}") from exc
     handler.setFormatter(_formatter(_JSON))

@@ -6,8 +6,7 @@ a message, a key or a visitor.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -25,12 +24,11 @@ from penstock.flow.worker import Worker
 from penstock.model.lateness import LATENESS_MS, Lateness
 from penstock.model.query import StoreFigures
 from penstock.rooms.parts import RoomParts
+from penstock.telemetry.histogram import cumulative
 from penstock.telemetry.rooms import RoomCollector
 from penstock.version import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-OF_ROOMS = frozenset({"joined", "promoted", "entered", "left", "ended", "dispatched"})
-"""Stages of visitors: rooms are not routes, and there may be any number of them."""
 _LATENESS_SECONDS = tuple(bound / 1000 for bound in LATENESS_MS)
 
 
@@ -97,15 +95,11 @@ class PenstockCollector(Collector):
             "Visitors of waiting rooms that passed a stage here.",
             labels=["stage"],
         )
-        passed: Counter[str] = Counter()
         for (stage, route), number in sorted(self._observer.counts.items()):
-            if stage in OF_ROOMS:
-                passed[stage] += number
-                continue
             messages.add_metric([stage, route], number)
             if stage == "recovered":
                 recovered.add_metric([route], number)
-        for stage, number in passed.items():
+        for stage, number in sorted(self._observer.visitors.items()):
             visitors.add_metric([stage], number)
         return messages, recovered, visitors
 
@@ -127,7 +121,7 @@ class PenstockCollector(Collector):
             "penstock_store_errors", "Calls of the store that were not answered.", labels=["call"]
         )
         for call, figures in sorted(self._observer.store.items()):
-            buckets = _cumulative(CALL_SECONDS, figures.buckets)
+            buckets = cumulative(CALL_SECONDS, figures.buckets)
             took.add_metric([call], buckets, sum_value=figures.seconds)
             errors.add_metric([call], figures.errors)
         return took, errors
@@ -146,18 +140,9 @@ class PenstockCollector(Collector):
 def _histogram(name: str, about: str, by_route: Mapping[str, Lateness]) -> Metric:
     family = HistogramMetricFamily(name, about, labels=["route"])
     for route, late in sorted(by_route.items()):
-        buckets = _cumulative(_LATENESS_SECONDS, late.buckets)
+        buckets = cumulative(_LATENESS_SECONDS, late.buckets)
         family.add_metric([route], buckets, sum_value=late.total / 1000)
     return family
-
-
-def _cumulative(bounds: Sequence[float], numbers: Sequence[int]) -> list[tuple[str, float]]:
-    seen = 0
-    buckets: list[tuple[str, float]] = []
-    for bound, number in zip((*bounds, "+Inf"), numbers, strict=True):
-        seen += number
-        buckets.append((str(bound), seen))
-    return buckets
 
 
 def _lanes(worker: Worker) -> Iterable[Metric]:
@@ -170,11 +155,17 @@ def _lanes(worker: Worker) -> Iterable[Metric]:
     breaker = GaugeMetricFamily(
         "penstock_breaker_open", "1 while the sink does not answer.", labels=["route"]
     )
+    overdue = GaugeMetricFamily(
+        "penstock_overdue_sends",
+        "Sends under way for longer than the route's timeout.",
+        labels=["route"],
+    )
     for route, lane in sorted(worker.lanes.items()):
         in_flight.add_metric([route], lane.in_flight)
         capacity.add_metric([route], lane.capacity)
         breaker.add_metric([route], int(lane.breaker.is_open))
-    return in_flight, capacity, breaker
+        overdue.add_metric([route], lane.overdue)
+    return in_flight, capacity, breaker, overdue
 
 
 def _held(figures: StoreFigures) -> Iterable[Metric]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from penstock.flow.observe import Observer
-from penstock.model.clock import Clock
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.rates")
 

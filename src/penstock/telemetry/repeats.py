@@ -55,13 +55,14 @@ class Repeats:
 
     def _expire(self, now: float) -> list[logging.LogRecord]:
         told = []
-        while self._known:  # in order of their beginnings
-            text, held = next(iter(self._known.items()))
+        # In order of their beginnings. A finalizer that the interpreter runs in the middle of this
+        # may log, too, and expire the same one.
+        while (first := next(iter(self._known.items()), None)) is not None:
+            text, held = first
             # A clock that went back must not keep a warning quiet for long.
             if 0 <= now - held.since < self._window and len(self._known) <= MAX_KNOWN:
                 break
-            del self._known[text]
-            if held.number:
+            if self._known.pop(text, None) is held and held.number:
                 told.append(_summary(held))
         return told
 

@@ -7,7 +7,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from penstock.model.clock import Timer
+from penstock.time.clock import Timer
 
 START = 1_900_000_000_000
 """2030-03-17T17:46:40Z: an arbitrary moment that looks like a real one."""

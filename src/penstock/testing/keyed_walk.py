@@ -158,7 +158,11 @@ class _Walker:
     async def settle(self, step: Step) -> None:
         """One that is leased, or now and then one whose lease is over."""
         rows = self._book.rows
-        current = [(m, token) for m, token in self._leases if rows[m.id].token == token]
+        current = [
+            (m, token)
+            for m, token in self._leases
+            if (row := rows.get(m.id)) is not None and row.token == token
+        ]
         chosen = current if current and step.how % 7 else self._leases
         if not chosen:
             return

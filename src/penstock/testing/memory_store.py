@@ -10,16 +10,17 @@ import asyncio
 from collections.abc import Sequence
 
 from penstock.limits.memory import MemoryPolicies
-from penstock.model.clock import Clock
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms, StoreCalls
 from penstock.ports.store import WakeListener
 from penstock.testing.message_book import MessageBook
 from penstock.testing.room_model import ModelRooms
+from penstock.time.clock import Clock, reached
 
 DAY_MS = 86_400_000
 
@@ -41,6 +42,7 @@ class MemoryStore:
         self.policies = MemoryPolicies()
         self.rooms = ModelRooms(clock)
         self._listeners: list[WakeListener] = []
+        self._erasures: set[str] = set()
         self.book = MessageBook(
             retention=retention, retention_count=retention_count, wake=self._wake
         )
@@ -49,15 +51,25 @@ class MemoryStore:
         await _turn()
         return self.book.put(messages, now)
 
-    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
-        await _turn()
-        return self.book.claim(route, limit, lease, now)
-
-    async def claim_keyed(
-        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+    async def claim(
+        self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
     ) -> Claim:
         await _turn()
-        return self.book.claim_keyed(route, limit, lease, now, per_key)
+        return self.book.claim(route, limit, lease, reached(now, self.clock), max_bytes)
+
+    async def claim_keyed(
+        self,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        per_key: KeyLimit,
+        max_bytes: int = ANY_SIZE,
+    ) -> Claim:
+        await _turn()
+        return self.book.claim_keyed(
+            route, limit, lease, reached(now, self.clock), per_key, max_bytes
+        )
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
         await _turn()
@@ -69,11 +81,16 @@ class MemoryStore:
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
         await _turn()
-        return self.book.reap(now, limit)
+        return self.book.reap(reached(now, self.clock), limit)
 
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
         await _turn()
         return self.book.amend(amendments, now)
+
+    async def erasures(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
+        await _turn()
+        self._erasures = (self._erasures | set(add)) - set(remove)
+        return sorted(self._erasures)
 
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         rows = [self.book.rows.get(message_id) for message_id in ids]
@@ -87,7 +104,7 @@ class MemoryStore:
         return self.book.search(where, after, limit)
 
     async def purge(self, now: int, limit: int) -> int:
-        return self.book.purge(now, limit)
+        return self.book.purge(reached(now, self.clock), limit)
 
     async def figures(self, now: int) -> StoreFigures:
         return self.book.figures(now)
@@ -101,8 +118,10 @@ class MemoryStore:
     def listen(self, listener: WakeListener) -> None:
         self._listeners.append(listener)
 
-    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
-        del capacity, consumer
+    async def open_rooms(
+        self, capacity: int, consumer: str, *, serves_all: bool = False, signs: str = ""
+    ) -> OpenRooms:
+        del capacity, consumer, serves_all, signs
 
         async def close() -> None:
             """There is nothing to let go of."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from penstock.model.amending import Change, judge
 from penstock.model.message import NewMessage, OnConflict
 from penstock.model.outcome import (
     Action,
@@ -24,6 +25,7 @@ from penstock.model.outcome import (
 )
 from penstock.model.query import Cursor, Filter, Page, RouteFigures, StoreFigures
 from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE, PAGE_BYTES, fitting, size_of
 from penstock.model.state import PURGEABLE, State, after_lease
 from penstock.model.times import format_moment
 from penstock.testing.message_rows import (
@@ -77,7 +79,9 @@ class MessageBook:
         if not wins or held.state is not State.SCHEDULED:
             return Receipt(new.id, held.state, held.due, duplicate=True)
         self._unlist(row)
-        row.message = replace(message_of(new, now), **inherited(held), version=held.version + 1)
+        row.message = replace(
+            message_of(new, now), **inherited(held, new), version=held.version + 1
+        )
         row.note(now, "replaced")
         self._list(row)
         return Receipt(new.id, State.SCHEDULED, new.due, duplicate=True)
@@ -85,16 +89,24 @@ class MessageBook:
     def _keep(self, new: NewMessage, now: int) -> Receipt:
         self.rows[new.id] = row = Row(message_of(new, now))
         row.note(now, "accepted")
-        if new.blocked is None:
+        if new.ending is None:
             self._list(row)
         else:
-            self._settle_as(row, State.BLOCKED, now, error=new.blocked)
+            state, reason = new.ending
+            self._settle_as(row, state, now, error=reason)
         return Receipt(new.id, row.message.state, new.due)
 
     # --- leases ---
 
     def claim(
-        self, route: str, limit: int, lease: int, now: int, *, token: int | None = None
+        self,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        max_bytes: int = ANY_SIZE,
+        *,
+        token: int | None = None,
     ) -> Claim:
         if limit <= 0 or route in self.paused:
             return Claim(0)
@@ -103,7 +115,10 @@ class MessageBook:
             return Claim(0, (), head)
         due = [row for row in self._waiting[route].values() if row.message.due <= now]
         due.sort(key=lambda row: (-row.message.priority, row.message.due, row.message.id))
-        taken = self._take(due[:limit], lease, now, token)
+        chosen = _within(due[:limit], max_bytes)
+        taken = self._take(chosen, lease, now, token)
+        if len(chosen) < min(len(due), limit):
+            return Claim(taken.token, taken.messages, None, stopped_at_bytes=True)
         next_due = self._next_due(route) if len(due) < limit else None
         return Claim(taken.token, taken.messages, next_due)
 
@@ -114,6 +129,7 @@ class MessageBook:
         lease: int,
         now: int,
         per_key: KeyLimit,
+        max_bytes: int = ANY_SIZE,
         *,
         token: int | None = None,
     ) -> Claim:
@@ -127,7 +143,11 @@ class MessageBook:
         chosen: list[Row] = []
         for _, _, heads in turns:
             chosen += [row for row in heads if row.message.due <= now][: limit - len(chosen)]
+        due = len(chosen)
+        chosen = _within(chosen, max_bytes)
         taken = self._take(chosen, lease, now, token) if chosen else Claim(0)
+        if len(chosen) < due:
+            return Claim(taken.token, taken.messages, None, stopped_at_bytes=True)
         if len(chosen) < limit:
             left = [heads[0].message.due for heads in self._heads(route, per_key).values()]
             return Claim(taken.token, taken.messages, min(left, default=None))
@@ -269,20 +289,19 @@ class MessageBook:
         row = self.rows.get(amendment.id)
         if row is None:
             return Amended(Answer.UNKNOWN)
-        held, action = row.message, amendment.action
-        if action is Action.CANCEL and held.state is State.CANCELLED:
-            return Amended(Answer.DONE, held)
-        if held.state is not (State.DEAD if action is Action.REDRIVE else State.SCHEDULED):
-            if action is Action.CANCEL and held.state is State.LEASED and not held.cancel_pending:
-                row.message = replace(held, cancel_pending=True)
-                row.note(now, "cancel_asked")
-            return Amended(Answer.RELEASED, row.message)
-        if amendment.version is not None and amendment.version != held.version:
-            return Amended(Answer.CONFLICT, held)
-        row.message = replace(held, version=held.version + 1)
-        self._unlist(row)
-        self._change(row, amendment, now)
-        return Amended(Answer.DONE, row.message)
+        held = row.message
+        answer, change = judge(amendment, held)
+        if change is Change.MARK:
+            row.message = replace(held, cancel_pending=True)
+            row.note(now, "cancel_asked")
+        elif change is Change.REMOVE:
+            self._unlist(row)
+            del self.rows[held.id]
+        elif change is Change.MAKE:
+            row.message = replace(held, version=held.version + 1)
+            self._unlist(row)
+            self._change(row, amendment, now)
+        return Amended(answer, row.message)
 
     def _change(self, row: Row, amendment: Amendment, now: int) -> None:
         held = row.message
@@ -308,6 +327,7 @@ class MessageBook:
                     attempt_floor=held.attempt,
                     claimed=None,
                     settled=None,
+                    decided=None,
                 )
                 row.note(now, "redriven")
         self._list(row)
@@ -321,8 +341,9 @@ class MessageBook:
         )
         if after is not None:
             found = [m for m in found if (m.due, m.id) > (after.due, after.id)]
-        more = len(found) > limit
         page = found[:limit]
+        page = page[: fitting(map(size_of, page), PAGE_BYTES)]
+        more = len(found) > len(page)
         return Page(page, Cursor(page[-1].due, page[-1].id) if more and page else None)
 
     def figures(self, now: int) -> StoreFigures:
@@ -341,7 +362,9 @@ class MessageBook:
             if now - at <= self._retention and len(self._retired) <= self._retention_count:
                 break
             del self._retired[0]
-            del self.rows[message_id]
+            row = self.rows.get(message_id)
+            if row is not None and row.message.settled == at:  # the id may be another's by now
+                del self.rows[message_id]
             purged += 1
         return purged
 
@@ -371,3 +394,8 @@ class MessageBook:
             rows = self._waiting.get(route, {}).values()
             self._next[route] = min((row.message.due for row in rows), default=None)
         return self._next[route]
+
+
+def _within(rows: list[Row], max_bytes: int) -> list[Row]:
+    """The first of them, of at most so many bytes together; one in any case."""
+    return rows[: fitting((size_of(row.message) for row in rows), max_bytes)]

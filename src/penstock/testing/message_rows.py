@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from penstock.model.amending import refusal_kept
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amendment
 from penstock.model.query import Filter, RouteFigures
@@ -54,14 +55,14 @@ def message_of(new: NewMessage, now: int) -> Message:
     )
 
 
-def inherited(held: Message) -> dict[str, object]:
+def inherited(held: Message, new: NewMessage) -> dict[str, object]:
     """What a message that takes another's place inherits."""
     return {
         "attempt": held.attempt,
         "attempt_floor": held.attempt_floor,
         "created": held.created,
         "last_error": held.last_error,
-        "decided": held.decided,
+        "decided": refusal_kept(held, new),
     }
 
 

@@ -45,6 +45,11 @@ class Proxy:
             writer.transport.abort()
         self._open.clear()
 
+    def lead_to(self, host: str, port: int) -> None:
+        """Cut everything, and pass new connections on to this server from now on."""
+        self._target = host, port
+        self.cut()
+
     def refuse(self, refuses: bool = True) -> None:
         """Cut everything, and new connections at once, until told otherwise."""
         self._refuses = refuses

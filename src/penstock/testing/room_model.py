@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.model.admission import LOOK_EVERY_MS
-from penstock.model.clock import Clock
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState, first_state
 from penstock.model.ticket import (
     LIVE,
@@ -22,6 +21,7 @@ from penstock.model.ticket import (
 )
 from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
 from penstock.testing.room_held import Held
+from penstock.time.clock import Clock
 
 
 class ModelRooms:

@@ -20,13 +20,16 @@ import pytest
 
 from penstock.model.errors import PenstockError
 from penstock.model.message import JSON, Message
-from penstock.model.outcome import DELIVERED, Retry, SendOutcome
+from penstock.model.outcome import DELIVERED, Dead, Delivered, Retry, SendOutcome
 from penstock.model.times import parse_moment
 from penstock.ports.sink import Sink, SinkOptions
+from penstock.testing.poison import INNOCENTS, MESSAGES
 
 DUE = 1_893_456_000_123
 """2030-01-01T00:00:00.123Z"""
 OPTIONS = SinkOptions(route="suite", timeout=30.0, headers={"x-fixed": "the route's own"})
+OPEN_TO_ALL = replace(OPTIONS, topics=(">",))
+"""A message may choose any destination."""
 IMPATIENT = replace(OPTIONS, timeout=0.3)
 """For where the other side hangs."""
 TRIES = 100
@@ -112,6 +115,34 @@ async def send(sink: Sink, messages: Sequence[Message]) -> list[SendOutcome]:
     return outcomes
 
 
+def _beside(number: int, poison: Message) -> list[Message]:
+    """The poison with innocents before and behind it."""
+    innocents = [
+        message(n, message_id=f"innocent-{number}-{n}", payload=b"%d" % n) for n in range(INNOCENTS)
+    ]
+    return [*innocents[: INNOCENTS // 2], poison, *innocents[INNOCENTS // 2 :]]
+
+
+def _arriving(
+    name: str, poison: Message, batch: Sequence[Message], outcomes: Sequence[SendOutcome]
+) -> int:
+    """How many of the batch come out at this end, once it is clear that no innocent paid."""
+    own = dict(zip((one.id for one in batch), outcomes, strict=True))
+    outcome = own.pop(poison.id)
+    hurt = {one: said for one, said in own.items() if said != DELIVERED}
+    assert not hurt, f"beside the poison {name!r} ({outcome}): {hurt}"
+    is_final = isinstance(outcome, Delivered | Dead)
+    may_come = poison.topic is not None and outcome == Retry(getattr(outcome, "error", ""))
+    assert is_final or may_come, f"the poison {name!r} is tried again: {outcome}"
+    return len(own) + (outcome == DELIVERED and poison.topic is None)
+
+
+def _check_innocents(batches: Sequence[Sequence[Message]], arrivals: Sequence[Arrival]) -> None:
+    poison = {one.id for one in MESSAGES.values()}
+    sent = sorted((one.id, 1) for batch in batches for one in batch if one.id not in poison)
+    assert sorted((a.id, a.attempt) for a in arrivals if a.id.startswith("innocent-")) == sent
+
+
 class SinkSuite:
     """For every sink."""
 
@@ -122,6 +153,12 @@ class SinkSuite:
     @pytest.fixture
     async def sink(self, end: SinkEnd) -> AsyncIterator[Sink]:
         sink = await end.open(OPTIONS)
+        yield sink
+        await sink.close()
+
+    @pytest.fixture
+    async def open_to_all(self, end: SinkEnd) -> AsyncIterator[Sink]:
+        sink = await end.open(OPEN_TO_ALL)
         yield sink
         await sink.close()
 
@@ -180,6 +217,24 @@ class SinkSuite:
         assert await asyncio.gather(*sends) == [[DELIVERED]] * 300
         arrived = await end.arrivals(300)
         assert sorted(a.id for a in arrived) == sorted(f"m-{n}" for n in range(300))
+
+    async def test_no_poison_hurts_the_messages_beside_it(
+        self, open_to_all: Sink, end: SinkEnd
+    ) -> None:
+        """Each of the catalogue in a batch with innocents: they arrive once, at attempt 1."""
+        batches = [_beside(number, one) for number, one in enumerate(MESSAGES.values())]
+        expected = 0
+        for (name, one), batch in zip(MESSAGES.items(), batches, strict=True):
+            expected += _arriving(name, one, batch, await send(open_to_all, batch))
+        _check_innocents(batches, await end.arrivals(expected))
+
+    async def test_no_poison_hurts_the_messages_sent_at_the_same_time(
+        self, open_to_all: Sink, end: SinkEnd
+    ) -> None:
+        batches = [_beside(number, one) for number, one in enumerate(MESSAGES.values())]
+        answers = await asyncio.gather(*(send(open_to_all, batch) for batch in batches))
+        expected = sum(map(_arriving, MESSAGES, MESSAGES.values(), batches, answers))
+        _check_innocents(batches, await end.arrivals(expected))
 
     async def test_check_passes_while_the_other_side_is_there(self, sink: Sink) -> None:
         await sink.check()
@@ -247,6 +302,9 @@ class KeyedSinkSuite(WireSinkSuite):
 class RemoteSinkSuite(WireSinkSuite):
     """For sinks whose other side can fail."""
 
+    hanging_is_unreachable = True
+    """A side that hangs answers no check either; False where a time-out is one message's own."""
+
     async def test_when_nobody_is_there_it_says_unreachable(
         self, sink: Sink, end: RemoteEnd
     ) -> None:
@@ -269,11 +327,13 @@ class RemoteSinkSuite(WireSinkSuite):
 
     async def test_a_side_that_hangs_is_given_up(self, end: RemoteEnd) -> None:
         sink = await end.open(IMPATIENT)
+        assert await delivered_at_last(sink, message(1))  # however long a connection takes
         await end.hang()
-        (outcome,) = await sink.send([message()])
+        (outcome,) = await sink.send([message(2)])
         await sink.close()
         assert isinstance(outcome, Retry)
-        assert outcome.unreachable
+        assert outcome.unreachable is self.hanging_is_unreachable
+        assert outcome.may_have_arrived
 
     async def test_a_connection_cut_before_the_answer_is_not_a_delivery(
         self, sink: Sink, end: RemoteEnd

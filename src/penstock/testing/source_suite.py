@@ -15,6 +15,7 @@ import pytest
 
 from penstock.model.errors import SourceUnavailable
 from penstock.ports.source import Record, Source
+from penstock.testing.poison import INNOCENTS
 
 TRIES = 100
 """Reads within which something must have come."""
@@ -33,6 +34,14 @@ class SourceEnd(ABC):
     @abstractmethod
     async def publish(self, values: Sequence[bytes]) -> None:
         """Put records into the broker, in order, each with a header `x-trace: a b`."""
+
+    @abstractmethod
+    async def publish_hostile(self, value: bytes) -> int:
+        """Put records with this value and hostile headers and keys into the broker; how many.
+
+        `penstock.testing.poison.HEADERS`, as far as the broker takes them, and whatever other kinds
+        of headers, keys and types it knows.
+        """
 
     @abstractmethod
     async def leave(self) -> None:
@@ -87,6 +96,25 @@ class SourceSuite:
         await end.publish([b"x"])
         (record,) = await collect(source, 1)
         assert record.headers["x-trace"] == "a b"
+
+    async def test_no_hostile_record_hurts_those_beside_it(self, end: SourceEnd) -> None:
+        before, behind = values(INNOCENTS // 2), values(INNOCENTS // 2, "behind")
+        await end.publish(before)
+        hostile = await end.publish_hostile(b"hostile")
+        await end.publish(behind)
+        source = await end.open()
+        records = await collect(source, INNOCENTS + hostile)
+        await source.close()
+        innocents = [record for record in records if record.value != b"hostile"]
+        assert [record.value for record in innocents] == [*before, *behind]
+        assert all(record.headers["x-trace"] == "a b" for record in innocents)
+        assert all(
+            isinstance(text, str) for r in records for pair in r.headers.items() for text in pair
+        )
+        again = await end.open()
+        await end.publish(values(1, "later"))
+        assert [record.value for record in await collect(again, 1)] == [b"later-0"]
+        await again.close()
 
     async def test_a_read_takes_no_more_than_asked(self, source: Source, end: SourceEnd) -> None:
         await end.publish(values(30))

@@ -203,6 +203,19 @@ class StoreMachine(RuleBasedStateMachine):
     def redrive_the_dead(self, data: st.DataObject, ahead: int) -> None:
         self.amend(data.draw(st.sampled_from(self.dead())), Action.REDRIVE, None, ahead)
 
+    @rule(message_id=IDS, version=st.none() | st.integers(1, 3))
+    def delete(self, message_id: str, version: int | None) -> None:
+        self.amend(message_id, Action.DELETE, version)
+
+    @precondition(lambda self: self.dead())
+    @rule(data=st.data())
+    def delete_the_dead(self, data: st.DataObject) -> None:
+        self.amend(data.draw(st.sampled_from(self.dead())), Action.DELETE, None)
+
+    @rule(message_id=IDS)
+    def erase(self, message_id: str) -> None:
+        self.amend(message_id, Action.ERASE, None)
+
     def dead(self) -> list[str]:
         return [i for i, held in self.model.messages.items() if held.state is State.DEAD]
 
@@ -241,9 +254,10 @@ class StoreMachine(RuleBasedStateMachine):
             payload=payload,
             priority=priority,
         )
+        before = self.model.messages.get(message_id)
         (answer,) = self.run(self.opened.amend([amendment], now))
         assert answer.answer is self.model.amend(amendment, now)
-        held = self.model.messages.get(message_id)
+        held = self.model.messages.get(message_id, before)  # of one that is gone: as it was
         assert (answer.message is None) == (held is None)
         if answer.message is not None and held is not None:
             assert held.agrees_with(answer.message)

@@ -75,8 +75,7 @@ class StoreModel:
         held = self.messages.get(new.id)
         if held is None:
             self.messages[new.id] = held = _held(new)
-            if new.blocked is not None:
-                held.state = State.BLOCKED
+            held.state = new.state
             return Receipt(new.id, held.state, new.due)
         wins = new.on_conflict is OnConflict.REPLACE or (
             new.on_conflict is OnConflict.EARLIEST and new.due < held.due
@@ -155,6 +154,8 @@ class StoreModel:
         if held is None:
             return Answer.UNKNOWN
         action = amendment.action
+        if action in (Action.DELETE, Action.ERASE):
+            return self._remove(held, amendment)
         if action is Action.CANCEL and held.state is State.CANCELLED:
             return Answer.DONE
         if held.state is not (State.DEAD if action is Action.REDRIVE else State.SCHEDULED):
@@ -165,6 +166,17 @@ class StoreModel:
             return Answer.CONFLICT
         self._change(held, amendment, now)
         held.version += 1
+        return Answer.DONE
+
+    def _remove(self, held: Held, amendment: Amendment) -> Answer:
+        """The dead can be deleted; everything but what is leased can be erased."""
+        erases = amendment.action is Action.ERASE
+        if held.state is State.LEASED or not (erases or held.state is State.DEAD):
+            held.cancel_pending |= erases and held.state is State.LEASED
+            return Answer.RELEASED
+        if amendment.version is not None and amendment.version != held.version:
+            return Answer.CONFLICT
+        del self.messages[held.new.id]
         return Answer.DONE
 
     @staticmethod

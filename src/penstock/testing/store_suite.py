@@ -14,6 +14,7 @@ passes only through the harness, so a server's own clock will do.
 from __future__ import annotations
 
 from penstock.testing.store_cases.control import AmendCases, TimelineCases
+from penstock.testing.store_cases.erasing import EraseCases
 from penstock.testing.store_cases.intake import IntakeCases
 from penstock.testing.store_cases.keeping import PurgeCases, WakeCases
 from penstock.testing.store_cases.leases import ClaimCases, LeaseCases, SettleCases
@@ -31,6 +32,7 @@ class StoreSuite(
     RefusalCases,
     AmendCases,
     TimelineCases,
+    EraseCases,
     SearchCases,
     FigureCases,
     PurgeCases,

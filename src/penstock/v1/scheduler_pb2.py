@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpenstock/v1/scheduler.proto\x12\x0bpenstock.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"T\n\x06Labels\x12\x0f\n\x07\x63hannel\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61mpaign\x18\x02 \x01(\t\x12\r\n\x05\x63lass\x18\x03 \x01(\t\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\n\n\x02tz\x18\x05 \x01(\t\"\xd1\x03\n\x0fScheduleRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05route\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12:\n\x07headers\x18\x06 \x03(\x0b\x32).penstock.v1.ScheduleRequest.HeadersEntry\x12&\n\x02\x61t\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05\x64\x65lay\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x07\x65xpires\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\x08priority\x18\n \x01(\x05H\x00\x88\x01\x01\x12#\n\x06labels\x18\x0b \x01(\x0b\x32\x13.penstock.v1.Labels\x12\r\n\x05topic\x18\x0c \x01(\t\x12,\n\x0bon_conflict\x18\r \x01(\x0e\x32\x17.penstock.v1.OnConflict\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priority\"}\n\x10ScheduleResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12!\n\x05state\x18\x02 \x01(\x0e\x32\x12.penstock.v1.State\x12\'\n\x03\x64ue\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tduplicate\x18\x04 \x01(\x08\"F\n\x14ScheduleBatchRequest\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.penstock.v1.ScheduleRequest\"?\n\x15ScheduleBatchResponse\x12&\n\x08outcomes\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Outcome\"o\n\x07Outcome\x12\x31\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1d.penstock.v1.ScheduleResponseH\x00\x12\'\n\x07refused\x18\x02 \x01(\x0b\x32\x14.penstock.v1.RefusedH\x00\x42\x08\n\x06result\"b\n\x07Refused\x12\r\n\x05index\x18\x01 \x01(\x03\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\x05\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\r\n\x05\x66ield\x18\x06 \x01(\t\"\x89\x01\n\x16ScheduleStreamResponse\x12\x10\n\x08received\x18\x01 \x01(\x03\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x03\x12\x12\n\nduplicates\x18\x03 \x01(\x03\x12\x0f\n\x07refused\x18\x04 \x01(\x03\x12&\n\x08refusals\x18\x05 \x03(\x0b\x32\x14.penstock.v1.Refused\"\x18\n\nGetRequest\x12\n\n\x02id\x18\x01 \x01(\t\"=\n\rCancelRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x07version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\n\n\x08_version\"\xdd\x03\n\x11RescheduleRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x07version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12&\n\x02\x61t\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x07payload\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x12\x14\n\x0c\x63ontent_type\x18\x06 \x01(\t\x12<\n\x07headers\x18\x07 \x03(\x0b\x32+.penstock.v1.RescheduleRequest.HeadersEntry\x12\x15\n\rclear_headers\x18\x08 \x01(\x08\x12+\n\x07\x65xpires\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rclear_expires\x18\n \x01(\x08\x12\x15\n\x08priority\x18\x0b \x01(\x05H\x02\x88\x01\x01\x12#\n\x06labels\x18\x0c \x01(\x0b\x32\x13.penstock.v1.Labels\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\n\n\x08_versionB\n\n\x08_payloadB\x0b\n\t_priority\"\xf6\x04\n\x07Message\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05route\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12\x32\n\x07headers\x18\x06 \x03(\x0b\x32!.penstock.v1.Message.HeadersEntry\x12\'\n\x03\x64ue\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x65xpires\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08priority\x18\t \x01(\x05\x12#\n\x06labels\x18\n \x01(\x0b\x32\x13.penstock.v1.Labels\x12\r\n\x05topic\x18\x0b \x01(\t\x12!\n\x05state\x18\x0c \x01(\x0e\x32\x12.penstock.v1.State\x12\x0f\n\x07version\x18\r \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x0e \x01(\x05\x12\x12\n\nlast_error\x18\x0f \x01(\t\x12+\n\x07\x63reated\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x63laimed\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07settled\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x63\x61ncel_pending\x18\x13 \x01(\x08\x12$\n\x08timeline\x18\x14 \x03(\x0b\x32\x12.penstock.v1.Event\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"p\n\x05\x45vent\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x14\n\x07\x61ttempt\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\n\n\x08_attempt*\xa5\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fSTATE_SCHEDULED\x10\x01\x12\x10\n\x0cSTATE_LEASED\x10\x02\x12\x13\n\x0fSTATE_DELIVERED\x10\x03\x12\x0e\n\nSTATE_DEAD\x10\x04\x12\x11\n\rSTATE_BLOCKED\x10\x05\x12\x11\n\rSTATE_EXPIRED\x10\x06\x12\x13\n\x0fSTATE_CANCELLED\x10\x07*r\n\nOnConflict\x12\x1b\n\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x14\n\x10ON_CONFLICT_KEEP\x10\x01\x12\x17\n\x13ON_CONFLICT_REPLACE\x10\x02\x12\x18\n\x14ON_CONFLICT_EARLIEST\x10\x03\x32\xb9\x03\n\tScheduler\x12G\n\x08Schedule\x12\x1c.penstock.v1.ScheduleRequest\x1a\x1d.penstock.v1.ScheduleResponse\x12V\n\rScheduleBatch\x12!.penstock.v1.ScheduleBatchRequest\x1a\".penstock.v1.ScheduleBatchResponse\x12U\n\x0eScheduleStream\x12\x1c.penstock.v1.ScheduleRequest\x1a#.penstock.v1.ScheduleStreamResponse(\x01\x12\x34\n\x03Get\x12\x17.penstock.v1.GetRequest\x1a\x14.penstock.v1.Message\x12:\n\x06\x43\x61ncel\x12\x1a.penstock.v1.CancelRequest\x1a\x14.penstock.v1.Message\x12\x42\n\nReschedule\x12\x1e.penstock.v1.RescheduleRequest\x1a\x14.penstock.v1.Messageb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpenstock/v1/scheduler.proto\x12\x0bpenstock.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"b\n\x06Labels\x12\x0f\n\x07\x63hannel\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61mpaign\x18\x02 \x01(\t\x12\r\n\x05\x63lass\x18\x03 \x01(\t\x12\x0c\n\x04tags\x18\x04 \x03(\t\x12\n\n\x02tz\x18\x05 \x01(\t\x12\x0c\n\x04keys\x18\x06 \x03(\t\"\xd1\x03\n\x0fScheduleRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05route\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12:\n\x07headers\x18\x06 \x03(\x0b\x32).penstock.v1.ScheduleRequest.HeadersEntry\x12&\n\x02\x61t\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05\x64\x65lay\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x07\x65xpires\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\x08priority\x18\n \x01(\x05H\x00\x88\x01\x01\x12#\n\x06labels\x18\x0b \x01(\x0b\x32\x13.penstock.v1.Labels\x12\r\n\x05topic\x18\x0c \x01(\t\x12,\n\x0bon_conflict\x18\r \x01(\x0e\x32\x17.penstock.v1.OnConflict\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priority\"}\n\x10ScheduleResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12!\n\x05state\x18\x02 \x01(\x0e\x32\x12.penstock.v1.State\x12\'\n\x03\x64ue\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tduplicate\x18\x04 \x01(\x08\"F\n\x14ScheduleBatchRequest\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.penstock.v1.ScheduleRequest\"?\n\x15ScheduleBatchResponse\x12&\n\x08outcomes\x18\x01 \x03(\x0b\x32\x14.penstock.v1.Outcome\"o\n\x07Outcome\x12\x31\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1d.penstock.v1.ScheduleResponseH\x00\x12\'\n\x07refused\x18\x02 \x01(\x0b\x32\x14.penstock.v1.RefusedH\x00\x42\x08\n\x06result\"b\n\x07Refused\x12\r\n\x05index\x18\x01 \x01(\x03\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\x05\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\r\n\x05\x66ield\x18\x06 \x01(\t\"\x89\x01\n\x16ScheduleStreamResponse\x12\x10\n\x08received\x18\x01 \x01(\x03\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x03\x12\x12\n\nduplicates\x18\x03 \x01(\x03\x12\x0f\n\x07refused\x18\x04 \x01(\x03\x12&\n\x08refusals\x18\x05 \x03(\x0b\x32\x14.penstock.v1.Refused\"\x18\n\nGetRequest\x12\n\n\x02id\x18\x01 \x01(\t\"=\n\rCancelRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x07version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\n\n\x08_version\"=\n\rDeleteRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x07version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\n\n\x08_version\"\xa9\x01\n\x11\x44\x65leteDeadRequest\x12\r\n\x05route\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12,\n\x08\x64ue_from\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x06\x64ue_to\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65rror\x18\x05 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x06 \x01(\x08\"-\n\x0c\x42ulkResponse\x12\x0f\n\x07matched\x18\x01 \x01(\x03\x12\x0c\n\x04\x64one\x18\x02 \x01(\x03\"\xdd\x03\n\x11RescheduleRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x07version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12&\n\x02\x61t\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x05\x64\x65lay\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x07payload\x18\x05 \x01(\x0cH\x01\x88\x01\x01\x12\x14\n\x0c\x63ontent_type\x18\x06 \x01(\t\x12<\n\x07headers\x18\x07 \x03(\x0b\x32+.penstock.v1.RescheduleRequest.HeadersEntry\x12\x15\n\rclear_headers\x18\x08 \x01(\x08\x12+\n\x07\x65xpires\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rclear_expires\x18\n \x01(\x08\x12\x15\n\x08priority\x18\x0b \x01(\x05H\x02\x88\x01\x01\x12#\n\x06labels\x18\x0c \x01(\x0b\x32\x13.penstock.v1.Labels\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\n\n\x08_versionB\n\n\x08_payloadB\x0b\n\t_priority\"\xf6\x04\n\x07Message\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05route\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12\x32\n\x07headers\x18\x06 \x03(\x0b\x32!.penstock.v1.Message.HeadersEntry\x12\'\n\x03\x64ue\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x65xpires\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08priority\x18\t \x01(\x05\x12#\n\x06labels\x18\n \x01(\x0b\x32\x13.penstock.v1.Labels\x12\r\n\x05topic\x18\x0b \x01(\t\x12!\n\x05state\x18\x0c \x01(\x0e\x32\x12.penstock.v1.State\x12\x0f\n\x07version\x18\r \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\x0e \x01(\x05\x12\x12\n\nlast_error\x18\x0f \x01(\t\x12+\n\x07\x63reated\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x63laimed\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07settled\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x63\x61ncel_pending\x18\x13 \x01(\x08\x12$\n\x08timeline\x18\x14 \x03(\x0b\x32\x12.penstock.v1.Event\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"p\n\x05\x45vent\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x65vent\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x14\n\x07\x61ttempt\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\n\n\x08_attempt*\xa5\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fSTATE_SCHEDULED\x10\x01\x12\x10\n\x0cSTATE_LEASED\x10\x02\x12\x13\n\x0fSTATE_DELIVERED\x10\x03\x12\x0e\n\nSTATE_DEAD\x10\x04\x12\x11\n\rSTATE_BLOCKED\x10\x05\x12\x11\n\rSTATE_EXPIRED\x10\x06\x12\x13\n\x0fSTATE_CANCELLED\x10\x07*r\n\nOnConflict\x12\x1b\n\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x14\n\x10ON_CONFLICT_KEEP\x10\x01\x12\x17\n\x13ON_CONFLICT_REPLACE\x10\x02\x12\x18\n\x14ON_CONFLICT_EARLIEST\x10\x03\x32\xbe\x04\n\tScheduler\x12G\n\x08Schedule\x12\x1c.penstock.v1.ScheduleRequest\x1a\x1d.penstock.v1.ScheduleResponse\x12V\n\rScheduleBatch\x12!.penstock.v1.ScheduleBatchRequest\x1a\".penstock.v1.ScheduleBatchResponse\x12U\n\x0eScheduleStream\x12\x1c.penstock.v1.ScheduleRequest\x1a#.penstock.v1.ScheduleStreamResponse(\x01\x12\x34\n\x03Get\x12\x17.penstock.v1.GetRequest\x1a\x14.penstock.v1.Message\x12:\n\x06\x43\x61ncel\x12\x1a.penstock.v1.CancelRequest\x1a\x14.penstock.v1.Message\x12\x42\n\nReschedule\x12\x1e.penstock.v1.RescheduleRequest\x1a\x14.penstock.v1.Message\x12:\n\x06\x44\x65lete\x12\x1a.penstock.v1.DeleteRequest\x1a\x14.penstock.v1.Message\x12G\n\nDeleteDead\x12\x1e.penstock.v1.DeleteDeadRequest\x1a\x19.penstock.v1.BulkResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,42 +39,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESCHEDULEREQUEST_HEADERSENTRY']._serialized_options = b'8\001'
   _globals['_MESSAGE_HEADERSENTRY']._loaded_options = None
   _globals['_MESSAGE_HEADERSENTRY']._serialized_options = b'8\001'
-  _globals['_STATE']._serialized_start=2597
-  _globals['_STATE']._serialized_end=2762
-  _globals['_ONCONFLICT']._serialized_start=2764
-  _globals['_ONCONFLICT']._serialized_end=2878
+  _globals['_STATE']._serialized_start=2893
+  _globals['_STATE']._serialized_end=3058
+  _globals['_ONCONFLICT']._serialized_start=3060
+  _globals['_ONCONFLICT']._serialized_end=3174
   _globals['_LABELS']._serialized_start=109
-  _globals['_LABELS']._serialized_end=193
-  _globals['_SCHEDULEREQUEST']._serialized_start=196
-  _globals['_SCHEDULEREQUEST']._serialized_end=661
-  _globals['_SCHEDULEREQUEST_HEADERSENTRY']._serialized_start=602
-  _globals['_SCHEDULEREQUEST_HEADERSENTRY']._serialized_end=648
-  _globals['_SCHEDULERESPONSE']._serialized_start=663
-  _globals['_SCHEDULERESPONSE']._serialized_end=788
-  _globals['_SCHEDULEBATCHREQUEST']._serialized_start=790
-  _globals['_SCHEDULEBATCHREQUEST']._serialized_end=860
-  _globals['_SCHEDULEBATCHRESPONSE']._serialized_start=862
-  _globals['_SCHEDULEBATCHRESPONSE']._serialized_end=925
-  _globals['_OUTCOME']._serialized_start=927
-  _globals['_OUTCOME']._serialized_end=1038
-  _globals['_REFUSED']._serialized_start=1040
-  _globals['_REFUSED']._serialized_end=1138
-  _globals['_SCHEDULESTREAMRESPONSE']._serialized_start=1141
-  _globals['_SCHEDULESTREAMRESPONSE']._serialized_end=1278
-  _globals['_GETREQUEST']._serialized_start=1280
-  _globals['_GETREQUEST']._serialized_end=1304
-  _globals['_CANCELREQUEST']._serialized_start=1306
-  _globals['_CANCELREQUEST']._serialized_end=1367
-  _globals['_RESCHEDULEREQUEST']._serialized_start=1370
-  _globals['_RESCHEDULEREQUEST']._serialized_end=1847
-  _globals['_RESCHEDULEREQUEST_HEADERSENTRY']._serialized_start=602
-  _globals['_RESCHEDULEREQUEST_HEADERSENTRY']._serialized_end=648
-  _globals['_MESSAGE']._serialized_start=1850
-  _globals['_MESSAGE']._serialized_end=2480
-  _globals['_MESSAGE_HEADERSENTRY']._serialized_start=602
-  _globals['_MESSAGE_HEADERSENTRY']._serialized_end=648
-  _globals['_EVENT']._serialized_start=2482
-  _globals['_EVENT']._serialized_end=2594
-  _globals['_SCHEDULER']._serialized_start=2881
-  _globals['_SCHEDULER']._serialized_end=3322
+  _globals['_LABELS']._serialized_end=207
+  _globals['_SCHEDULEREQUEST']._serialized_start=210
+  _globals['_SCHEDULEREQUEST']._serialized_end=675
+  _globals['_SCHEDULEREQUEST_HEADERSENTRY']._serialized_start=616
+  _globals['_SCHEDULEREQUEST_HEADERSENTRY']._serialized_end=662
+  _globals['_SCHEDULERESPONSE']._serialized_start=677
+  _globals['_SCHEDULERESPONSE']._serialized_end=802
+  _globals['_SCHEDULEBATCHREQUEST']._serialized_start=804
+  _globals['_SCHEDULEBATCHREQUEST']._serialized_end=874
+  _globals['_SCHEDULEBATCHRESPONSE']._serialized_start=876
+  _globals['_SCHEDULEBATCHRESPONSE']._serialized_end=939
+  _globals['_OUTCOME']._serialized_start=941
+  _globals['_OUTCOME']._serialized_end=1052
+  _globals['_REFUSED']._serialized_start=1054
+  _globals['_REFUSED']._serialized_end=1152
+  _globals['_SCHEDULESTREAMRESPONSE']._serialized_start=1155
+  _globals['_SCHEDULESTREAMRESPONSE']._serialized_end=1292
+  _globals['_GETREQUEST']._serialized_start=1294
+  _globals['_GETREQUEST']._serialized_end=1318
+  _globals['_CANCELREQUEST']._serialized_start=1320
+  _globals['_CANCELREQUEST']._serialized_end=1381
+  _globals['_DELETEREQUEST']._serialized_start=1383
+  _globals['_DELETEREQUEST']._serialized_end=1444
+  _globals['_DELETEDEADREQUEST']._serialized_start=1447
+  _globals['_DELETEDEADREQUEST']._serialized_end=1616
+  _globals['_BULKRESPONSE']._serialized_start=1618
+  _globals['_BULKRESPONSE']._serialized_end=1663
+  _globals['_RESCHEDULEREQUEST']._serialized_start=1666
+  _globals['_RESCHEDULEREQUEST']._serialized_end=2143
+  _globals['_RESCHEDULEREQUEST_HEADERSENTRY']._serialized_start=616
+  _globals['_RESCHEDULEREQUEST_HEADERSENTRY']._serialized_end=662
+  _globals['_MESSAGE']._serialized_start=2146
+  _globals['_MESSAGE']._serialized_end=2776
+  _globals['_MESSAGE_HEADERSENTRY']._serialized_start=616
+  _globals['_MESSAGE_HEADERSENTRY']._serialized_end=662
+  _globals['_EVENT']._serialized_start=2778
+  _globals['_EVENT']._serialized_end=2890
+  _globals['_SCHEDULER']._serialized_start=3177
+  _globals['_SCHEDULER']._serialized_end=3751
 # @@protoc_insertion_point(module_scope)

@@ -42,17 +42,19 @@ ON_CONFLICT_REPLACE: OnConflict
 ON_CONFLICT_EARLIEST: OnConflict
 
 class Labels(_message.Message):
-    __slots__ = ("channel", "campaign", "tags", "tz")
+    __slots__ = ("channel", "campaign", "tags", "tz", "keys")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     CAMPAIGN_FIELD_NUMBER: _ClassVar[int]
     CLASS_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     TZ_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     channel: str
     campaign: str
     tags: _containers.RepeatedScalarFieldContainer[str]
     tz: str
-    def __init__(self, channel: _Optional[str] = ..., campaign: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., tz: _Optional[str] = ..., **kwargs) -> None: ...
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, channel: _Optional[str] = ..., campaign: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., tz: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., **kwargs) -> None: ...
 
 class ScheduleRequest(_message.Message):
     __slots__ = ("id", "route", "key", "payload", "content_type", "headers", "at", "delay", "expires", "priority", "labels", "topic", "on_conflict")
@@ -166,6 +168,38 @@ class CancelRequest(_message.Message):
     id: str
     version: int
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class DeleteRequest(_message.Message):
+    __slots__ = ("id", "version")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class DeleteDeadRequest(_message.Message):
+    __slots__ = ("route", "key", "due_from", "due_to", "error", "dry_run")
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    DUE_FROM_FIELD_NUMBER: _ClassVar[int]
+    DUE_TO_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    route: str
+    key: str
+    due_from: _timestamp_pb2.Timestamp
+    due_to: _timestamp_pb2.Timestamp
+    error: str
+    dry_run: bool
+    def __init__(self, route: _Optional[str] = ..., key: _Optional[str] = ..., due_from: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_to: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class BulkResponse(_message.Message):
+    __slots__ = ("matched", "done")
+    MATCHED_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    matched: int
+    done: int
+    def __init__(self, matched: _Optional[int] = ..., done: _Optional[int] = ...) -> None: ...
 
 class RescheduleRequest(_message.Message):
     __slots__ = ("id", "version", "at", "delay", "payload", "content_type", "headers", "clear_headers", "expires", "clear_expires", "priority", "labels")

@@ -67,6 +67,16 @@ class SchedulerStub:
                 request_serializer=penstock_dot_v1_dot_scheduler__pb2.RescheduleRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_scheduler__pb2.Message.FromString,
                 _registered_method=True)
+        self.Delete = channel.unary_unary(
+                '/penstock.v1.Scheduler/Delete',
+                request_serializer=penstock_dot_v1_dot_scheduler__pb2.DeleteRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_scheduler__pb2.Message.FromString,
+                _registered_method=True)
+        self.DeleteDead = channel.unary_unary(
+                '/penstock.v1.Scheduler/DeleteDead',
+                request_serializer=penstock_dot_v1_dot_scheduler__pb2.DeleteDeadRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_scheduler__pb2.BulkResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServicer:
@@ -122,6 +132,21 @@ class SchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Delete(self, request, context):
+        """Deletes a dead message and answers it as it was. FAILED_PRECONDITION when it is not dead; the
+        other errors as those of Cancel.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteDead(self, request, context):
+        """Deletes every dead message that matches, and says how many.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -154,6 +179,16 @@ def add_SchedulerServicer_to_server(servicer, server):
                     servicer.Reschedule,
                     request_deserializer=penstock_dot_v1_dot_scheduler__pb2.RescheduleRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_scheduler__pb2.Message.SerializeToString,
+            ),
+            'Delete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Delete,
+                    request_deserializer=penstock_dot_v1_dot_scheduler__pb2.DeleteRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_scheduler__pb2.Message.SerializeToString,
+            ),
+            'DeleteDead': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteDead,
+                    request_deserializer=penstock_dot_v1_dot_scheduler__pb2.DeleteDeadRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_scheduler__pb2.BulkResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -321,6 +356,60 @@ class Scheduler:
             '/penstock.v1.Scheduler/Reschedule',
             penstock_dot_v1_dot_scheduler__pb2.RescheduleRequest.SerializeToString,
             penstock_dot_v1_dot_scheduler__pb2.Message.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Delete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Scheduler/Delete',
+            penstock_dot_v1_dot_scheduler__pb2.DeleteRequest.SerializeToString,
+            penstock_dot_v1_dot_scheduler__pb2.Message.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteDead(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Scheduler/DeleteDead',
+            penstock_dot_v1_dot_scheduler__pb2.DeleteDeadRequest.SerializeToString,
+            penstock_dot_v1_dot_scheduler__pb2.BulkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,7 @@ def labels_of(given: pb.Labels) -> Labels | None:
         class_=getattr(given, "class") or None,
         tags=tuple(given.tags),
         tz=given.tz or None,
+        keys=tuple(given.keys),
     )
     return None if found == _NO_LABELS else found
 

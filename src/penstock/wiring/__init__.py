@@ -3,7 +3,7 @@
 from penstock.wiring.parts import Parts, open_parts, policies_of, put_configured_policies
 from penstock.wiring.problems import driver_problems
 from penstock.wiring.rooms import open_rooms
-from penstock.wiring.sinks import handler_sink, open_sink
+from penstock.wiring.sinks import handler_sink, init_routes, open_sink
 from penstock.wiring.sources import open_sources
 from penstock.wiring.stores import (
     in_memory,
@@ -19,6 +19,7 @@ __all__ = [
     "driver_problems",
     "handler_sink",
     "in_memory",
+    "init_routes",
     "init_store",
     "nothing_to_read",
     "open_parts",

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.flow.control import Control
+from penstock.flow.erase import Erase
 from penstock.flow.fleet import Fleet
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
@@ -38,6 +39,7 @@ class Parts:
     observer: Observer
     intake: Intake
     control: Control
+    erase: Erase
     routes: Mapping[str, Route]
     fleet: Fleet
     """This process among the others on the store."""
@@ -65,7 +67,8 @@ async def open_parts(
         if store is None:
             store = await open_store(settings)
             stack.push_async_callback(store.close)
-        _check_payload(settings, store)
+        max_message: int | None = getattr(store, "max_message", None)
+        _check_payload(settings, store, max_message)
         observer = Observer(time.perf_counter)
         routes = {name: part.as_route(name) for name, part in settings.all_routes().items()}
         await _keep_turns(store, routes)
@@ -74,18 +77,21 @@ async def open_parts(
             observer,
             routes=None if any_route else frozenset(routes),
             max_payload=settings.limits.max_payload,
+            max_message=max_message,
             min_delay=settings.limits.min_delay,
             max_delay=settings.limits.max_delay,
             put=await announcing(settings, store, stack),
         )
         stack.push_async_callback(intake.drain)
+        policies = policies_of(store, settings.limits.zone)
         yield Parts(
             settings=settings,
             store=store,
             observer=observer,
             intake=intake,
             control=Control(store, observer),
-            policies=policies_of(store, settings.limits.zone),
+            erase=Erase(store, policies),
+            policies=policies,
             routes=routes,
             fleet=Fleet(store, observer, name=process_name(), role=role, version=__version__),
             any_route=any_route,
@@ -120,8 +126,7 @@ async def _keep_turns(store: MessageStore, routes: Mapping[str, Route]) -> None:
         await store.keep_turns(promised)
 
 
-def _check_payload(settings: Settings, store: MessageStore) -> None:
+def _check_payload(settings: Settings, store: MessageStore, most: int | None) -> None:
     """Said at start, and not to the caller whose message turns out not to fit."""
-    most: int | None = getattr(store, "max_payload", None)
     if most is not None and settings.limits.max_payload > most:
         raise ConfigError(f"limits.max_payload: the store {store.name} takes {most:,} bytes")

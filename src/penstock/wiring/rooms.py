@@ -30,7 +30,12 @@ async def open_rooms(parts: Parts) -> AsyncIterator[RoomParts | None]:
     process = process_name()
     instance = settings.instance or process.host
     consumer = process._replace(host=instance).id
-    opened = await parts.store.open_rooms(settings.capacity, consumer)
+    opened = await parts.store.open_rooms(
+        settings.capacity,
+        consumer,
+        serves_all=parts.settings.serves_rooms,
+        signs=settings.keys[0].kid if settings.keys else "",
+    )
     try:
         signer = await _signer(parts.settings, opened.store)
         store, observer = opened.store, parts.observer

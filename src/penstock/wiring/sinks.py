@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from importlib import import_module
 
 from penstock.drivers import SINKS, driver_of
+from penstock.model.errors import SinkUnavailable
 from penstock.ports.sink import Sink
-from penstock.settings import RouteSettings
+from penstock.settings import RouteSettings, Settings
+
+log = logging.getLogger("penstock")
+
+LOOK_AGAIN = 0.5
+"""Seconds between two attempts to reach a broker that is about to start."""
 
 
 async def open_sink(name: str, options: RouteSettings) -> Sink:
@@ -16,6 +24,39 @@ async def open_sink(name: str, options: RouteSettings) -> Sink:
     if options.format == "decision-batch":
         sink = import_module("penstock.sinks.packed").PackedSink(sink)
     return sink
+
+
+async def init_routes(settings: Settings, patience: float) -> dict[str, str]:
+    """Make the topics, queues and streams of routes with `create_topic`; route → its address.
+
+    A broker that starts has `patience` seconds; then SinkUnavailable says which route it is.
+    """
+    made: dict[str, str] = {}
+    for name, options in settings.routes.items():
+        if not (options.model_extra or {}).get("create_topic"):
+            continue
+        sink = await open_sink(name, options)
+        try:
+            await _until_it_answers(name, sink, patience)
+            made[name] = sink.name
+        finally:
+            await sink.close()
+    return made
+
+
+async def _until_it_answers(name: str, sink: Sink, patience: float) -> None:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience
+    while True:
+        try:
+            await sink.check()
+        except SinkUnavailable as exc:
+            if loop.time() >= until:
+                raise SinkUnavailable(f"routes.{name}.sink: {exc.message}") from exc
+            log.info("waiting for the sink of route %r: %s", name, exc)
+            await asyncio.sleep(LOOK_AGAIN)
+        else:
+            return
 
 
 def handler_sink(name: str, handler: Callable[..., object]) -> Sink:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 from penstock.drivers import SINKS, SOURCES, driver_of
-from penstock.flow.formats import ALONE, FORMATS, RECORDS
+from penstock.flow.formats import ALONE, RECORDS, reader
 from penstock.flow.hop import Admitter
 from penstock.flow.ingest import BATCH, Ingest
 from penstock.ports.sink import Sink, SinkOptions
@@ -29,6 +29,8 @@ LOGIN = (
     "tls_verify",
 )
 """Settings of a source that say who we are and whom we trust."""
+MADE = ("create_topic", "quorum", "stream", "retention", "max_age", "max_bytes", "discard")
+"""Settings of a source that say how its topic, queue or stream is made."""
 
 
 @asynccontextmanager
@@ -48,7 +50,7 @@ async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest | Admitter]]:
                 Ingest(
                     name,
                     source,
-                    FORMATS[options.format],
+                    reader(options.format, options.routes),
                     parts.intake,
                     parts.store.clock,
                     parts.observer,
@@ -88,6 +90,16 @@ async def _dead_letter(source: SourceSettings, url: str, name: str) -> Sink:
         given = source.model_extra or {}
         more |= {login: given[login] for login in LOGIN if login in given}
     sink: Sink = await driver.open_sink(url, SinkOptions(at=where, more=more))
+    return sink
+
+
+async def publisher_to(source: SourceSettings, name: str) -> Sink:
+    """A sink to where the source reads, with its login; what is made there is as it makes it."""
+    where = f"sources.{name}.from"
+    given = source.model_extra or {}
+    more = {setting: given[setting] for setting in (*LOGIN, *MADE) if setting in given}
+    driver = driver_of(SINKS, source.from_, where)
+    sink: Sink = await driver.open_sink(source.from_, SinkOptions(at=where, more=more))
     return sink
 
 

@@ -17,9 +17,12 @@ from penstock.wiring.sinks import open_sink
 
 @asynccontextmanager
 async def open_worker(
-    parts: Parts, sinks: Mapping[str, Sink] | None = None
+    parts: Parts, sinks: Mapping[str, Sink] | None = None, *, leave_calls: bool = False
 ) -> AsyncIterator[Worker]:
-    """A worker for every configured route, its sinks opened; `sinks` replaces some of them."""
+    """A worker for every configured route, its sinks opened; `sinks` replaces some of them.
+
+    `leave_calls`: as that of Worker.
+    """
     given = sinks or {}
     async with AsyncExitStack() as stack:
         lanes: dict[str, tuple[Route, Sink]] = {}
@@ -41,12 +44,21 @@ async def open_worker(
             lease=worker.lease,
             shutdown=worker.shutdown,
             policies=parts.policies,
+            in_flight_bytes=worker.in_flight_bytes,
+            leave_calls=leave_calls,
+            erase=parts.erase,
+            dead_retention=parts.settings.limits.dead_retention,
         )
 
 
 def _decided_routes(settings: Settings) -> set[str]:
     """Those to which notifications come from decision batches and go on one by one."""
-    fed = {one.route for one in settings.sources.values() if one.format == "decision-batch"}
+    fed = {
+        route
+        for one in settings.sources.values()
+        if one.format == "decision-batch"
+        for route in (one.route, *one.routes.values())
+    }
     packed = {name for name, one in settings.routes.items() if one.format == "decision-batch"}
     return fed - packed
 

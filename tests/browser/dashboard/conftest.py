@@ -83,8 +83,11 @@ class World:
     async def state(self, message_id: str) -> str:
         return str((await self.ask("GET", f"/v1/messages/{message_id}"))["state"])
 
+    async def is_gone(self, message_id: str) -> bool:
+        return (await self._http.get(f"/v1/messages/{message_id}")).status_code == 404
+
     async def becomes(self, message_id: str, state: str) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while await self.state(message_id) != state:  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.05)
 

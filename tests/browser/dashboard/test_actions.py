@@ -138,6 +138,35 @@ async def test_redrive_redrives_one_and_a_group(world: World, dashboard: OpenDas
     world.shop.mended = False
 
 
+async def test_delete_deletes_one_dead_message_and_a_group(
+    world: World, dashboard: OpenDashboard, watch: Watch
+) -> None:
+    watch.allow("404")  # the page may ask for the message once more while it is being deleted
+    dead = [await world.schedule(route="gone", delay=0, key="doomed") for _ in range(3)]
+    for message in dead:
+        await world.becomes(message, "dead")
+    page = await dashboard(f"message/{dead[0]}")
+    await page.get_by_role("button", name="Delete…").click()
+    await confirm(page, "Delete 1 message", "Nothing of it is kept")
+    await expect(page).to_have_url(re.compile("#/dead"))
+    assert await world.is_gone(dead[0])
+    await page.goto(f"{world.url}/#/messages?state=dead&key=doomed")
+    await expect(page.locator("tbody tr")).to_have_count(2)
+    await page.get_by_role("button", name="Delete…").click()
+    await confirm(page, "Delete 2 messages", "2 messages dead")
+    await expect(page.locator("tbody tr")).to_have_count(0)
+    again = await world.schedule(route="gone", delay=0)
+    await world.becomes(again, "dead")
+    await page.goto(f"{world.url}/#/dead")
+    row = page.get_by_role("row").filter(has_text="gone")
+    await row.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text(re.compile(r"[\d,]+ messages? dead, .*on route gone"))
+    await dialog.get_by_role("button", name=re.compile(r"Delete \d+ messages?")).click()
+    await expect(dialog).to_have_count(0)
+    assert await world.is_gone(again)
+
+
 async def test_pause_pauses_and_resume_resumes(world: World, dashboard: OpenDashboard) -> None:
     page = await dashboard("routes")
     row = page.get_by_role("row").filter(has_text="quiet")

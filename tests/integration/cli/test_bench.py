@@ -22,9 +22,11 @@ from penstock.model.errors import StoreUnavailable
 from penstock.settings import Settings
 from penstock.version import __version__
 from penstock.wiring import scratch_store
+from systems.servers.ports import free_port
+from systems.servers.redis import RedisServer
 from tests.integration.cli.conftest import Cli
-from tests.servers.ports import free_port
-from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow  # it measures for a second at least
 
 SHORT = ("bench", "-n", "200", "-c", "8", "--rate", "50", "--seconds", "1")
 
@@ -230,7 +232,6 @@ def test_what_is_not_delivered_is_shown_and_fails(
         assert "200 of 200 not delivered" in ran.out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_leaves_no_file_behind(folder: Path, number: signal.Signals, code: int) -> None:
     with benching(folder, "-n", "100", "--seconds", "60") as process:
@@ -243,7 +244,6 @@ def test_a_signal_leaves_no_file_behind(folder: Path, number: signal.Signals, co
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_on_redis_sigterm_leaves_no_key_behind(
     folder: Path, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +258,6 @@ def test_on_redis_sigterm_leaves_no_key_behind(
     assert redis.client.keys("*") == []
 
 
-@pytest.mark.slow
 def test_on_redis_no_key_stays(
     cli: Cli, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

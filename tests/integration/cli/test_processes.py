@@ -16,14 +16,15 @@ import httpx
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from penstock import open as penstock_open
 from penstock.model.state import State
 from penstock.sdk.async_client import AsyncClient
 from penstock.sim.receiver import Receiver
 from penstock.sim.replies import Reply
 from penstock.v1 import scheduler_pb2 as pb
 from penstock.v1.scheduler_pb2_grpc import SchedulerStub
+from systems.servers.ports import free_port
 from tests.servers.penstock import run_penstock
-from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -157,6 +158,34 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
             while "stopping: " not in server.log.read_text():  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
             assert await server.stop() == -signal.SIGTERM
+
+
+HANGING = """
+import time
+from pathlib import Path
+
+def handle(message):
+    with Path("calls").open("a") as calls:
+        calls.write(message.id + "\\n")
+    time.sleep(600)
+"""
+
+
+async def test_a_function_that_hangs_in_a_thread_keeps_its_lease_and_not_the_process(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "hanging.py").write_text(HANGING)
+    config = CONFIG.replace("{url}/hook", "python:hanging:handle").replace('"5s"', '"100ms"')
+    async with run_penstock(tmp_path, config) as server:
+        async with AsyncClient(server.url) as client:
+            await client.schedule(1, route="hook", id="m")
+        while not (tmp_path / "calls").exists():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.02)
+        assert await server.stop() == 0
+    assert "stay leased" in server.log.read_text()
+    async with penstock_open(f"sqlite:///{tmp_path}/penstock.db") as engine:
+        assert (await engine.get("m")).state is State.LEASED
+    assert (tmp_path / "calls").read_text() == "m\n"
 
 
 async def test_grpc_is_served_beside_http_and_ends_with_it(tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ from penstock.v1.scheduler_pb2_grpc import SchedulerStub
 from penstock.wiring import Parts, open_parts, open_store
 from tests.integration.store_probe import StoreProbe
 
+OWN = ("shutdown", "max_in_flight", "beside")
+"""Options of the server itself; the others are settings."""
+
 
 @dataclass(frozen=True)
 class Running:
@@ -36,7 +39,7 @@ class Running:
 async def _serve(
     *, api: dict[str, Any] | None = None, insecure: bool = False, **options: Any
 ) -> AsyncIterator[Running]:
-    own = {name: options.pop(name) for name in ("shutdown", "max_in_flight") if name in options}
+    own = {name: options.pop(name) for name in OWN if name in options}
     listening = ApiSettings.model_validate({"grpc": "127.0.0.1:0", **(api or {})})
     tree = Settings(**{"store": "sqlite://", "api": listening, **options})
     async with AsyncExitStack() as stack:

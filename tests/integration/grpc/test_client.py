@@ -13,8 +13,8 @@ import penstock
 from penstock import GrpcClient, State
 from penstock.model.route import Backoff
 from penstock.sdk import grpc_client, patience
+from systems.servers.ports import free_port
 from tests.integration.grpc.conftest import Running
-from tests.servers.ports import free_port
 
 Serve = Callable[..., AbstractAsyncContextManager[Running]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -12,10 +13,12 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from penstock.api.grpc import health
+from penstock.api.grpc.server import max_message
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.v1 import scheduler_pb2 as pb
 from tests.integration.grpc.conftest import Running
@@ -93,7 +96,7 @@ async def test_a_refused_token_has_its_reason(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"api": {"tokens": TOKENS}}])
-async def test_health_and_reflection_need_no_token(serve: Serve, options: dict[str, Any]) -> None:
+async def test_health_needs_no_token(serve: Serve, options: dict[str, Any]) -> None:
     async with serve(**options) as running:
         asked: Any = health_pb2_grpc.HealthStub(running.channel)
         for service in ("", SERVICE):
@@ -101,13 +104,48 @@ async def test_health_and_reflection_need_no_token(serve: Serve, options: dict[s
             assert answer.status == SERVING
         unknown = asked.Check(health_pb2.HealthCheckRequest(service="other"))
         assert (await refusal(unknown)).code() is CODE.NOT_FOUND
-        assert SERVICE in await listed(running.channel)
 
 
-async def listed(channel: grpc.aio.Channel) -> set[str]:
+async def test_reflection_needs_a_token_where_there_are_tokens(serve: Serve) -> None:
+    async with serve(api={"tokens": TOKENS}) as running:
+        assert SERVICE in await listed(running.channel, **bearer("reads-only"))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await listed(running.channel)
+        assert refused.value.code() is CODE.UNAUTHENTICATED
+
+
+async def test_a_stranger_is_refused_before_the_message_is_read(serve: Serve) -> None:
+    """It is larger than may be read: whoever read it would refuse its size."""
+    async with serve(api={"tokens": TOKENS, "max_body": 2048}) as running:
+        large = pb.ScheduleRequest(payload=b"x" * 100_000)
+        error = await refusal(running.stub.Schedule(large))
+        assert error.code() is CODE.UNAUTHENTICATED
+        assert detail(error, "ErrorInfo").reason == "UNAUTHORIZED"
+        error = await refusal(running.stub.Schedule(large, **bearer("a-wrong-one")))
+        assert error.code() is CODE.UNAUTHENTICATED
+        error = await refusal(running.stub.Schedule(large, **bearer("reads-only")))
+        assert error.code() is CODE.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize(
+    ("max_body", "max_payload", "most"),
+    [
+        (8 << 20, 256 << 10, 4 << 20),
+        (8 << 20, 6 << 20, 7 << 20),
+        (8 << 20, 64 << 20, 8 << 20),
+        (2048, 256 << 10, 2048),
+    ],
+)
+def test_a_message_on_the_wire_is_as_large_as_a_payload_needs(
+    max_body: int, max_payload: int, most: int
+) -> None:
+    assert max_message(max_body, max_payload) == most
+
+
+async def listed(channel: grpc.aio.Channel, **options: Any) -> set[str]:
     stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[arg-type] # aio too
     asked = reflection_pb2.ServerReflectionRequest(list_services="")
-    async for answer in stub.ServerReflectionInfo(iter([asked])):
+    async for answer in stub.ServerReflectionInfo(iter([asked]), **options):
         return {service.name for service in answer.list_services_response.service}
     raise AssertionError("no answer")
 
@@ -122,7 +160,7 @@ async def test_reflection_describes_the_service(running: Running) -> None:
     ]
     services = [service for one in files for service in one.service]
     assert [service.name for service in services] == ["Scheduler"]
-    assert len(services[0].method) == 6
+    assert {"Schedule", "ScheduleStream", "Get"} <= {each.name for each in services[0].method}
     assert await listed(running.channel) == {
         SERVICE,
         "grpc.health.v1.Health",
@@ -185,3 +223,81 @@ async def test_stopping_takes_no_more_calls(serve: Serve) -> None:
         await asyncio.sleep(0.05)
         error = await refusal(stub.Schedule(pb.ScheduleRequest(), timeout=5))
         assert error.code() in {CODE.UNAVAILABLE, CODE.CANCELLED}
+
+
+LIMITED_TOKENS = [
+    {"name": "pusher", "secret": "push-only-secret", "scope": "write", "routes": ["push"]},
+    {"name": "marketing", "secret": "promotional-only", "classes": ["promotional"]},
+    {"name": "ops", "secret": "sees-and-does-all"},
+    {"name": "scraper", "secret": "metrics-and-no-more", "scope": "metrics"},
+]
+PUSHER = (("authorization", "Bearer push-only-secret"),)
+MARKETING = (("authorization", "Bearer promotional-only"),)
+OPS = (("authorization", "Bearer sees-and-does-all"),)
+SCRAPER = (("authorization", "Bearer metrics-and-no-more"),)
+
+
+def a_bill(**more: Any) -> pb.ScheduleRequest:
+    return pb.ScheduleRequest(route="bills", payload=b"1", at=Timestamp(seconds=2**32), **more)
+
+
+async def test_a_limited_token_may_touch_only_its_routes_and_classes(serve: Serve) -> None:
+    routes = {name: {"sink": "log://"} for name in ("push", "bills")}
+    async with serve(api={"tokens": LIMITED_TOKENS}, routes=routes) as running:
+        stub = running.stub
+        await stub.Schedule(a_bill(id="bill"), metadata=OPS)
+        pushed = pb.ScheduleRequest(
+            id="push", route="push", payload=b"1", labels=pb.Labels(**{"class": "promotional"})
+        )
+        pushed.at.seconds = 2**32
+        for who in (PUSHER, MARKETING):
+            await stub.Schedule(pushed, metadata=who)
+            for refused in (
+                stub.Schedule(a_bill(), metadata=who),
+                stub.Schedule(
+                    pb.ScheduleRequest(
+                        id="bill",
+                        route="push",
+                        payload=b"2",
+                        on_conflict=pb.ON_CONFLICT_REPLACE,
+                        labels=pushed.labels,
+                    ),
+                    metadata=who,
+                ),
+                stub.Cancel(pb.CancelRequest(id="bill"), metadata=who),
+                stub.Reschedule(pb.RescheduleRequest(id="bill", priority=9), metadata=who),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await refused
+                assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            batch = pb.ScheduleBatchRequest(messages=[a_bill(), pushed])
+            answer = await stub.ScheduleBatch(batch, metadata=who)
+            assert [one.HasField("refused") for one in answer.outcomes] == [True, False]
+            summary = await stub.ScheduleStream(iter([a_bill(), pushed]), metadata=who)
+            assert (summary.accepted, summary.refused) == (1, 1)
+            await stub.Reschedule(pb.RescheduleRequest(id="push", priority=9), metadata=who)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Get(pb.GetRequest(id="bill"), metadata=PUSHER)
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert (await stub.Get(pb.GetRequest(id="bill"), metadata=MARKETING)).version == 1
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Get(pb.GetRequest(id="push"), metadata=SCRAPER)
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_every_change_by_a_token_is_recorded(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "penstock.audit")
+    routes = {"bills": {"sink": "log://"}}
+    async with serve(api={"tokens": LIMITED_TOKENS}, routes=routes) as running:
+        stub = running.stub
+        await stub.Schedule(a_bill(id="bill"), metadata=OPS)
+        await stub.ScheduleBatch(pb.ScheduleBatchRequest(messages=[a_bill()] * 2), metadata=OPS)
+        await stub.ScheduleStream(iter([a_bill()] * 3), metadata=OPS)
+        await stub.Reschedule(pb.RescheduleRequest(id="bill", priority=9), metadata=OPS)
+        await stub.Cancel(pb.CancelRequest(id="bill"), metadata=OPS)
+    told = [r.__dict__ for r in caplog.records if r.name == "penstock.audit"]
+    lines = [(r["who"], r["verb"], r["object"]) for r in told]
+    assert lines.count(("ops", "change", "bill")) == lines.count(("ops", "cancel", "bill")) == 1
+    assert sum(r["count"] for r in told if r["object"] == "bills") == 6

@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock.model.errors import StoreCorrupt, StoreUnavailable
 from penstock.v1 import scheduler_pb2 as pb
+from tests.integration.deaths import kill_all
 from tests.integration.grpc.conftest import Running
 from tests.integration.grpc.details import detail, field_of, refusal
 
@@ -239,6 +240,25 @@ async def test_a_message_that_is_leaving_is_not_cancelled_and_says_so(running: R
     assert (info.metadata["state"], info.metadata["cancel_pending"]) == ("leased", "true")
 
 
+async def test_the_dead_are_deleted_one_by_one_or_by_filter(running: Running) -> None:
+    for name in ("m1", "m2", "m3"):
+        await running.stub.Schedule(pb.ScheduleRequest(id=name, key=name))
+    await kill_all(running.parts.store, error="HTTP 410")
+    await running.stub.Schedule(pb.ScheduleRequest(id="waits", delay=Duration(seconds=60)))
+    gone = await running.stub.Delete(pb.DeleteRequest(id="m1", version=1))
+    assert (gone.id, gone.state, gone.last_error) == ("m1", pb.STATE_DEAD, "HTTP 410")
+    for wrong, code in (("m1", CODE.NOT_FOUND), ("waits", CODE.FAILED_PRECONDITION)):
+        error = await refusal(running.stub.Delete(pb.DeleteRequest(id=wrong)))
+        assert error.code() is code
+    dry = pb.DeleteDeadRequest(error="410", dry_run=True)
+    counted = await running.stub.DeleteDead(dry)
+    assert (counted.matched, counted.done) == (2, 0)
+    deleted = await running.stub.DeleteDead(pb.DeleteDeadRequest(key="m2", due_to=ahead(60)))
+    assert (deleted.matched, deleted.done) == (1, 1)
+    assert (await running.stub.Get(pb.GetRequest(id="m3"))).state == pb.STATE_DEAD
+    assert (await running.stub.DeleteDead(pb.DeleteDeadRequest(key="m2"))).matched == 0
+
+
 async def test_an_id_that_is_not_given_is_named(running: Running) -> None:
     calls = (
         running.stub.Get(pb.GetRequest()),
@@ -295,11 +315,11 @@ async def test_a_fault_of_ours_tells_nothing_of_itself(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     running.probe.fails = StoreCorrupt("a row is not what was written")
-    error = await refusal(running.stub.ScheduleBatch(_one()))
-    assert error.code() is CODE.DATA_LOSS
+    (outcome,) = (await running.stub.ScheduleBatch(_one())).outcomes
+    assert outcome.refused.status == CODE.DATA_LOSS.value[0]  # each message has its own outcome
     running.probe.fails = RuntimeError("secret")
     error = await refusal(running.stub.ScheduleBatch(_one()))
-    assert error.code() is CODE.INTERNAL
+    assert error.code() is CODE.UNAVAILABLE  # nothing was stored: it may be sent again
     assert "secret" not in (error.details() or "")
     assert "secret" in caplog.text
 

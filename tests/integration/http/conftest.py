@@ -64,7 +64,7 @@ async def _serve(
     **settings: Any,
 ) -> AsyncIterator[Running]:
     listening = ApiSettings.model_validate({"http": "127.0.0.1:0", **(api or {})})
-    tree = Settings(store="sqlite://", api=listening, **settings)
+    tree = Settings(**{"store": "sqlite://", "api": listening, **settings})
     async with AsyncExitStack() as stack:
         store = await open_store(tree)
         stack.push_async_callback(store.close)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.api.access import Scope
+from penstock.api.grants import Scope
 from penstock.api.http.app import HANDLERS
 from penstock.api.http.auth import Guard
 from penstock.api.http.operations import OPERATIONS
@@ -13,6 +13,7 @@ from penstock.settings import ApiSettings
 from tests.integration.http.conftest import Serve
 
 TOKENS = [
+    {"name": "scraper", "secret": "metrics-secret", "scope": "metrics"},
     {"name": "eyes", "secret": "read-secret", "scope": "read"},
     {"name": "app", "secret": "write-secret", "scope": "write"},
     "admin-secret",
@@ -22,8 +23,8 @@ OPEN = (
     *("/ui/main.js", "/ui/views/now.js", "/ui/uPlot.iife.js"),
 )
 PAGES = ("/", "/docs", "/openapi.json", "/static/{name}", "/ui/{name}", "/ui/views/{name}")
-RANK = {"read-secret": 1, "write-secret": 2, "admin-secret": 3}
-NEEDED = {"open": 0, "read": 1, "write": 2, "admin": 3}
+RANK = {"metrics-secret": 1, "read-secret": 2, "write-secret": 3, "admin-secret": 4}
+NEEDED = {"open": 0, "metrics": 1, "read": 2, "write": 3, "admin": 4}
 
 
 def bearer(secret: str) -> dict[str, str]:
@@ -157,17 +158,16 @@ def test_an_empty_secret_is_refused() -> None:
 
 def test_the_docs_tell_the_scope_that_is_asked_for() -> None:
     told = {(op.method.upper(), op.path): op.scope for op in OPERATIONS}
-    for handler in HANDLERS:
-        handled: Any = handler
-        (path,) = handled.paths
-        path = path.replace("{message_id:str}", "{id}").replace(":str}", "}")
+    handlers: list[Any] = list(HANDLERS)
+    for handled, path in [(handler, path) for handler in handlers for path in handler.paths]:
+        shown = path.replace("{message_id:str}", "{id}").replace(":str}", "}")
         (method,) = handled.http_methods
         default = Scope.READ if method == "GET" else Scope.WRITE
         scope = handled.opt.get("scope", default).name.lower()
         if handled.opt.get("visitor"):
             scope = "visitor"
-        if path in (*PAGES, "/rooms/{room}", "/rooms-static/{name}"):
+        if shown in (*PAGES, "/rooms/{room}", "/rooms-static/{name}"):
             assert scope == "open"
         else:
-            assert told.pop((method, path)) == scope
+            assert told.pop((method, shown)) == scope
     assert not told, "operations that do not exist"

@@ -3,10 +3,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 
+from penstock.api.http import batch
+from penstock.api.http.batch import MAX_UNREADABLE
 from penstock.model.errors import StoreUnavailable
 from tests.integration.http.conftest import Running, Serve
 
@@ -14,7 +17,7 @@ NDJSON = {"content-type": "application/x-ndjson"}
 JSON = {"content-type": "application/json"}
 
 
-def lines(answer: httpx.Response) -> list[dict[str, object]]:
+def lines(answer: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
@@ -39,13 +42,20 @@ async def test_lines_are_answered_with_lines_in_order(client: httpx.AsyncClient)
     assert [item["id"] for item in lines(answer)] == ["a", "b"]
 
 
-@pytest.mark.parametrize(("body", "headers"), [(b"[]", JSON), (b" [ ] ", JSON), (b"", NDJSON)])
-async def test_nothing_is_answered_with_nothing(
-    client: httpx.AsyncClient, body: bytes, headers: dict[str, str]
-) -> None:
-    answer = await client.post("/v1/messages/batch", content=body, headers=headers)
+@pytest.mark.parametrize("body", [b"[]", b" [ ] "])
+async def test_an_empty_array_is_answered_with_one(client: httpx.AsyncClient, body: bytes) -> None:
+    answer = await client.post("/v1/messages/batch", content=body, headers=JSON)
     assert answer.status_code == 200
-    assert answer.content.strip() == (b"[]" if headers is JSON else b"")
+    assert answer.content.strip() == b"[]"
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b" \r\n\n"])
+async def test_lines_without_a_message_are_malformed(
+    client: httpx.AsyncClient, body: bytes
+) -> None:
+    answer = await client.post("/v1/messages/batch", content=body, headers=NDJSON)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "malformed"
 
 
 async def test_the_same_id_twice_in_one_batch_is_one_message(client: httpx.AsyncClient) -> None:
@@ -235,3 +245,51 @@ async def test_the_horizon_holds_on_every_way_in(serve: Serve) -> None:
         assert [item.get("error", {}).get("field") for item in many] == ["delay", "at", None]
         tick = await client.post("/ticks", json={"item": "a", "at": "2020-01-01T00:00:00Z"})
         assert (tick.status_code, tick.json()["error"]["field"]) == (422, "at")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"[" + b"1," * 100_000 + b"1]", JSON),
+        (b"1\n" * 100_000, NDJSON),
+        (b"{}x\n" * 2_000, NDJSON),
+    ],
+)
+async def test_what_is_no_batch_at_all_is_not_read_to_its_end(
+    client: httpx.AsyncClient, body: bytes, headers: dict[str, str]
+) -> None:
+    answer = await client.post("/v1/messages/batch", content=body, headers=headers)
+    assert answer.status_code == 207
+    outcomes = answer.json() if headers is JSON else lines(answer)
+    assert len(outcomes) == MAX_UNREADABLE + 1
+    assert outcomes[-1]["error"]["code"] == "malformed"
+    assert "1,000 items in a row could not be read" in outcomes[-1]["error"]["message"]
+    assert (await client.post("/v1/messages/batch", json=[{"id": "a"}])).status_code == 200
+
+
+async def test_messages_that_are_refused_for_what_they_say_are_no_end(
+    client: httpx.AsyncClient,
+) -> None:
+    body = b'{"route":"nowhere"}\n' * 2_500 + b'{"id":"last"}\n'
+    answer = await client.post("/v1/messages/batch", content=body, headers=NDJSON)
+    outcomes = lines(answer)
+    assert len(outcomes) == 2_501
+    assert outcomes[-1]["id"] == "last"
+
+
+async def test_outcomes_are_not_many_times_as_long_as_their_body(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "SPOOL_FREE", 200_000)
+    body = (b"1\n" * 900 + b"{}\n") * 100
+    answer = await client.post("/v1/messages/batch", content=body, headers=NDJSON)
+    assert answer.status_code == 207
+    assert len(answer.content) < (batch.SPOOL_RATIO + 1) * len(body)
+    assert "times as long as the body" in lines(answer)[-1]["error"]["message"]
+
+
+async def test_brackets_without_end_are_refused(client: httpx.AsyncClient) -> None:
+    body = b"[" + b'{"payload":' + b"[" * 4_000_000
+    answer = await client.post("/v1/messages/batch", content=body, headers=JSON)
+    assert answer.status_code == 400
+    assert "nested more than 1,000 deep" in answer.json()["error"]["message"]

@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock.model.outcome import Settlement
-from penstock.model.state import State
+from tests.integration.deaths import kill_all
 from tests.integration.http.conftest import Running, put
 
 
@@ -45,7 +44,7 @@ async def test_a_bad_bulk_names_the_field(
 
 async def test_the_dead_are_redriven_at_a_pace(running: Running, client: httpx.AsyncClient) -> None:
     await client.post("/v1/messages/batch", json=[{"id": f"d{n}"} for n in range(3)])
-    await kill_all(running)
+    await kill_all(running.parts.store)
     answer = await client.post("/v1/dead/redrive", json={"filter": {}, "rate": "2/s"})
     assert answer.json() == {"matched": 3, "done": 3}
     page = (await client.get("/v1/messages?state=scheduled")).json()
@@ -57,18 +56,6 @@ async def test_the_dead_are_redriven_at_a_pace(running: Running, client: httpx.A
 
 async def held(running: Running, page: dict[str, Any]) -> list[Any]:
     return await running.parts.store.find([item["id"] for item in page["items"]])
-
-
-async def kill_all(running: Running) -> None:
-    store = running.parts.store
-    claim = await store.claim("default", 10, 30_000, store.clock.now())
-    await store.settle(
-        [
-            Settlement(message=m, token=claim.token, state=State.DEAD, event="dead", error="no")
-            for m in claim.messages
-        ],
-        store.clock.now(),
-    )
 
 
 async def test_what_matches_is_released_in_bulk_and_a_dry_run_only_counts(
@@ -145,3 +132,85 @@ async def test_only_a_dead_message_is_redriven(client: httpx.AsyncClient) -> Non
     answer = await client.post("/v1/messages/alive/redrive")
     assert (answer.status_code, answer.json()["state"]) == (409, "scheduled")
     assert (await client.post("/v1/messages/nobody/redrive")).status_code == 404
+
+
+async def test_a_dead_message_is_deleted_and_a_waiting_one_cancelled(
+    running: Running, client: httpx.AsyncClient
+) -> None:
+    await client.post("/v1/messages/batch", json=[{"id": f"d{n}"} for n in range(3)])
+    await kill_all(running.parts.store)
+    answer = await client.delete("/v1/messages/d0", headers={"if-match": "7"})
+    assert answer.status_code == 412
+    answer = await client.delete("/v1/messages/d0")
+    assert (answer.status_code, answer.json()["id"]) == (200, "d0")
+    assert (answer.json()["state"], answer.json()["deleted"]) == ("dead", True)
+    assert (await client.get("/v1/messages/d0")).status_code == 404
+    assert (await client.delete("/v1/messages/d0")).status_code == 404
+    assert (await client.post("/v1/messages", json={"id": "d0", "delay": 60})).status_code == 201
+    cancelled = await client.delete("/v1/messages/d0")
+    assert (cancelled.json()["state"], "deleted" in cancelled.json()) == ("cancelled", False)
+
+
+async def test_a_delete_may_say_which_of_the_two_it_means(
+    running: Running, client: httpx.AsyncClient
+) -> None:
+    await client.post("/v1/messages", json={"id": "dead"})
+    await kill_all(running.parts.store)
+    await client.post("/v1/messages", json={"id": "waits", "delay": 60})
+    answer = await client.delete("/v1/messages/dead?state=scheduled")
+    assert (answer.status_code, answer.json()["state"]) == (409, "dead")
+    assert (await client.delete("/v1/messages/waits?state=dead")).status_code == 409
+    assert (await client.delete("/v1/messages/waits?state=odd")).status_code == 422
+    assert (await client.delete("/v1/messages/dead?state=dead")).status_code == 200
+    assert (await client.delete("/v1/messages/waits?state=scheduled")).status_code == 200
+
+
+async def test_the_dead_are_deleted_by_filter_and_counted_first(
+    running: Running, client: httpx.AsyncClient
+) -> None:
+    await client.post(
+        "/v1/messages/batch", json=[{"id": f"d{n}", "key": f"k{n % 2}"} for n in range(5)]
+    )
+    await kill_all(running.parts.store, error="HTTP 410")
+    body: dict[str, Any] = {"filter": {"key": "k0", "error": "410"}}
+    dry = await client.post("/v1/dead/delete", json={**body, "dry_run": True})
+    assert dry.json() == {"matched": 3, "done": 0}
+    done = await client.post("/v1/dead/delete", json=body)
+    assert done.json() == {"matched": 3, "done": 3}
+    page = (await client.get("/v1/messages?state=dead")).json()
+    assert [item["id"] for item in page["items"]] == ["d1", "d3"]
+    for wrong, field in (
+        ({"filter": {"state": "scheduled"}}, "filter.state"),
+        ({"filter": {}, "rate": "1/s"}, "rate"),
+        ({}, "filter"),
+    ):
+        answer = await client.post("/v1/dead/delete", json=wrong)
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
+
+
+async def test_everything_of_a_key_is_forgotten_with_a_count(
+    running: Running, client: httpx.AsyncClient
+) -> None:
+    cap = {"kind": "cap", "scope": ["key"], "limit": 5, "window": "24h"}
+    await client.put("/v1/policies/five", json=cap)
+    await client.put("/v1/suppressions/optout", json={"keys": ["user1"], "legal": True})
+    await client.post("/v1/messages", json={"id": "dead", "key": "user1"})
+    await kill_all(running.parts.store)
+    for name, key in (("a", "user1"), ("b", "user1"), ("c", "user2")):
+        await put(client, id=name, key=key)
+    answer = await client.post("/v1/forget", json={"key": "user1"})
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "key": "user1",
+        "messages": 3,
+        "counters": 0,
+        "pending": 0,
+        "next": None,
+    }
+    page = (await client.get("/v1/messages")).json()
+    assert [item["id"] for item in page["items"]] == ["c"]
+    kept = (await client.get("/v1/suppressions/optout")).json()
+    assert kept["keys"] == ["user1"]
+    for wrong, field in (({}, "key"), ({"key": ""}, "key"), ({"key": "a", "x": 1}, "x")):
+        answer = await client.post("/v1/forget", json=wrong)
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)

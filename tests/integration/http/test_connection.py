@@ -117,7 +117,7 @@ async def test_a_body_that_only_drips_is_cut(serve: Serve) -> None:
     async with serve(api=QUICK) as running:
         reader, writer = await running.connect()
         writer.write(HEAD % b"/v1/messages" + b"content-length: 100000\r\n\r\n")
-        answer = asyncio.create_task(reader.read())
+        answer = asyncio.create_task(reader.readline())  # what drips in after it resets the rest
         while not answer.done():
             writer.write(b" ")
             await asyncio.sleep(0.02)

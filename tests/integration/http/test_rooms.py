@@ -34,7 +34,7 @@ async def promoting(running: Running) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def until(look: Callable[[], Awaitable[dict[str, Any]]], **wanted: object) -> dict[str, Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while True:
             found = await look()
             if all(found.get(name) == value for name, value in wanted.items()):
@@ -130,6 +130,27 @@ async def test_a_stream_tells_when_the_turn_has_come(running: Running) -> None:
         assert (states[0], states[-1]) == ("WAITING", "ADMITTED")
 
 
+@pytest.mark.parametrize("takes_the_name", [False, True])
+async def test_a_stream_ends_with_gone_when_a_reset_made_its_ticket_void(
+    running: Running, takes_the_name: bool
+) -> None:
+    async with promoting(running) as client:
+        await client.put("/v1/rooms/sale", json={"capacity": 1})
+        await client.post("/v1/rooms/sale/join", json={"user": "u1"})
+        await until(lambda: ticket(client, "u1"), state="ADMITTED")
+        await client.post("/v1/rooms/sale/join", json={"user": "u2"})
+        events = []
+        async with client.stream("GET", "/v1/rooms/sale/tickets/u2/events") as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("event: "):
+                    events.append(line[7:])
+                    if len(events) == 1:
+                        await client.post("/v1/rooms/sale/reset")
+                        if takes_the_name:  # another visitor: not a word of theirs in this stream
+                            await client.post("/v1/rooms/sale/join", json={"user": "u2"})
+        assert events == ["ticket", "gone"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "field"),
     [
@@ -197,9 +218,10 @@ async def test_a_visitor_of_a_public_room_has_nothing_but_the_ticket(serve: Serv
             return found
 
         assert (await until(mine, state="ADMITTED"))["token"]
-        stranger = (await client.post("/v1/rooms/sale/join", json={"user": "u1"})).json()
-        assert (stranger["state"], stranger["token"]) == ("ADMITTED", None)
-        assert "ticket" not in stranger
+        stranger = await client.post("/v1/rooms/sale/join", json={"user": "u1"})
+        assert stranger.status_code == 409
+        assert stranger.json().keys() == {"error"}, "no fact of another's ticket"
+        assert stranger.json()["error"]["code"] == "ticket_taken"
         again = await client.post("/v1/rooms/sale/join", json={"user": "u1"}, headers=own)
         assert (again.json()["ticket"], bool(again.json()["token"])) == (joined["ticket"], True)
         assert (await client.post("/v1/rooms/sale/pause", headers=own)).status_code == 401
@@ -236,8 +258,8 @@ async def test_a_public_room_is_joined_the_short_way_once_it_is_known_to_be_one(
         assert (first["position"], second["position"]) == (1, 2)
         own = {"x-ticket": first["ticket"]}
         assert (await client.get(path, headers=own)).status_code == 200
-        stranger = (await join(json={"user": "u1"})).json()
-        assert (stranger["position"], stranger["token"], "ticket" in stranger) == (1, None, False)
+        stranger = await join(json={"user": "u1"})
+        assert (stranger.status_code, stranger.json()["error"]["code"]) == (409, "ticket_taken")
         assert (await join(json={"user": "u1"}, headers=own)).json()["ticket"] == first["ticket"]
         assert (await join(json={"user": "u3", "lane": "vip"})).status_code == 401
         assert (await join(json={"user": ""})).status_code == 422
@@ -277,16 +299,33 @@ async def test_the_actuator_answers_as_the_dispatchers_did(running: Running) -> 
         health = (await client.get("/actuator/health")).json()
         assert (health["status"], health["queueSize"]) == ("UP", 0)
         assert "threadPoolActive" in health
+        dispatcher = health["components"]["dispatcher"]
+        assert (dispatcher["status"], dispatcher["details"]["queueSize"]) == ("UP", 0)
+        assert dispatcher["details"]["promotions"] == 1
         names = (await client.get("/actuator/metrics")).json()["names"]
         assert {"executor.active", "dispatcher_promotions_total"} <= set(names)
         active = (await client.get("/actuator/metrics/executor.active")).json()
         assert active["measurements"][0]["statistic"] == "VALUE"
         assert (await client.get("/actuator/metrics/none")).status_code == 404
+        assert {"dispatcher.promotions.total", "dispatcher.promotion.duration"} <= set(names)
+        for name in names:
+            assert (await client.get(f"/actuator/metrics/{name}")).json()["name"] == name
+        total = (await client.get("/actuator/metrics/dispatcher.promotions.total")).json()
+        assert total["measurements"] == [{"statistic": "COUNT", "value": 1}]
+        took = (await client.get("/actuator/metrics/dispatcher.promotion.duration")).json()
+        assert took["baseUnit"] == "seconds"
+        told = [one["statistic"] for one in took["measurements"]]
+        assert told == ["COUNT", "TOTAL_TIME", "MAX"]
+        spelled = await client.get("/actuator/metrics/dispatcher.thread_pool.active")
+        assert spelled.json()["measurements"][0]["statistic"] == "VALUE"
         for path in ("/actuator/prometheus", "/metrics"):
             text = (await client.get(path)).text
             assert "dispatcher_promotions_total 1.0" in text
             for name in (
                 "dispatcher_promotion_duration_count",
+                'dispatcher_promotion_duration_bucket{le="50"}',
+                'dispatcher_promotion_duration_seconds_bucket{le="0.05"}',
+                "dispatcher_promotion_duration_seconds_max",
                 "dispatcher_promotion_duration_seconds_sum",
                 "dispatcher_thread_pool_active",
                 "dispatcher_queue_size",
@@ -315,7 +354,7 @@ async def test_a_stream_hears_of_a_turn_that_another_process_gave(
     monkeypatch.setattr("penstock.model.admission.NEAR_POLL_MS", 60_000)
     rooms = running.server.api.rooms
     assert rooms is not None
-    async with running.client() as client, asyncio.timeout(20):
+    async with running.client() as client, asyncio.timeout(300):
         await client.put("/v1/rooms/sale", json={"capacity": 5, "state": "paused"})
         await client.post("/v1/rooms/sale/join", json={"user": "u1"})
 

@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.sim.receiver import Receiver
 from penstock.sim.replies import How, Reply
-from tests.servers.certificates import make_certificate
+from systems.servers.certificates import make_certificate
 
 ACCEPTED = '{"id":"x","state":"scheduled","due":"2030-01-01T00:00:00.000Z","duplicate":false}'
 Ask: TypeAlias = Callable[[str], Awaitable[penstock.Receipt]]
@@ -109,6 +109,7 @@ async def test_the_synchronous_client_waits_for_a_bulk_change_and_not_for_silenc
             receiver.always(Reply(how=How.HANG))
             with pytest.raises(penstock.Unreachable, match="did not answer in time"):
                 await asyncio.to_thread(client.get, "m1")
+        with penstock.Client(receiver.url, retries=0) as client:
             receiver.always(Reply(how=How.CUT))
             with pytest.raises(penstock.Unreachable, match="broke"):
                 await asyncio.to_thread(client.get, "m1")

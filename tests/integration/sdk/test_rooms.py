@@ -48,7 +48,7 @@ async def rooms(request: pytest.FixtureRequest, parts: Parts) -> AsyncIterator[A
 
 
 async def state_of(rooms: AsyncRooms | EmbeddedRooms, user: str, wanted: TicketState) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while True:
             found = await rooms.ticket("sale", user)
             if found.state is wanted:

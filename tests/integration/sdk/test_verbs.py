@@ -11,10 +11,11 @@ import pytest
 
 import penstock
 from penstock.model.draft import Draft
-from penstock.model.outcome import Action, Amendment, Settlement
+from penstock.model.outcome import Action, Amendment
 from penstock.model.times import format_moment
 from penstock.sdk.async_client import AsyncClient
 from penstock.wiring import Parts
+from tests.integration.deaths import kill_all
 
 ODD_IDS = ["..", ".", "a/../b", "a b?c#d%2F", "batch", "cancel", '"\\', "~" * 200]
 
@@ -257,21 +258,7 @@ async def test_everything_that_matches_is_moved_to_one_moment(verbs: AsyncClient
 
 async def test_the_dead_are_redriven(verbs: AsyncClient, parts: Parts) -> None:
     await verbs.schedule(1, id="m1", route="push")
-    store = parts.store
-    now = store.clock.now()
-    claim = await store.claim("push", 1, 1_000, now)
-    await store.settle(
-        [
-            Settlement(
-                message=claim.messages[0],
-                token=claim.token,
-                state=penstock.State.DEAD,
-                event="dead",
-                error="HTTP 410 gone",
-            )
-        ],
-        now,
-    )
+    await kill_all(parts.store, "push", "HTTP 410 gone")
     assert (await verbs.get("m1")).last_error == "HTTP 410 gone"
     assert (await verbs.redrive(error="timeout")).matched == 0
     result = await verbs.redrive(route="push", error="410", rate="10/s")
@@ -279,6 +266,51 @@ async def test_the_dead_are_redriven(verbs: AsyncClient, parts: Parts) -> None:
     assert (await verbs.get("m1")).state is penstock.State.SCHEDULED
     with pytest.raises(penstock.InvalidMessage, match="rate"):
         await verbs.redrive(rate="fast")
+
+
+async def test_the_dead_are_deleted(verbs: AsyncClient, parts: Parts) -> None:
+    for name in ("m1", "m2", "m3"):
+        await verbs.schedule(1, id=name, route="push", key=name[:1])
+    await kill_all(parts.store, "push", "HTTP 410 gone")
+    await verbs.schedule(1, id="waits", delay="1h")
+    with pytest.raises(penstock.AlreadyReleased, match="is already dead"):
+        await verbs.cancel("m1")  # a cancel is a cancel, whatever a DELETE may do
+    with pytest.raises(penstock.AlreadyReleased):
+        await verbs.delete("waits")
+    with pytest.raises(penstock.VersionConflict):
+        await verbs.delete("m1", version=7)
+    assert (await verbs.delete("m1")).last_error == "HTTP 410 gone"
+    with pytest.raises(penstock.UnknownMessage):
+        await verbs.get("m1")
+    counted = await verbs.delete_dead(key="m", error="410", dry_run=True)
+    assert (counted.matched, counted.done) == (2, 0)
+    assert (await verbs.delete_dead(error="timeout")).matched == 0
+    deleted = await verbs.delete_dead(key="m")
+    assert (deleted.matched, deleted.done) == (2, 2)
+    with pytest.raises(penstock.InvalidMessage, match="only dead messages"):
+        await verbs.delete_dead(state="scheduled")
+    assert (await verbs.get("waits")).state is penstock.State.SCHEDULED
+
+
+async def test_everything_of_a_key_is_forgotten(
+    verbs: AsyncClient, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.flow.erase.STEP", 2)
+    monkeypatch.setattr("penstock.flow.erase.PAGES", 2)
+    for number in range(9):
+        await verbs.schedule(1, id=f"m{number}", key="user1", delay=3600 + number)
+    await verbs.schedule(1, id="sending", route="push", key="user1")
+    await verbs.schedule(1, id="other", key="user2", delay="1h")
+    claim = await parts.store.claim("push", 1, 60_000, parts.store.clock.now())
+    assert len(claim.messages) == 1
+    erased = await verbs.forget("user1")
+    assert (erased.key, erased.messages, erased.next) == ("user1", 9, None)
+    assert erased.pending >= 1
+    left, _ = await verbs.list()
+    assert [(message.id, message.cancel_pending) for message in left] == [
+        ("sending", True),
+        ("other", False),
+    ]
 
 
 async def test_a_route_is_paused_and_resumed(verbs: AsyncClient) -> None:

@@ -51,7 +51,7 @@ class Rig:
             await waiting
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             while not true():  # noqa: ASYNC110 - a few turns of the loop
                 await asyncio.sleep(0.0005)
 

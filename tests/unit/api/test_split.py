@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from penstock.api.http.split import Array, Block, Item, Lines, Splitter
+from penstock.api.http.split import MARKS, PAUSE, Array, Block, Item, Lines, Splitter
 from penstock.model.draft import decode_draft
 from penstock.model.errors import PenstockError, TooLarge
 
@@ -126,3 +126,10 @@ def test_what_is_kept_of_a_long_stream_stays_small() -> None:
         assert len(splitter._buffer) < 2000
     assert [type(item) for item in splitter.feed(b'{"x":"' + b"y" * 100_000)] == []
     assert len(splitter._buffer) < 2000
+
+
+def test_others_have_their_turn_while_brackets_are_counted() -> None:
+    inside = b"[" + b"[]," * 20_000 + b"[]]"
+    items = split(Array(LIMIT), b"[" + inside + b"," + inside + b"]", 4_096)
+    assert items.count(PAUSE) >= 4 * 20_000 // MARKS
+    assert [each for each in items if each is not PAUSE] == [inside, inside]

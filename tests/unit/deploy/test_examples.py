@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import pytest
 
+from penstock.model.errors import ConfigError
 from penstock.settings import load
 from penstock.wiring import driver_problems
 
 ROOT = Path(__file__).parents[3]
+PLACEHOLDER = "change-me"
 EXAMPLES = sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir())
-CONFIGS = sorted((ROOT / "examples").rglob("*.toml"))
+CONFIGS = sorted(
+    path for path in (ROOT / "examples").rglob("*.toml") if path.name != "processes.toml"
+)
 
 
 def _name(path: Path) -> str:
@@ -24,11 +29,33 @@ def test_the_systems_are_all_there() -> None:
     }
 
 
+def _set_secrets(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its env file leaves to be made, as a user makes it."""
+    for line in (config.parent / ".env.example").read_text().splitlines():
+        if PLACEHOLDER in line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            monkeypatch.setenv(name, value.replace(PLACEHOLDER, secrets.token_urlsafe(32)))
+
+
+def test_an_example_with_a_secret_starts_only_with_one_of_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with_secrets = [config for config in CONFIGS if PLACEHOLDER in config.read_text()]
+    assert {_name(config.parent) for config in with_secrets} == {"dispatcher", "ticket-sale"}
+    for config in with_secrets:
+        with pytest.raises(ConfigError, match=r"secret: is a placeholder.*secrets\.token_urlsafe"):
+            load(config)
+        _set_secrets(config, monkeypatch)
+        load(config)
+
+
 @pytest.mark.parametrize("config", CONFIGS, ids=_name)
 async def test_a_config_has_nothing_wrong_with_it(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    _set_secrets(config, monkeypatch)
     settings = load(config)
     assert await driver_problems(settings) == []
     for source in settings.sources.values():
@@ -39,7 +66,7 @@ async def test_a_config_has_nothing_wrong_with_it(
 @pytest.mark.parametrize("example", EXAMPLES, ids=_name)
 def test_an_example_says_what_to_do_and_where_to_read_on(example: Path) -> None:
     readme = (example / "README.md").read_text()
-    assert "docs/how-to/" in readme
+    assert "docs/systems/" in readme or "docs/how-to/" in readme
     assert (example / ".env.example").exists()
 
 
@@ -49,6 +76,7 @@ async def test_what_its_env_file_names_are_settings_and_all_that_must_move(
 ) -> None:
     """Its commented lines too: somebody will take the mark away."""
     monkeypatch.chdir(tmp_path)
+    _set_secrets(config, monkeypatch)
     before = load(config)
     lines = (config.parent / ".env.example").read_text().splitlines()
     given = [line.removeprefix("# ") for line in lines if "PENSTOCK_" in line]

@@ -15,6 +15,7 @@ from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Receipt, SendOutcome
 from penstock.model.policy import policy_from
 from penstock.model.route import Backoff, Route
+from penstock.model.size import IN_FLIGHT_BYTES
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.sdk.asked import draft
@@ -71,6 +72,7 @@ class Engine:
         self.policies = policies_of(store)
         self.lease = 30_000
         self.batch_size = 100
+        self.in_flight_bytes = IN_FLIGHT_BYTES
 
     def add_route(self, route: Route, sink: FakeSink) -> None:
         self.routes[route.name] = (route, sink)
@@ -106,6 +108,7 @@ class Engine:
             lease=self.lease,
             shutdown=5_000,
             policies=self.policies,
+            in_flight_bytes=self.in_flight_bytes,
         )
 
     @asynccontextmanager

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+import pytest
+
 from penstock.flow.dead import folded
 from penstock.flow.fleet import ALIVE_MS, FORGET_MS, KEPT_MS, PERIOD_MS, QUIET_MS, SHOWN_MS, Fleet
 from penstock.flow.observe import Observer
 from penstock.flow.status import Stats, Status
 from penstock.model.fleet import Heartbeat, ProcessName, Role, pack, unpack_all
 from penstock.model.outcome import Dead, Retry, SendOutcome
+from penstock.model.query import StoreFigures
+from penstock.model.state import State
 from penstock.ports.fleet import HeartbeatStore
 from tests.unit.flow.rig import Engine
 
@@ -50,6 +54,24 @@ async def test_figures_are_those_of_all_processes(engine: Engine) -> None:
     assert stats.policies == {"cap": {"allowed": 0, "deferred": 0, "blocked": 2, "shadowed": 0}}
     assert [process.role for process in stats.processes] == ["worker", "worker"]
     assert all(process.alive and process.version == "9.9" for process in stats.processes)
+
+
+async def test_counts_that_the_store_shares_are_not_kept_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow count serves for fifty times as long, unless the store itself says for how long."""
+    figures = engine.store.figures
+
+    async def slowly(now: int) -> StoreFigures:
+        engine.clock.jump(2_000)
+        return await figures(now)
+
+    monkeypatch.setattr(engine.store, "figures", slowly)
+    monkeypatch.setattr(engine.store, "figures_serve", 10_000, raising=False)
+    status = Status(engine.store, another(engine, role="api"), {}, version="1")
+    for number in range(4):
+        assert (await status.stats()).states[State.SCHEDULED] == number
+        await engine.schedule(delay="1d")
 
 
 async def test_this_process_is_told_live_and_once(engine: Engine) -> None:

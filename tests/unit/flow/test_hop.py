@@ -108,7 +108,7 @@ async def test_a_worker_admits_what_the_topic_has_whatever_is_away_meanwhile(
     topic.lost, store.away = 1, 2
     clock = ManualClock()
     running = asyncio.ensure_future(Admitter(store, topic, clock).run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while not store.admitted.is_set():
             await clock.advance(10_000)
         while topic.done_with < 3:  # noqa: ASYNC110 - a few turns of the loop

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
+from penstock.model.draft import block
 from penstock.model.errors import InvalidMessage, PenstockError, StoreUnavailable, UnknownRoute
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt
@@ -145,3 +146,18 @@ async def test_an_unknown_route_is_refused_with_the_known_ones(engine: Engine) -
     (outcome,) = await intake.schedule([draft(1, route="psuh")])
     assert isinstance(outcome, UnknownRoute)
     assert "default, push" in outcome.message
+
+
+async def test_a_repeated_id_is_accepted_once(engine: Engine) -> None:
+    await engine.intake.schedule([draft(1, id="a"), draft(1, id="b")])
+    await engine.intake.schedule([draft(1, id="a"), draft(1, id="b"), draft(1, id="c")])
+    await engine.intake.schedule_one(draft(1, id="c"))
+    await engine.intake.schedule_one(draft(1, id="d"))
+    assert engine.observer.total("accepted") == 4
+
+
+async def test_what_comes_blocked_counts_as_blocked_once(engine: Engine) -> None:
+    for _ in range(2):
+        await engine.intake.schedule([block(draft(1, id="a"), "no"), draft(1, id="b")])
+    assert engine.observer.counts["blocked", "default"] == 1
+    assert engine.observer.counts["accepted", "default"] == 2

@@ -22,9 +22,9 @@ class Watched:
         self._claim = engine.store.claim
         monkeypatch.setattr(engine.store, "claim", self.claim)
 
-    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+    async def claim(self, route: str, limit: int, lease: int, now: int, max_bytes: int) -> Claim:
         self.asked.append(now - self._start)
-        claim = await self._claim(route, limit, lease, now)
+        claim = await self._claim(route, limit, lease, now, max_bytes)
         self.meanwhile()
         for _ in range(20):  # whatever that sets in motion
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from penstock.model.outcome import DELIVERED, Claim, Dead, Retry, SendOutcome
 from penstock.model.patch import decode_patch
 from penstock.model.query import Filter
 from penstock.model.route import Backoff, Route
+from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.model.times import format_moment
 from penstock.telemetry.rates import Rates
@@ -44,9 +45,9 @@ async def test_a_lane_that_rests_asks_again_only_when_something_may_be_due(
     asked: list[int] = []
     claim = engine.store.claim
 
-    async def counted(route: str, limit: int, lease: int, now: int) -> Claim:
+    async def counted(route: str, limit: int, lease: int, now: int, max_bytes: int) -> Claim:
         asked.append(now)
-        return await claim(route, limit, lease, now)
+        return await claim(route, limit, lease, now, max_bytes)
 
     monkeypatch.setattr(engine.store, "claim", counted)
     start = engine.clock.now()
@@ -331,8 +332,8 @@ async def test_an_answer_later_than_its_lease_is_not_acted_on(
 ) -> None:
     claim = engine.store.claim
 
-    async def late(route: str, limit: int, lease: int, now: int) -> Claim:
-        claimed = await claim(route, limit, lease, now)
+    async def late(route: str, limit: int, lease: int, now: int, max_bytes: int) -> Claim:
+        claimed = await claim(route, limit, lease, now, max_bytes)
         if claimed.messages:
             engine.clock.jump(lease)
             monkeypatch.setattr(engine.store, "claim", claim)
@@ -373,10 +374,12 @@ async def spread(engine: Engine, per_ms: int, millis: int) -> tuple[int, list[in
             await engine.schedule(id=f"{at}-{number}", at=format_moment(start + at))
     claims, claim = 0, engine.store.claim
 
-    async def counted(route: str, limit: int, lease: int, now: int) -> Claim:
+    async def counted(
+        route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
+    ) -> Claim:
         nonlocal claims
         claims += now >= start
-        return await claim(route, limit, lease, now)
+        return await claim(route, limit, lease, now, max_bytes)
 
     engine.store.claim = counted  # type: ignore[method-assign] # only to count
     async with engine.working():

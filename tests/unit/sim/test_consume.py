@@ -80,5 +80,14 @@ def test_some_without_a_due_time_are_said_beside_the_others() -> None:
     assert said == "p50 60 ms, p99 60 ms, max 60 ms; unknown of 1 that have no due time"
 
 
+def test_distinct_messages_are_told_apart_by_their_id() -> None:
+    tally = Tally(distinct=True)
+    for name in ("a", "b", "a"):
+        tally.add([Given(tick(NOW), {"penstock-id": name})], NOW)
+    tally.add([Given(b"x"), Given(b"x"), Given(b"y")], NOW)
+    assert (tally.totals().consumed, tally.totals().distinct) == (6, 4)
+    assert counted(Given(b"x")).distinct is None
+
+
 def test_nothing_is_said_of_nothing() -> None:
     assert lateness(counted()) == "nothing came"

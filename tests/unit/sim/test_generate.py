@@ -8,9 +8,11 @@ import random
 
 import pytest
 
+from penstock.cli.sim.ticks import api_url
 from penstock.flow.observe import Observer
 from penstock.model.errors import ConfigError
 from penstock.model.times import parse_moment
+from penstock.settings import given
 from penstock.sim.errors import Unreachable
 from penstock.sim.generate import STAGE, Generator, Load
 from penstock.sim.receiver import Receiver
@@ -35,6 +37,18 @@ async def test_ticks_are_posted_with_the_shape_of_the_contract() -> None:
         assert set(tick) == {"item", "at"}
         assert tick["item"] in {f"user{number:06d}" for number in range(7)}
         assert NOW * 1000 <= parse_moment(tick["at"]) <= (NOW + 30) * 1000
+
+
+async def test_ticks_can_be_posted_as_the_original_generator_does() -> None:
+    async with Receiver() as receiver:
+        load = Load(url=receiver.url, count=20, connections=4, chunked=True, pause=0.005)
+        totals = await Generator(load, Observer()).run()
+    assert (totals.generated, totals.unknown) == (20, 0)
+    for request in receiver.received:
+        assert (request.method, request.path) == ("POST", "/tick")
+        assert request.headers["transfer-encoding"] == "chunked"
+        assert "content-type" not in request.headers
+        assert set(json.loads(request.body)) == {"item", "at"}
 
 
 async def test_answers_that_are_not_good_are_counted_apart() -> None:
@@ -95,6 +109,41 @@ async def test_nobody_at_the_address_is_said_at_once() -> None:
         await receiver.down()
         with pytest.raises(Unreachable, match="nobody answers"):
             await Generator(Load(url=receiver.url), Observer()).run()
+
+
+async def test_a_server_that_is_about_to_listen_is_waited_for() -> None:
+    async with Receiver() as receiver:
+        await receiver.down()
+        generator = Generator(Load(url=receiver.url, count=3, wait=60), Observer())
+        running = asyncio.ensure_future(generator.run())
+        done, _ = await asyncio.wait([running], timeout=0.1)
+        assert not done
+        await receiver.up()
+        totals = await running
+    assert totals.generated == 3
+
+
+async def test_waiting_for_a_server_ends_when_it_is_stopped() -> None:
+    async with Receiver() as receiver:
+        await receiver.down()
+        generator = Generator(Load(url=receiver.url, wait=600), Observer())
+        running = asyncio.ensure_future(generator.run())
+        await asyncio.wait([running], timeout=0.1)
+        generator.stop()
+        assert (await running).generated == 0
+
+
+@pytest.mark.parametrize(
+    ("http", "url"),
+    [
+        ("127.0.0.1:9000", "http://127.0.0.1:9000"),
+        ("0.0.0.0:9000", "http://127.0.0.1:9000"),
+        ("[::]:9000", "http://[::1]:9000"),
+        ("scheduler:8888", "http://scheduler:8888"),
+    ],
+)
+def test_the_address_of_the_settings_is_the_one_to_post_to(http: str, url: str) -> None:
+    assert api_url(given(api={"http": http})) == url
 
 
 def test_an_address_that_is_none_is_refused() -> None:

@@ -149,3 +149,15 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
             heads.append(head[9:12])
         writer.close()
     assert heads == [b"200", b"405", b"200"]
+
+
+async def test_each_lists_what_was_taken_with_its_receivers() -> None:
+    async with Provider(each=True) as provider, httpx.AsyncClient() as client:
+        body = {"id": "n", "data": {"params": {"receivers": ["a", "b"]}}}
+        headers = {"penstock-id": "n", "penstock-attempt": "2"}
+        await client.post(provider.url, json=body, headers=headers)
+        await client.post(provider.url, json={"data": 7}, headers={"penstock-id": "m"})
+    assert provider.accepted is not None
+    told = [(one.id, one.attempt, one.receivers) for one in provider.accepted]
+    assert told == [("n", 2, ["a", "b"]), ("m", 0, [])]
+    assert provider.arrivals == [one.at for one in provider.accepted]

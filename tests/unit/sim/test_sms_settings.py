@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 
 import pytest
 
 from penstock.model.errors import ConfigError
 from penstock.sim.sms.producer import random_sms
-from penstock.sim.sms.settings import NAMES, SmsSettings, is_configured, read_sms_settings
+from penstock.sim.sms.settings import (
+    LOG_NAMES,
+    NAMES,
+    SmsSettings,
+    is_configured,
+    read_sms_settings,
+)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in NAMES:
+    for name in NAMES + LOG_NAMES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -54,11 +61,22 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         ("MEAN_PROCESSING_TIME", "-1"),
         ("MONITOR_UPDATE_INTERVAL", "0"),
         ("MONITOR_UPDATE_INTERVAL", "nan"),
+        ("LOG_FORMAT", "xml"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_named(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         read_sms_settings({name: value})
+
+
+def test_how_it_logs_says_nothing_of_where_it_is() -> None:
+    keys = {"LOG_FORMAT": "JSON", "SENDER_LOG_FILE": "s.log", "MONITOR_LOG_FILE": "m.log"}
+    settings = read_sms_settings(keys)
+    assert (settings.log_format, settings.sender_log_file, settings.monitor_log_file) == (
+        *("json", Path("s.log")),
+        Path("m.log"),
+    )
+    assert not is_configured(keys)
 
 
 def test_a_url_of_another_kind_is_refused() -> None:

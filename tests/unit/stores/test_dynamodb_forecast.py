@@ -14,6 +14,7 @@ from penstock.stores.dynamodb.forecast import forecast
 from penstock.stores.dynamodb.items import OPEN, Item, Shape, list_key, order
 from penstock.stores.dynamodb.recall import ROUTES
 from penstock.stores.dynamodb.table import Range
+from penstock.testing.clock import ManualClock
 
 NOW = 1_800_000_000_000
 SHARDS = 8
@@ -64,10 +65,17 @@ class Notes:
 
 
 def session(index: Index) -> Any:
-    async def read(_: object) -> dict[str, object]:
+    async def look(_: object) -> dict[str, object]:
         return {}
 
-    return SimpleNamespace(table=index, near=Notes(), shape=Shape(60_000, SHARDS), read=read)
+    return SimpleNamespace(
+        table=index,
+        near=Notes(),
+        shape=Shape(60_000, SHARDS),
+        look=look,
+        clock=ManualClock(NOW),
+        counts={},
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,6 @@ from penstock.stores.redis.records import (
     Held,
     NewPacker,
     pack,
-    plain_record,
     read,
     unpack,
     unpack_claimed,
@@ -130,30 +129,13 @@ def test_what_is_put_is_what_is_read(
     member, record = pack_id(message_id), packer.pack([new])[0]
     message = unpack(member, Held(3, record, None))
     for name in NewMessage.__struct_fields__:
-        if name not in ("on_conflict", "blocked"):
+        if name not in ("on_conflict", "blocked", "dead"):
             assert getattr(message, name) == getattr(new, name), name
     assert (message.created, message.state, message.ref) == (now, State.SCHEDULED, 4)
     lease = b"thetoken" + (now + 1).to_bytes(6, "little") + b"\0"
     (claimed,) = unpack_claimed(3, lease, [member, record])
     assert claimed == unpack(member, Held(3, record, lease))
     assert (claimed.claimed, claimed.attempt, claimed.state) == (now + 1, 1, State.LEASED)
-
-
-@given(
-    uuid=st.uuids(),
-    payload=st.binary(max_size=50),
-    due=st.integers(0, MAX_TIME),
-    now=st.integers(0, MAX_TIME),
-    generation=st.integers(1, 255),
-)
-def test_a_plain_message_is_packed_as_any_other(
-    uuid: UUID, payload: bytes, due: int, now: int, generation: int
-) -> None:
-    new = NewMessage(str(uuid), "route", str(uuid), payload, due)
-    edition = int.from_bytes(uuid.bytes[14:], "little")
-    packer = NewPacker("route", new.priority, now=now, generation=generation, edition=edition)
-    (record,) = packer.pack([new])
-    assert plain_record(generation, uuid.bytes, due, now, "route", payload) == record
 
 
 @given(

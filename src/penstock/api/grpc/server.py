@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self, cast
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from penstock.api.access import Tokens, cannot_listen, split_host_port
+from penstock.api.grpc.gate import Gate
 from penstock.api.grpc.health import Health
-from penstock.api.grpc.service import MAX_IN_FLIGHT, SERVICE, Scheduler
+from penstock.api.grpc.service import MAX_IN_FLIGHT, SERVICE, Beside, Scheduler
+from penstock.api.tls import server_tls
 from penstock.model.errors import ConfigError
 from penstock.v1 import scheduler_pb2
 from penstock.wiring import Parts
@@ -28,6 +31,13 @@ CLIENT_PINGS = 10_000
 WINDOW = 1 << 20
 """Bytes a stream may send ahead of what is read. The library's own estimate grows to 32 MB a stream
 on a busy machine, which is memory that no limit of ours would see."""
+
+MESSAGE = 4 << 20
+"""Bytes of one message on the wire unless a payload may be larger: what gRPC itself starts with."""
+ENVELOPE = 1 << 20
+"""Bytes of headers, labels and the like beside a payload."""
+OTHER_CALLS = 1_000
+"""Calls under way besides puts: streams, reads, health."""
 
 
 class GrpcServer:
@@ -44,16 +54,24 @@ class GrpcServer:
         insecure: bool = False,
         shutdown: int | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
+        beside: Sequence[Callable[[Scheduler], Beside]] = (),
     ) -> None:
-        """Check the settings; ConfigError says what cannot work."""
+        """Check the settings; ConfigError says what cannot work.
+
+        `beside`: other services to answer on this port, each made over the verbs of this one.
+        """
         api = parts.settings.api
         tokens = Tokens(api)
         tokens.check_bind("api.grpc", api.grpc, insecure=insecure)
         self._host, self._port = split_host_port(api.grpc)
         self._patience = (parts.settings.worker.shutdown if shutdown is None else shutdown) / 1000
-        self._max_message = api.max_body
+        self._max_message = max_message(api.max_body, parts.settings.limits.max_payload)
+        self._max_calls = max_in_flight + OTHER_CALLS
+        self._gates = [Gate(tokens)] if tokens else []
+        self._tls = server_tls(api)
         self._scheduler = Scheduler(parts, tokens, max_in_flight)
-        self._health = Health(parts.status(), (SERVICE,))
+        self._beside = [make(self._scheduler) for make in beside]
+        self._health = Health(parts.status(), self.services)
         self._closing = asyncio.Event()
         self._started = asyncio.Event()
         self._server: grpc.aio.Server | None = None
@@ -63,6 +81,11 @@ class GrpcServer:
     def address(self) -> str:
         """Where it listens; with port 0 the one that was given is known once it is bound."""
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """Names of the services that are answered, besides health and reflection."""
+        return (SERVICE, *(service.name for service in self._beside))
 
     @property
     def in_flight(self) -> int:
@@ -80,11 +103,26 @@ class GrpcServer:
             _check_free(self._host, self._port, self.address)
             server = self._build()
             try:
-                self._port = server.add_insecure_port(self.address)
+                self._port = self._add_port(server)
             except RuntimeError as exc:
                 raise ConfigError(f"api.grpc: cannot listen on {self.address}: {exc}") from exc
             self._server = server
         return self._server
+
+    def _add_port(self, server: grpc.aio.Server) -> int:
+        tls = self._tls
+        if tls is None:
+            return server.add_insecure_port(self.address)
+
+        def certificate() -> grpc.ServerCertificateConfiguration:
+            return grpc.ssl_server_certificate_configuration([tls.pair()])
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            """Asked for at every handshake; None: as before."""
+            return certificate() if tls.refresh() else None
+
+        credentials = grpc.dynamic_ssl_server_credentials(certificate(), cast("Any", renewed))
+        return server.add_secure_port(self.address, credentials)
 
     async def run(self) -> None:
         """Serve until stop()."""
@@ -101,6 +139,7 @@ class GrpcServer:
         finally:
             following.cancel()
             await server.stop(self._patience)
+            self._scheduler.audit.flush()
 
     def stop(self) -> None:
         """Take no more calls, answer what came in, then let run() return."""
@@ -124,6 +163,8 @@ class GrpcServer:
 
     def _build(self) -> grpc.aio.Server:
         server = grpc.aio.server(
+            interceptors=self._gates,
+            maximum_concurrent_rpcs=self._max_calls,
             options=(
                 ("grpc.so_reuseport", 0),  # a port another program has is an error, not shared
                 ("grpc.max_receive_message_length", self._max_message),
@@ -132,16 +173,22 @@ class GrpcServer:
                 ("grpc.http2.min_ping_interval_without_data_ms", CLIENT_PINGS),
                 ("grpc.http2.bdp_probe", 0),
                 ("grpc.http2.lookahead_bytes", WINDOW),
-            )
+            ),
         )
-        handlers = self._scheduler.handlers()
+        served = {SERVICE: self._scheduler.handlers()}
+        served |= {service.name: service.handlers() for service in self._beside}
         server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE, handlers),),
+            [grpc.method_handlers_generic_handler(name, calls) for name, calls in served.items()]
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (*self.services, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server, scheduler_pb2.DESCRIPTOR.pool)
         return server
+
+
+def max_message(max_body: int, max_payload: int) -> int:
+    """Bytes of one message on the wire: enough for one payload with all that belongs to it."""
+    return min(max_body, max(MESSAGE, max_payload + ENVELOPE))
 
 
 def _check_free(host: str, port: int, where: str) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Proto
 
-from penstock.api.access import Scope, Tokens
+from penstock.api.access import Tokens
+from penstock.api.audit import Audit, filter_text
+from penstock.api.grants import ANYONE, Grant, Scope, check_change, check_drafts, schedule_as
 from penstock.api.grpc.crowd import Crowd
 from penstock.api.grpc.errors import Context, fail, refuse, refused, unreadable
-from penstock.api.grpc.shapes import draft_of, message_of, patch_of, response_of
+from penstock.api.grpc.shapes import draft_of, filter_of, message_of, patch_of, response_of
 from penstock.api.grpc.stream import Inflow
 from penstock.flow.intake import Outcome, schedule_through
 from penstock.model.draft import Draft
@@ -26,6 +29,7 @@ from penstock.model.errors import (
     UnknownMessage,
 )
 from penstock.model.identity import is_id
+from penstock.model.message import Message
 from penstock.model.outcome import Receipt
 from penstock.model.trace import TRACEPARENT, give_trace
 from penstock.v1 import scheduler_pb2 as pb
@@ -37,8 +41,28 @@ MAX_IN_FLIGHT = 20_000
 
 Asked = TypeVar("Asked", bound=Proto)
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
-Act: TypeAlias = Callable[[Asked, str | None], Awaitable[Proto]]
-"""A verb: what is asked, and the trace the caller is part of."""
+
+
+class Caller(NamedTuple):
+    """Who calls, and the trace that the call is part of."""
+
+    grant: Grant
+    trace: str | None
+
+
+Act: TypeAlias = Callable[[Asked, Caller], Awaitable[Proto]]
+"""A verb: what is asked, and by whom."""
+
+
+class Beside(Protocol):
+    """Another service on the same port."""
+
+    name: str
+    """With its package."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """Its calls by name."""
+        ...
 
 
 @dataclass(slots=True)
@@ -53,6 +77,7 @@ class Scheduler:
     reading: set[asyncio.Task[None]] = field(default_factory=set)
     """Streams that are being read."""
     stopping: bool = False
+    audit: Audit = field(default_factory=Audit)
     crowd: Crowd = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,16 +86,16 @@ class Scheduler:
     def handlers(self) -> dict[str, Handler]:
         unary = grpc.unary_unary_rpc_method_handler
         return {
-            "Schedule": unary(self._unary(pb.ScheduleRequest, self.schedule, Scope.WRITE)),
+            "Schedule": unary(self.unary(pb.ScheduleRequest, self.schedule, Scope.WRITE)),
             "ScheduleBatch": unary(
-                self._unary(pb.ScheduleBatchRequest, self.schedule_batch, Scope.WRITE)
+                self.unary(pb.ScheduleBatchRequest, self.schedule_batch, Scope.WRITE)
             ),
             "ScheduleStream": grpc.stream_unary_rpc_method_handler(self._stream),
-            "Get": unary(self._unary(pb.GetRequest, _traceless(self.get), Scope.READ)),
-            "Cancel": unary(self._unary(pb.CancelRequest, _traceless(self.cancel), Scope.WRITE)),
-            "Reschedule": unary(
-                self._unary(pb.RescheduleRequest, _traceless(self.reschedule), Scope.WRITE)
-            ),
+            "Get": unary(self.unary(pb.GetRequest, self.get, Scope.READ)),
+            "Cancel": unary(self.unary(pb.CancelRequest, self.cancel, Scope.WRITE)),
+            "Reschedule": unary(self.unary(pb.RescheduleRequest, self.reschedule, Scope.WRITE)),
+            "Delete": unary(self.unary(pb.DeleteRequest, self.delete, Scope.WRITE)),
+            "DeleteDead": unary(self.unary(pb.DeleteDeadRequest, self.delete_dead, Scope.WRITE)),
         }
 
     def stop(self) -> None:
@@ -79,44 +104,92 @@ class Scheduler:
         for task in self.reading:
             task.cancel()
 
-    async def schedule(self, asked: pb.ScheduleRequest, trace: str | None) -> pb.ScheduleResponse:
+    async def schedule(self, asked: pb.ScheduleRequest, caller: Caller) -> pb.ScheduleResponse:
+        return response_of(await self.put(draft_of(asked), caller))
+
+    async def put(self, draft: Draft, caller: Caller) -> Receipt:
+        """Store one message for this caller; Overloaded while too many wait for the store."""
         if self.in_flight >= self.max_in_flight:
             raise Overloaded(f"{self.in_flight:,} messages are waiting for the store already")
-        draft = draft_of(asked)
-        give_trace(draft, trace)
+        give_trace(draft, caller.trace)
+        if caller.grant.is_limited:
+            (refusal,) = await check_drafts(caller.grant, self.parts.control, [draft])
+            if refusal is not None:
+                raise refusal
         self.in_flight += 1
         try:
-            return response_of(await schedule_through(self.crowd, draft))
+            receipt = await schedule_through(self.crowd, draft)
         finally:
             self.in_flight -= 1
+        self.audit.count(caller.grant, "schedule", draft.route)
+        return receipt
 
     async def schedule_batch(
-        self, asked: pb.ScheduleBatchRequest, trace: str | None
+        self, asked: pb.ScheduleBatchRequest, caller: Caller
     ) -> pb.ScheduleBatchResponse:
-        items = [_item(one, trace) for one in asked.messages]
+        items = [_item(one, caller.trace) for one in asked.messages]
         drafts = [item for item in items if isinstance(item, Draft)]
-        outcomes = iter(await self.parts.intake.schedule(drafts) if drafts else ())
+        outcomes = iter(await self._put(caller.grant, drafts) if drafts else ())
         answer = pb.ScheduleBatchResponse()
         for index, (one, item) in enumerate(zip(asked.messages, items, strict=True)):
             outcome = item if isinstance(item, PenstockError) else next(outcomes)
             answer.outcomes.append(_outcome(outcome, index, one.id))
         return answer
 
-    async def get(self, asked: pb.GetRequest) -> pb.Message:
-        return message_of(*await self.parts.control.get(_id(asked.id)))
+    async def _put(self, grant: Grant, drafts: list[Draft]) -> list[Outcome]:
+        outcomes = await schedule_as(grant, self.parts.intake, self.parts.control, drafts)
+        self.audit.scheduled(grant, drafts, outcomes)
+        return outcomes
 
-    async def cancel(self, asked: pb.CancelRequest) -> pb.Message:
+    async def get(self, asked: pb.GetRequest, caller: Caller) -> pb.Message:
+        message, timeline = await self.parts.control.get(check_id(asked.id))
+        caller.grant.check_route(message.route)
+        return message_of(message, timeline)
+
+    async def cancel(self, asked: pb.CancelRequest, caller: Caller) -> pb.Message:
         version = asked.version if asked.HasField("version") else None
-        return message_of(await self.parts.control.cancel(_id(asked.id), version))
+        return message_of(await self.cancel_message(check_id(asked.id), caller, version))
 
-    async def reschedule(self, asked: pb.RescheduleRequest) -> pb.Message:
+    async def cancel_message(
+        self, message_id: str, caller: Caller, version: int | None = None
+    ) -> Message:
+        """Cancel it for this caller; the message as it is then."""
+        await check_change(caller.grant, self.parts.control, message_id)
+        message = await self.parts.control.cancel(message_id, version)
+        self.audit.record(caller.grant, "cancel", message_id)
+        return message
+
+    async def reschedule(self, asked: pb.RescheduleRequest, caller: Caller) -> pb.Message:
         version = asked.version if asked.HasField("version") else None
-        amendment = self.parts.intake.change(_id(asked.id), patch_of(asked), version)
-        return message_of(await self.parts.control.reschedule(amendment))
+        message_id, patch = check_id(asked.id), patch_of(asked)
+        if patch.labels is not None:
+            caller.grant.check_labels(patch.labels)
+        await check_change(caller.grant, self.parts.control, message_id)
+        amendment = self.parts.intake.change(message_id, patch, version)
+        message = await self.parts.control.reschedule(amendment)
+        self.audit.record(caller.grant, "change", message_id)
+        return message_of(message)
 
-    async def schedule_stream(self, context: Context) -> pb.ScheduleStreamResponse:
+    async def delete(self, asked: pb.DeleteRequest, caller: Caller) -> pb.Message:
+        version = asked.version if asked.HasField("version") else None
+        message_id = check_id(asked.id)
+        await check_change(caller.grant, self.parts.control, message_id)
+        message = await self.parts.control.delete(message_id, version)
+        self.audit.record(caller.grant, "delete", message_id)
+        return message_of(message)
+
+    async def delete_dead(self, asked: pb.DeleteDeadRequest, caller: Caller) -> pb.BulkResponse:
+        where = caller.grant.narrowed(filter_of(asked), "")
+        result = await self.parts.control.delete_where(
+            where, dry_run=asked.dry_run, only=caller.grant.covers
+        )
+        if not asked.dry_run:
+            self.audit.record(caller.grant, "delete", filter_text(where), result.done)
+        return pb.BulkResponse(matched=result.matched, done=result.done)
+
+    async def schedule_stream(self, context: Context, grant: Grant) -> pb.ScheduleStreamResponse:
         """Read and store beside each other; both end when either fails or the caller leaves."""
-        inflow = Inflow(self.parts.intake, _metadata(context, TRACEPARENT))
+        inflow = Inflow(partial(self._put, grant), _metadata(context, TRACEPARENT))
         loop = asyncio.get_running_loop()
         reading = loop.create_task(_read(context, inflow))
         storing = loop.create_task(inflow.store())
@@ -139,14 +212,15 @@ class Scheduler:
             await asyncio.gather(reading, storing, return_exceptions=True)
         return inflow.summary
 
-    def _unary(
+    def unary(
         self, kind: type[Asked], act: Act[Asked], scope: Scope
     ) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        """A call with one request and one answer, for callers whose token covers `scope`."""
+
         async def behave(body: bytes, context: Context) -> bytes:
             try:
-                self._check(context, scope)
-                trace = _metadata(context, TRACEPARENT)
-                return (await act(_decoded(kind, body), trace)).SerializeToString()
+                caller = Caller(self._grant(context, scope), _metadata(context, TRACEPARENT))
+                return (await act(_decoded(kind, body), caller)).SerializeToString()
             except PenstockError as exc:
                 await refuse(context, exc)
             except Exception as exc:  # noqa: BLE001 - told to the log, not to the caller
@@ -156,17 +230,19 @@ class Scheduler:
 
     async def _stream(self, _: object, context: Context) -> bytes:
         try:
-            self._check(context, Scope.WRITE)
-            return (await self.schedule_stream(context)).SerializeToString()
+            grant = self._grant(context, Scope.WRITE)
+            return (await self.schedule_stream(context, grant)).SerializeToString()
         except PenstockError as exc:
             await refuse(context, exc)
         except Exception as exc:  # noqa: BLE001 - as above
             await fail(context, exc)
 
-    def _check(self, context: Context, scope: Scope) -> None:
-        if self.tokens:
-            given = _metadata(context, "authorization")
-            self.tokens.check(None if given is None else given.encode(), scope)
+    def _grant(self, context: Context, scope: Scope) -> Grant:
+        """Whose token the call came with; refuse one that does not cover `scope`."""
+        if not self.tokens:
+            return ANYONE
+        given = _metadata(context, "authorization")
+        return self.tokens.check(None if given is None else given.encode(), scope)
 
 
 async def _read(context: Context, inflow: Inflow) -> None:
@@ -193,12 +269,8 @@ def _metadata(context: Context, wanted: str) -> str | None:
     return None
 
 
-def _traceless(act: Callable[[Asked], Awaitable[Proto]]) -> Act[Asked]:
-    """Of a verb that makes no message: the caller's trace has nothing to go on with."""
-    return lambda asked, _: act(asked)
-
-
-def _id(given: str) -> str:
+def check_id(given: str) -> str:
+    """The id of a message that may be there; UnknownMessage for what could never be one."""
     if not given:
         raise InvalidMessage("id", "must be given")
     if not is_id(given):  # such an id was never accepted

@@ -13,6 +13,7 @@ from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Event, Label
 from penstock.model.message import OnConflict as Conflict
 from penstock.model.outcome import Receipt
 from penstock.model.patch import Patch
+from penstock.model.query import Filter
 from penstock.model.times import format_moment
 from penstock.v1 import scheduler_pb2 as pb
 from penstock.v1.values import (
@@ -54,6 +55,16 @@ def draft_of(asked: pb.ScheduleRequest) -> BinaryDraft:
         labels=labels_of(asked.labels) if asked.HasField("labels") else None,
         topic=asked.topic or None,
         on_conflict=conflict,
+    )
+
+
+def filter_of(asked: pb.DeleteDeadRequest) -> Filter:
+    return Filter(
+        route=asked.route or None,
+        key=asked.key or None,
+        due_from=millis(asked.due_from, "due_from") if asked.HasField("due_from") else None,
+        due_to=millis(asked.due_to, "due_to") if asked.HasField("due_to") else None,
+        error=asked.error or None,
     )
 
 

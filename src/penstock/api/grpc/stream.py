@@ -7,13 +7,14 @@ store is slower than the client, nothing more is read, and HTTP/2 holds the clie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from penstock.api.grpc.errors import refused, unreadable
 from penstock.api.grpc.shapes import draft_of
-from penstock.flow.intake import Intake, Outcome
+from penstock.flow.intake import Outcome
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.outcome import Receipt
@@ -39,12 +40,16 @@ MAX_REFUSALS = 1_000
 """Refused messages that are told one by one; the rest are only counted."""
 
 
+Put: TypeAlias = Callable[[list[Draft]], Awaitable[Sequence[Outcome]]]
+"""Puts a chunk: one outcome each, in order."""
+
+
 class Inflow:
     """The messages of one stream, and what became of them."""
 
-    def __init__(self, intake: Intake, trace: str | None = None) -> None:
+    def __init__(self, put: Put, trace: str | None = None) -> None:
         """`trace`: what messages without a trace of their own are part of."""
-        self._intake = intake
+        self._schedule = put
         self._trace = trace
         self._waiting: list[bytes] = []
         self._bytes = 0
@@ -113,7 +118,7 @@ class Inflow:
             for draft in drafts:
                 give_trace(draft, self._trace)
         try:
-            outcomes = iter(await self._intake.schedule(drafts) if drafts else ())
+            outcomes = iter(await self._schedule(drafts) if drafts else ())
         except StoreUnavailable as exc:
             so_far = f"; {self.summary.accepted} messages of the stream are durable"
             raise StoreUnavailable(exc.message + so_far, retry_after=exc.retry_after) from exc

@@ -10,11 +10,13 @@ from litestar import Request
 from litestar.datastructures import State
 from litestar.response.base import ASGIResponse
 
+from penstock.api.grants import Grant
 from penstock.api.http.answer import Answer
 
 JsonValue: TypeAlias = msgspec.Struct | Mapping[str, object] | Sequence[msgspec.Struct]
 
-HttpRequest: TypeAlias = Request[object, object, State]
+HttpRequest: TypeAlias = Request[object, Grant, State]
+"""`auth` is whose token the request came with."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -28,6 +30,6 @@ def respond(answer: Answer) -> ASGIResponse:
     """For Litestar: the headers in the order that `render` has them too."""
     return ASGIResponse(
         status_code=answer.status,
-        headers=(*answer.headers, ("content-type", answer.media)),
+        headers=answer.all_headers,
         body=answer.body,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from litestar import Litestar, Response
 from litestar.connection import ASGIConnection
@@ -12,7 +13,8 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
 from litestar.types import ASGIApp, HTTPScope, Receive, Send
 
-from penstock.api.access import Scope
+from penstock.api.audit import record_unsure
+from penstock.api.grants import Scope
 from penstock.api.http import (
     actuator,
     batch,
@@ -31,10 +33,10 @@ from penstock.api.http import (
 )
 from penstock.api.http.answer import Answer
 from penstock.api.http.answers import HttpRequest, respond
-from penstock.api.http.auth import header
+from penstock.api.http.auth import check_once, header
 from penstock.api.http.context import Api, ClientGone
 from penstock.api.http.errors import MethodNotAllowed, error_answer
-from penstock.model.errors import Malformed, PenstockError, UnknownThing
+from penstock.model.errors import Malformed, PenstockError, StoreUnavailable, UnknownThing
 
 HANDLERS: list[HTTPRouteHandler] = [
     messages.create_message,
@@ -50,6 +52,8 @@ HANDLERS: list[HTTPRouteHandler] = [
     bulk.reschedule_messages,
     dead.group_dead,
     dead.redrive_dead,
+    dead.delete_dead,
+    dead.forget_key,
     routes.list_routes,
     routes.pause_route,
     routes.resume_route,
@@ -100,6 +104,7 @@ HANDLERS: list[HTTPRouteHandler] = [
     docs.asset,
     docs.document,
 ]
+NO_PATH = "no such path; see /docs"
 READING = frozenset({"GET", "HEAD"})
 _STREAM = re.compile(r"/v1/events|/v1/rooms/[^/]+/tickets/[^/]+/events")
 """These do not end by themselves, so that they have no HEAD."""
@@ -108,19 +113,33 @@ _WORDS_IN_PLACE_OF_AN_ID = frozenset(
 )
 
 
+API = "penstock.api"
+"""Where a request's scope has the Api it came to."""
+
+
 def build_app(api: Api) -> Front:
     """Every route, and one shape for whatever goes wrong on any of them."""
-    litestar = Litestar(
+    return Front(_router(), api)
+
+
+@cache
+def _router() -> Litestar:
+    """One per process: it takes longer to build than a server takes to start."""
+    return Litestar(
         HANDLERS,
-        dependencies={"api": Provide(lambda: api, sync_to_thread=False)},
-        guards=[_Permission(api)],
+        dependencies={"api": Provide(_api, sync_to_thread=False)},
+        guards=[_permit],
         exception_handlers={Exception: _failed, HTTPException: _failed},
         openapi_config=None,
         request_max_body_size=None,  # read_body and the batch have limits of their own
         logging_config=None,
         signature_types=[Api],
     )
-    return Front(litestar, api)
+
+
+def _api(request: HttpRequest) -> Api:
+    api: Api = request.scope[API]  # type: ignore[literal-required] # ASGI lets a scope carry more
+    return api
 
 
 class Front:
@@ -132,8 +151,10 @@ class Front:
 
     async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         try:
+            check_once(scope["headers"])
             host = header(scope["headers"], b"host")
             self._api.guard.check_host(host, scope["http_version"])
+            _check_path(scope["raw_path"])
         except PenstockError as exc:
             await respond(error_answer(exc))(scope, receive, send)
             return
@@ -141,9 +162,20 @@ class Front:
             await respond(Answer(204, b"", (("allow", allow),)))(scope, receive, send)
             return
         try:
-            await self._app(_raw(scope), receive, send)
+            await self._app(self._routed(scope), receive, send)
         except ClientGone:
             return  # nothing to answer, nobody to answer to
+
+    def _routed(self, scope: HTTPScope) -> HTTPScope:
+        routed = _raw(scope)
+        routed[API] = self._api  # type: ignore[literal-required] # see _api
+        return routed
+
+
+def _check_path(path: bytes) -> None:
+    """Refuse what Litestar would take for a shorter path: a proxy's rules would not."""
+    if b"//" in path or (path.endswith(b"/") and path != b"/"):
+        raise UnknownThing(NO_PATH)
 
 
 def _raw(scope: HTTPScope) -> HTTPScope:
@@ -182,33 +214,37 @@ for _handler in HANDLERS:
         _PATHS.setdefault(re.compile(_pattern), set()).update(_handler.http_methods)
 
 
-class _Permission:
+def _permit(
+    connection: ASGIConnection[BaseRouteHandler, object, object, State], handler: BaseRouteHandler
+) -> None:
     """A Litestar guard: the handler's scope, or the method's, and the origin of writes."""
-
-    def __init__(self, api: Api) -> None:
-        self._guard = api.guard
-
-    def __call__(
-        self,
-        connection: ASGIConnection[BaseRouteHandler, object, object, State],
-        handler: BaseRouteHandler,
-    ) -> None:
-        headers = connection.scope["headers"]
-        reading = connection.scope["method"] in READING  # type: ignore[typeddict-item]
-        needed = handler.opt.get("scope", Scope.READ if reading else Scope.WRITE)
-        self._guard.check_token(header(headers, b"authorization"), needed)
-        if not reading:
-            self._guard.check_origin(header(headers, b"origin"), header(headers, b"host"))
+    guard = connection.scope[API].guard  # type: ignore[literal-required] # see _api
+    headers = connection.scope["headers"]
+    reading = connection.scope["method"] in READING  # type: ignore[typeddict-item]
+    needed = handler.opt.get("scope", Scope.READ if reading else Scope.WRITE)
+    authorization = header(headers, b"authorization")
+    if needed is Scope.OPEN:
+        grant = guard.grant(authorization)
+    else:
+        grant = guard.check_token(authorization, needed)
+        if grant.is_limited and not handler.opt.get("limited"):
+            grant.check_unlimited(reading=needed <= Scope.READ)
+    connection.scope["auth"] = grant
+    if not reading:
+        guard.check_origin(header(headers, b"origin"), header(headers, b"host"))
 
 
 def _failed(request: HttpRequest, exc: Exception) -> Response[bytes]:
     if isinstance(exc, ClientGone):
         raise exc
+    method = request.scope["method"]
+    if isinstance(exc, StoreUnavailable) and method not in READING:
+        record_unsure(request.auth, f"{method} {request.scope['path']}")
     answer = error_answer(_translated(request, exc))
     return Response(
         answer.body,
         status_code=answer.status,
-        headers={**dict(answer.headers), "content-type": answer.media},
+        headers=dict(answer.all_headers),
     )
 
 
@@ -217,7 +253,7 @@ def _translated(request: HttpRequest, exc: Exception) -> Exception:
     if not isinstance(exc, HTTPException) or exc.status_code >= 500:
         return exc
     if exc.status_code == 404:
-        return UnknownThing("no such path; see /docs")
+        return UnknownThing(NO_PATH)
     if exc.status_code == 405:
         return MethodNotAllowed(allowed(request.scope["raw_path"]))
     return Malformed(exc.detail)

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from penstock.api.access import Scope, Tokens, is_loopback, split_host_port
+from penstock.api.access import Tokens, is_loopback, split_host_port
+from penstock.api.grants import Grant, Scope
 from penstock.api.http.errors import UnsupportedType
 from penstock.model.errors import Forbidden, Malformed
 from penstock.settings import ApiSettings
@@ -27,6 +28,7 @@ NDJSON_TYPES = frozenset(
         b"application/x-jsonlines",
     }
 )
+_ONCE = frozenset({b"host", b"authorization", b"content-type"})
 _HOST = re.compile(rb"[0-9A-Za-z!$&'()*+,;=\-._~:\[\]@%]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -41,8 +43,12 @@ class Guard:
         # A page on a name that was rebound to 127.0.0.1 is "same origin" for a browser: without
         # tokens only the Host header gives it away. --insecure on an open bind asks for less.
         self._check_names = not self._tokens and is_loopback(host)
-        self._names = {"localhost", host}
+        self._names = {"localhost", host, *(name.lower() for name in api.hosts)}
         self._known_hosts: dict[bytes, None] = {}
+
+    def warn(self) -> None:
+        """Log what works and should not stay as it is."""
+        self._tokens.warn()
 
     @property
     def needs_token(self) -> bool:
@@ -67,13 +73,17 @@ class Guard:
         if name in self._names or name.endswith(".localhost") or _is_address(name):
             return
         raise Forbidden(
-            f"this server is not {name[:100]!r}: without tokens it answers only to localhost"
-            " and to IP addresses"
+            f"this server is not {name[:100]!r}: without tokens it answers only to localhost,"
+            " to IP addresses and to the names in api.hosts"
         )
 
-    def check_token(self, authorization: bytes | None, needed: Scope) -> None:
-        """Refuse without a token that covers `needed`."""
-        self._tokens.check(authorization, needed)
+    def check_token(self, authorization: bytes | None, needed: Scope) -> Grant:
+        """Whose token this is; refuse one that does not cover `needed`."""
+        return self._tokens.check(authorization, needed)
+
+    def grant(self, authorization: bytes | None) -> Grant:
+        """Whose token this is; NOBODY's when it is none of ours."""
+        return self._tokens.grant(authorization)
 
     @staticmethod
     def check_origin(origin: bytes | None, host: bytes | None) -> None:
@@ -85,6 +95,11 @@ class Guard:
             raise Forbidden("a page of another origin may not write here")
 
     @staticmethod
+    def may_lack_type(content_type: bytes | None, origin: bytes | None) -> bool:
+        """Whether a body without a content type is a program's: a page's POST names its origin."""
+        return content_type is None and origin is None
+
+    @staticmethod
     def check_type(content_type: bytes | None, allowed: frozenset[bytes] = JSON_TYPES) -> bytes:
         """The bare content type, or UnsupportedType."""
         if content_type in allowed:
@@ -94,6 +109,14 @@ class Guard:
             listed = " or ".join(sorted(kind.decode() for kind in allowed))
             raise UnsupportedType(f"the content type must be {listed}")
         return bare
+
+
+def check_once(headers: Headers) -> None:
+    """Malformed when a header that decides something is there twice: a proxy may read the other."""
+    found = [name for name, _ in headers if name in _ONCE]
+    if len(found) != len(set(found)):
+        twice = next(name for name in found if found.count(name) > 1)
+        raise Malformed(f"the {twice.decode('latin-1').title()} header is there more than once")
 
 
 def header(headers: Headers, name: bytes) -> bytes | None:

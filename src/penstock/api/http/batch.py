@@ -7,7 +7,9 @@ memory, large in a file) and are sent when the body has ended, in the format it 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
+from collections.abc import AsyncIterator, Iterator
 from typing import IO
 
 import msgspec
@@ -15,16 +17,18 @@ from litestar import post
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
-from penstock.api.http.answer import JSON
+from penstock.api.grants import ANYONE, Grant, schedule_as
+from penstock.api.http.answer import JSON, NO_STORE
 from penstock.api.http.answers import HttpRequest, respond
 from penstock.api.http.auth import JSON_TYPES, NDJSON_TYPES, header
-from penstock.api.http.context import Api, TheApi, body_chunks, traceparent
+from penstock.api.http.context import LIMITED, Api, TheApi, body_chunks, traceparent
 from penstock.api.http.errors import error_answer, error_info
+from penstock.api.http.receiving import Holding
 from penstock.api.http.shapes import Refused
-from penstock.api.http.split import Array, Block, Item, Lines, Splitter
+from penstock.api.http.split import PAUSE, Array, Block, Item, Lines, Splitter
 from penstock.flow.intake import Outcome
 from penstock.model.draft import Draft, decode_draft
-from penstock.model.errors import Malformed, PenstockError, StoreUnavailable
+from penstock.model.errors import Malformed, NoRoom, PenstockError, StoreUnavailable
 from penstock.model.outcome import Receipt
 from penstock.model.times import format_moment
 from penstock.model.trace import give_trace
@@ -35,6 +39,12 @@ CHUNK = 500
 CHUNK_BYTES = 4 << 20
 """… or fewer, when they are large."""
 SPOOL_IN_MEMORY = 1 << 20
+SPOOL_FREE = 64 << 20
+"""Bytes of outcomes that any body may have."""
+SPOOL_RATIO = 16
+"""… and how many times as long as the body they may be beyond that."""
+MAX_UNREADABLE = 1_000
+"""Items in a row that cannot be read: no batch, but something else."""
 PIECE = 1 << 16
 """Bytes of outcomes sent at once."""
 NDJSON = "application/x-ndjson"
@@ -42,7 +52,7 @@ NDJSON = "application/x-ndjson"
 _encoder = msgspec.json.Encoder()
 
 
-@post("/v1/messages/batch", status_code=200)
+@post("/v1/messages/batch", status_code=200, opt=LIMITED)
 async def create_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
     kind = api.guard.check_type(
         header(request.scope["headers"], b"content-type"), JSON_TYPES | NDJSON_TYPES
@@ -51,36 +61,83 @@ async def create_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
     lines = kind in NDJSON_TYPES
     splitter: Splitter = Lines(limit) if lines else Array(limit)
     outcomes = Outcomes(lines=lines)
-    taking = Taking(api, outcomes, traceparent(request))
+    taking = Taking(api, outcomes, traceparent(request), request.auth)
     try:
-        async for chunk in body_chunks(request):
-            for item in splitter.feed(chunk):
-                taking.add(item)
-                while taking.full:
-                    await taking.flush()
-        for item in splitter.end():
-            taking.add(item)
-        while taking.waiting:
-            await taking.flush()
+        with Holding(api.receiving) as holding:
+            await _read(body_chunks(request), splitter, taking, holding)
+        await taking.finish()
+        return outcomes.answer()
+    except OSError as exc:
+        raise outcomes.no_room(exc) from exc
     except BaseException:
         outcomes.close()
         raise
-    return outcomes.answer()
+
+
+async def _read(
+    body: AsyncIterator[bytes], splitter: Splitter, taking: Taking, holding: Holding
+) -> None:
+    """Take every item of the body, or all up to where it is no use to go on."""
+    async for chunk in body:
+        taking.read += len(chunk)
+        if await _take(splitter.feed(chunk), taking):
+            return
+        holding.become(splitter.held + taking.held)
+    await _take(splitter.end(), taking)
+
+
+async def _take(items: Iterator[Item], taking: Taking) -> bool:
+    """True when the rest of the body is not worth reading; the last outcome says so."""
+    for item in items:
+        if item is PAUSE:
+            await asyncio.sleep(0)
+            continue
+        taking.add(item)
+        while taking.full:
+            await taking.flush()
+        reason = taking.hopeless
+        if reason is not None:
+            taking.add(Malformed(f"{reason}; the rest of the body was not read"))
+            return True
+    return False
 
 
 class Taking:
     """Collects items and puts them chunk by chunk."""
 
-    def __init__(self, api: Api, outcomes: Outcomes, traceparent: str | None = None) -> None:
+    def __init__(
+        self,
+        api: Api,
+        outcomes: Outcomes,
+        traceparent: str | None = None,
+        grant: Grant = ANYONE,
+    ) -> None:
         self._traceparent = traceparent
-        self._intake = api.parts.intake
+        self._parts = api.parts
+        self._audit = api.audit
+        self._grant = grant
         self._outcomes = outcomes
         self._items: list[Draft | PenstockError] = []
         self._bytes = 0
+        self._unreadable = 0
+        """Items in a row that could not be read."""
+        self.read = 0
+        """Bytes of the body."""
 
     @property
-    def waiting(self) -> bool:
-        return bool(self._items)
+    def held(self) -> int:
+        """Bytes of items that are not put yet."""
+        return self._bytes
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why it is no use to go on with this body, if it is none."""
+        if self._unreadable >= MAX_UNREADABLE:
+            return f"{MAX_UNREADABLE:,} items in a row could not be read"
+        size = self._outcomes.size
+        if size > SPOOL_FREE and size > SPOOL_RATIO * self.read:
+            return f"the outcomes are more than {SPOOL_RATIO} times as long as the body"
+        return None
 
     @property
     def full(self) -> bool:
@@ -90,14 +147,25 @@ class Taking:
         if isinstance(item, Block):
             self._bytes += item.size
             self._items += item.drafts
+            self._unreadable = 0
         elif isinstance(item, bytes):
             self._bytes += len(item)
             try:
                 self._items.append(decode_draft(item))
+                self._unreadable = 0
             except PenstockError as exc:
-                self._items.append(exc)
+                self._refuse(exc)
         else:
-            self._items.append(item)
+            self._refuse(item)
+
+    def _refuse(self, exc: PenstockError) -> None:
+        self._items.append(exc)
+        self._unreadable += 1
+
+    async def finish(self) -> None:
+        """Put whatever is left."""
+        while self._items:
+            await self.flush()
 
     async def flush(self) -> None:
         """Put one chunk."""
@@ -108,7 +176,7 @@ class Taking:
                 give_trace(draft, self._traceparent)
         stored: list[Outcome]
         try:
-            stored = await self._intake.schedule(drafts) if drafts else []
+            stored = await self._put(drafts) if drafts else []
         except StoreUnavailable as exc:
             stored = [exc] * len(drafts)
         results = iter(stored)
@@ -119,6 +187,12 @@ class Taking:
             ]
         )
         await asyncio.sleep(0)  # a long batch must not keep others from their turn
+
+    async def _put(self, drafts: list[Draft]) -> list[Outcome]:
+        parts = self._parts
+        outcomes = await schedule_as(self._grant, parts.intake, parts.control, drafts)
+        self._audit.scheduled(self._grant, drafts, outcomes)
+        return outcomes
 
 
 class Outcomes:
@@ -131,6 +205,11 @@ class Outcomes:
         self._bad = 0
         self._store_away: StoreUnavailable | None = None
         self._last: PenstockError | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all outcomes so far."""
+        return self._spool.tell()
 
     def add(self, outcomes: list[tuple[str | None, Outcome]]) -> None:
         moments: dict[int, str] = {}
@@ -156,6 +235,11 @@ class Outcomes:
         self._count += len(told)
 
     @property
+    def _empty(self) -> Malformed | None:
+        """A body that got lost on its way must not look like one that was taken."""
+        return None if self._count else Malformed("the body is empty: send one message per line")
+
+    @property
     def _only_malformed(self) -> Malformed | None:
         """The body as a whole could not be read: there is nothing but that to say."""
         alone = self._count == self._bad == 1
@@ -169,14 +253,25 @@ class Outcomes:
 
     def answer(self) -> ASGIResponse:
         """All of it as one answer, which takes over the spool."""
-        if not self._lines and self._only_malformed is not None:
+        unread = self._empty if self._lines else self._only_malformed
+        if unread is not None:
             self.close()
-            return respond(error_answer(self._only_malformed))
+            return respond(error_answer(unread))
         if not self._lines:
             self._spool.write(b"]" if self._count else b"[]")
         size = self._spool.tell()
         self._spool.seek(0)
         return SpooledAnswer(self.status, self._spool, size, NDJSON if self._lines else JSON)
+
+    def no_room(self, exc: OSError) -> NoRoom:
+        """The spool cannot be written to: close it, and say what became of the batch."""
+        with contextlib.suppress(OSError):
+            self.close()
+        return NoRoom(
+            f"there is no room for the outcomes of this batch ({exc.strerror}, in"
+            f" {tempfile.gettempdir()}); at least {self._count - self._bad} of its messages are"
+            " stored: free some space and repeat the batch with the same ids, or send less at once"
+        )
 
     def close(self) -> None:
         self._spool.close()
@@ -186,7 +281,9 @@ class SpooledAnswer(ASGIResponse):
     """Sends a file piece by piece, at the client's pace, and closes it."""
 
     def __init__(self, status: int, spool: IO[bytes], size: int, media: str) -> None:
-        headers = {"retry-after": "1"} if status == 503 else {}
+        headers = dict([NO_STORE])
+        if status == 503:
+            headers["retry-after"] = "1"
         super().__init__(status_code=status, content_length=size, media_type=media, headers=headers)
         self._spool = spool
 

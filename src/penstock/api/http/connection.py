@@ -8,7 +8,9 @@ One sweep over all connections serves in place of a timer a request.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+import resource
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
 
 import httptools
 from uvicorn.config import Config
@@ -16,7 +18,12 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.api.http.answer import Answer
-from penstock.api.http.errors import BodyTimeout, HeadTooLarge, error_answer
+from penstock.api.http.errors import (
+    BodyTimeout,
+    HeadTooLarge,
+    TooManyConnections,
+    error_answer,
+)
 from penstock.model.errors import Malformed, PenstockError
 from penstock.settings import ApiSettings
 
@@ -25,6 +32,16 @@ MAX_HEAD = 64 * 1024
 PROGRESS = 1024
 """A body has moved when it has grown by this much: a drip is no progress."""
 
+OTHER_FILES = 64
+"""Files a process opens besides connections of clients."""
+SURPLUS = 256
+"""Connections above the limit that are answered; more are cut without a word."""
+SURPLUS_SECONDS = 1.0
+"""How long one of those may take to say what it wants."""
+LINGER = 5.0
+"""Seconds that the rest of a last request may take to arrive after its answer."""
+_OFFER = frozenset({b"connection", b"upgrade"})
+
 
 class Pulse:
     """What all connections share: a coarse clock, and the headers of every answer, rendered."""
@@ -32,6 +49,9 @@ class Pulse:
     def __init__(self, settings: ApiSettings) -> None:
         self.body_timeout = settings.body_timeout / 1000
         self.keep_alive = settings.keep_alive / 1000
+        self.max_connections = min(settings.max_connections, most_connections())
+        self.turned_away = 0
+        """Connections refused since the last beat."""
         self.period = max(0.02, min(1.0, self.body_timeout / 4, self.keep_alive / 4))
         self.now = 0.0
         self.headers = b""
@@ -56,6 +76,12 @@ class Pulse:
         return b"%b%d\r\n\r\n%b" % (head, len(answer.body), answer.body)
 
 
+def most_connections() -> int:
+    """How many the process can have with the files it may open."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 30 if files == resource.RLIM_INFINITY else max(1, files - OTHER_FILES)
+
+
 class Turn(Protocol):
     """The part of uvicorn's RequestResponseCycle that a connection asks about."""
 
@@ -67,18 +93,53 @@ class Turn(Protocol):
 
 def render(answer: Answer, headers: bytes, *, keep_alive: bool) -> bytes:
     """The whole answer, with its headers in the order uvicorn sends ours in."""
-    more = b""
-    if answer.headers:
-        more = "".join([f"{name}: {value}\r\n" for name, value in answer.headers]).encode("latin-1")
-    return b"%b%b%bcontent-type: %b\r\ncontent-length: %d\r\n%b\r\n%b" % (
+    own = "".join([f"{name}: {value}\r\n" for name, value in answer.all_headers])
+    return b"%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
         STATUS_LINE[answer.status],
         headers,
-        more,
-        answer.media.encode("latin-1"),
+        own.encode("latin-1"),
         len(answer.body),
         b"" if keep_alive else b"connection: close\r\n",
         answer.body,
     )
+
+
+def plain_head(
+    method: bytes, url: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]
+) -> bytes:
+    """The head of a request without its offer of another protocol, asking to close after it."""
+    lines = [b"%b %b HTTP/%b" % (method, url, version.encode("ascii"))]
+    lines += [b"%b: %b" % pair for pair in headers if pair[0] not in _OFFER]
+    return b"\r\n".join([*lines, b"connection: close", b"", b""])
+
+
+class LingeringTransport:
+    """Closes a connection when its last request has been read to the end, not before.
+
+    A socket closed with unread bytes resets the connection, and the client loses the answer.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.reading = True
+        self._closing = False
+        self.write = transport.write
+        self.abort = transport.abort
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+
+    def is_closing(self) -> bool:
+        return self._closing or self._transport.is_closing()
+
+    def close(self) -> None:
+        self._closing = True
+        if not self.reading:
+            self._transport.close()
+
+    def end_reading(self) -> None:
+        self.reading = False
+        if self._closing:
+            self._transport.close()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -103,20 +164,75 @@ class BoundedProtocol(HttpToolsProtocol):
         self._gained = 0
         self._stuck_since: float | None = None
         """Since when the client does not read what it is sent."""
+        self._upgrade_head = False
+        """The parser has read a head that offers another protocol, and stops after it."""
+        self._reads_last = False
+        """The request being read offered another protocol: no other is read after it."""
+        self._reads_no_more = False
+        self._surplus = False
+        """There were as many connections as may be before this one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
+        super().connection_made(transport)
+        self._since = self._pulse.now
+        surplus = len(self.connections) - self._pulse.max_connections
+        if surplus > 0:
+            self._pulse.turned_away += 1
+            self._surplus = self._arriving = True
+        if surplus > SURPLUS:
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._reads_no_more or self._surplus:
+            if self._surplus:
+                self._turn_away()
+            return
         began_before = self._in_head
         try:
-            self.parser.feed_data(data)
+            self._feed(data)
         except httptools.HttpParserError:
-            self.refuse(Malformed("this is not a valid HTTP/1.1 request"))
+            if not self._reads_no_more:
+                self.refuse(Malformed("this is not a valid HTTP/1.1 request"))
             return
-        except httptools.HttpParserUpgrade:
-            return  # nothing here to upgrade to: it is answered as the plain request it also is
         if self._in_head and began_before:
             self._head_size += len(data)
             if self._head_size > MAX_HEAD:
                 self.refuse(HeadTooLarge(f"the headers are larger than {MAX_HEAD:,} bytes"))
+
+    def _turn_away(self) -> None:
+        most = self._pulse.max_connections
+        exc = TooManyConnections(f"{most:,} connections are open already", retry_after=1)
+        self.transport.write(render(error_answer(exc), self._pulse.headers, keep_alive=False))
+        self.transport.close()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as exc:
+            self._feed_as_plain(data[exc.args[0] :])
+
+    def _feed_as_plain(self, rest: bytes) -> None:
+        """Read a request that offers another protocol (`Upgrade: h2c`) as the plain one it also is.
+
+        The parser stops at the end of such a head and would take the body for the next request.
+        So a fresh one is given the same head without the offer, then the body. The connection
+        closes after the answer: a proxy may believe that the other protocol is spoken now.
+        """
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self.refuse(Malformed("this is no proxy: CONNECT leads nowhere"))
+            return
+        head = plain_head(method, self.url, self.parser.get_http_version(), self.headers)
+        self._upgrade_head = False
+        self._read_last()
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.feed_data(head + rest)
+
+    def _read_last(self) -> None:
+        """The request whose head was read is the last one of its connection."""
+        if not self._reads_last:
+            self._reads_last = True
+            self.transport = cast("asyncio.Transport", LingeringTransport(self.transport))
 
     def on_message_begin(self) -> None:
         self.begin_message()
@@ -142,18 +258,27 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def gain(self, size: int) -> None:
         self._gained += size
-        if self._gained >= PROGRESS:
+        if self._gained >= PROGRESS and not self.answered:  # else it is of no use to anybody
             self._gained = 0
             self._since = self._pulse.now
 
     def on_message_complete(self) -> None:
-        self._arriving = False
+        if self._upgrade_head:
+            return  # it is the head alone that is complete
+        self.end_message()
         super().on_message_complete()
+
+    def end_message(self) -> None:
+        self._arriving = False
+        if self._reads_last:
+            self._reads_no_more = True
+            self._lingering.end_reading()
 
     def on_response_complete(self) -> None:
         """Like uvicorn's, but for the keep-alive timer: `look_after` is that."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            self._since = self._pulse.now
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -161,6 +286,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_asgi_task(cycle, app)
         else:
             self._since = self._pulse.now
+
+    def shutdown(self) -> None:
+        if self._reads_last and self.answered:
+            self._lingering.end_reading()
+        super().shutdown()
 
     def pause_writing(self) -> None:
         self._stuck_since = self._pulse.now
@@ -173,8 +303,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def look_after(self, now: float) -> None:
         """Called again and again: close what stalls."""
         if self.transport.is_closing():
+            if self._reads_last and self._lingering.reading and now - self._since > LINGER:
+                self.transport.abort()
             return
-        if self._stuck_since is not None:
+        if self._surplus:
+            if now - self._since > SURPLUS_SECONDS:
+                self.transport.close()
+        elif self._stuck_since is not None:
             if now - self._stuck_since > self._pulse.body_timeout:
                 self.transport.abort()
         elif self._arriving:
@@ -188,6 +323,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def refuse(self, exc: PenstockError) -> None:
         """Answer what cannot go on and close; nothing is said out of turn."""
         if self.transport.is_closing():
+            self.transport.abort()  # answered already, and what follows cannot be read
             return
         turn: Turn | None = self.cycle
         if turn is not None and not turn.response_complete:
@@ -203,7 +339,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()  # answered already, and its body never ended
             return
         self.transport.write(render(error_answer(exc), self._pulse.headers, keep_alive=False))
+        if self._reads_last:
+            self._lingering.end_reading()
         self.transport.close()
+
+    @property
+    def _lingering(self) -> LingeringTransport:
+        return cast("LingeringTransport", self.transport)
 
     @property
     def answered(self) -> bool:

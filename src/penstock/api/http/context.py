@@ -12,9 +12,12 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from litestar.di import NamedDependency
 
+from penstock.api.audit import Audit
 from penstock.api.http.answers import HttpRequest
 from penstock.api.http.auth import JSON_TYPES, Guard, header
+from penstock.api.http.clients import Clients
 from penstock.api.http.live import Live
+from penstock.api.http.receiving import Holding, Receiving
 from penstock.api.http.visitors import Visitors
 from penstock.flow.status import Status
 from penstock.flow.worker import Worker
@@ -25,8 +28,14 @@ from penstock.version import __version__
 from penstock.wiring import Parts
 
 VERSION = __version__
+LIMITED = {"limited": True}
+"""Of handlers that a token limited to routes or classes may call: they check both themselves."""
 MAX_IN_FLIGHT = 20_000
 """Single puts waiting for the store at most; more are answered 429."""
+SMALL_BODY = 64 * 1024
+"""Bytes of a body that carries no payload: filters, rooms, policies, ticks."""
+VISITOR_BODY = 4 * 1024
+"""Bytes of what a visitor sends."""
 
 _VERSION = re.compile(r'("?)(\d{1,18})\1', re.ASCII)
 
@@ -47,10 +56,16 @@ class Api:
     rooms: RoomParts | None = None
     """None: this store keeps no waiting rooms."""
     visitors: Visitors = field(default_factory=Visitors)
+    audit: Audit = field(default_factory=Audit)
+    clients: Clients = field(init=False)
+    receiving: Receiving = field(init=False)
     status: Status = field(init=False)
     live: Live = field(init=False)
 
     def __post_init__(self) -> None:
+        settings = self.parts.settings.api
+        self.clients = Clients(settings.trusted_proxies)
+        self.receiving = Receiving(max(settings.max_receiving, settings.max_body))
         self.status = self.parts.status()
         self.live = Live(self.status, self.parts.store.clock, self.closing, self.rooms)
 
@@ -79,20 +94,45 @@ async def body_chunks(request: HttpRequest) -> AsyncIterator[bytes]:
         more = event["more_body"]
 
 
-async def read_body(request: HttpRequest, api: Api, types: frozenset[bytes] = JSON_TYPES) -> bytes:
-    """A whole body of one of these content types, within the limit."""
-    api.guard.check_type(header(request.scope["headers"], b"content-type"), types)
+async def read_body(
+    request: HttpRequest,
+    api: Api,
+    types: frozenset[bytes] = JSON_TYPES,
+    *,
+    most: int | None = None,
+    untyped: bool = False,
+) -> bytes:
+    """A whole body of one of these content types, within the limit; `most` is one of its own.
+
+    `untyped`: programs may leave the content type out.
+    """
+    headers = request.scope["headers"]
+    kind = header(headers, b"content-type")
+    if not (untyped and api.guard.may_lack_type(kind, header(headers, b"origin"))):
+        api.guard.check_type(kind, types)
     limit = api.parts.settings.api.max_body
+    if most is not None:
+        limit = min(limit, most)
     too_large = TooLarge(f"the body is larger than {limit:,} bytes")
-    declared = header(request.scope["headers"], b"content-length")
+    declared = header(headers, b"content-length")
     if declared is not None and int(declared) > limit:
         raise too_large
     body = bytearray()
-    async for chunk in body_chunks(request):
-        body += chunk
-        if len(body) > limit:
-            raise too_large
+    with Holding(api.receiving) as holding:
+        async for chunk in body_chunks(request):
+            body += chunk
+            if len(body) > limit:
+                raise too_large
+            holding.become(len(body))
     return bytes(body)
+
+
+def client_of(request: HttpRequest, api: Api) -> str:
+    """Who sent it, for limits."""
+    client = request.scope["client"]
+    forwarded = [value for name, value in request.scope["headers"] if name == b"x-forwarded-for"]
+    peer = "" if client is None else client[0]
+    return api.clients.name(peer, b",".join(forwarded) if forwarded else None)
 
 
 def path_id(raw: str) -> str:

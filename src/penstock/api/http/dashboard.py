@@ -6,7 +6,7 @@ from litestar import get
 from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
-from penstock.api.access import Scope
+from penstock.api.grants import Scope
 from penstock.api.http.answer import Answer
 from penstock.api.http.answers import HttpRequest, respond
 from penstock.api.http.auth import header

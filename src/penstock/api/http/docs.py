@@ -9,9 +9,9 @@ from litestar import get
 from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
-from penstock.api.access import Scope
+from penstock.api.grants import Scope
 from penstock.api.http.answer import Answer
-from penstock.api.http.answers import respond
+from penstock.api.http.answers import HttpRequest, respond
 from penstock.api.http.context import TheApi
 from penstock.api.http.openapi import build_document
 from penstock.model.errors import UnknownThing
@@ -48,10 +48,9 @@ async def asset(name: FromPath[str]) -> ASGIResponse:
 
 
 @get("/openapi.json", opt=OPEN)
-async def document(api: TheApi) -> ASGIResponse:
-    return respond(
-        Answer(200, build_document(api.parts.routes, tokens=api.guard.needs_token), NO_CACHE)
-    )
+async def document(request: HttpRequest, api: TheApi) -> ASGIResponse:
+    routes = api.parts.routes if request.auth.sees_details else ()
+    return respond(Answer(200, build_document(routes, tokens=api.guard.needs_token), NO_CACHE))
 
 
 def _static(name: str) -> ASGIResponse:

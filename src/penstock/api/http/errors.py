@@ -16,9 +16,13 @@ from penstock.model.errors import (
     StoreUnavailable,
     Unauthorized,
     VersionConflict,
+    shortened,
 )
 
 log = logging.getLogger("penstock.http")
+
+MAX_MESSAGE = 1_000
+"""Characters of an error's sentence."""
 
 
 class MethodNotAllowed(PenstockError):
@@ -43,6 +47,10 @@ class BodyTimeout(PenstockError):
     code = "timeout"
 
 
+class TooManyConnections(Overloaded):
+    """As many connections are open as may be."""
+
+
 class HeadTooLarge(PenstockError):
     """The request line and headers are past their limit."""
 
@@ -55,6 +63,7 @@ STATUS: dict[type[PenstockError], int] = {
     BodyTimeout: 408,
     UnsupportedType: 415,
     HeadTooLarge: 431,
+    TooManyConnections: 503,
 }
 
 
@@ -88,7 +97,8 @@ def status_of(exc: PenstockError) -> int:
 
 def error_info(exc: PenstockError) -> ErrorInfo:
     """For the outcome of one item in a batch, too."""
-    return ErrorInfo(exc.code, exc.message, exc.field)
+    field = None if exc.field is None else shortened(exc.field)
+    return ErrorInfo(exc.code, shortened(exc.message, MAX_MESSAGE), field)
 
 
 def error_answer(exc: BaseException) -> Answer:

@@ -8,10 +8,10 @@ import msgspec
 from litestar import get
 from litestar.response.base import ASGIResponse
 
-from penstock.api.access import Scope
-from penstock.api.http.answers import json_answer
+from penstock.api.grants import Scope
+from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.context import VERSION, TheApi
-from penstock.flow.health import Readiness
+from penstock.flow.health import Readiness, summary_of
 
 
 class HealthOut(msgspec.Struct, frozen=True):
@@ -30,9 +30,10 @@ async def healthz(api: TheApi) -> ASGIResponse:
 
 
 @get("/readyz", opt={"scope": Scope.OPEN})
-async def readyz(api: TheApi) -> ASGIResponse:
+async def readyz(request: HttpRequest, api: TheApi) -> ASGIResponse:
     if api.closing.is_set():
-        stopping = Readiness("stopping", api.parts.store.name, {}, "the server is stopping")
-        return json_answer(stopping, 503)
-    readiness = await api.status.readiness()
-    return json_answer(readiness, 200 if readiness.error is None else 503)
+        readiness = Readiness("stopping", api.parts.store.name, {}, "the server is stopping")
+    else:
+        readiness = await api.status.readiness()
+    shown = readiness if request.auth.sees_details else summary_of(readiness)
+    return json_answer(shown, 200 if readiness.error is None else 503)

@@ -1,8 +1,9 @@
 """The hot way in: `POST /v1/messages`, `POST /ticks` and visitors answered without ASGI.
 
-Only the plainest requests go this way: HTTP/1.1, a Content-Length within the limit, nothing
-unanswered before it on its connection. Everything else goes the ordinary way, to the same intake
-and through the same checks, and gets the same bytes.
+Only the plainest requests go this way: HTTP/1.1, a Content-Length within the limit or (of messages)
+a chunked body, nothing unanswered before it on its connection. Everything else goes the ordinary
+way, to the same intake and through the same checks, and gets the same bytes. So does a chunked
+body once it is larger than it may be.
 
 A client says the same head again and again. One that was parsed, checked and let through is
 remembered by its bytes; when it comes again, whole and with its body, neither is done again.
@@ -17,15 +18,16 @@ from typing import Any, NamedTuple, TypeAlias
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from penstock.api.grants import NOBODY, Grant, check_drafts, may_overwrite
 from penstock.api.http.answer import JSON, Answer
 from penstock.api.http.connection import BoundedProtocol, Pulse, Turn, render
-from penstock.api.http.context import Api
+from penstock.api.http.context import SMALL_BODY, Api
 from penstock.api.http.errors import error_answer
 from penstock.api.http.hot_rooms import ROOMS, RoomRoutes
 from penstock.api.http.hot_route import HotRoute
 from penstock.api.http.messages import receipt_answer
-from penstock.api.http.ticks import decode_tick, tick_answer, ticks_route
-from penstock.model.draft import decode_draft
+from penstock.api.http.ticks import PATHS, decode_tick, tick_answer, ticks_route
+from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import PenstockError
 from penstock.model.trace import give_trace
 
@@ -39,6 +41,7 @@ class KnownHead(NamedTuple):
     route: AnyRoute
     length: int
     """Of the body."""
+    grant: Grant
 
 
 KnownHeads: TypeAlias = dict[bytes, KnownHead]
@@ -47,6 +50,9 @@ MAX_KNOWN = 1_024
 MAX_KNOWN_SIZE = 1_024
 """Bytes: so that what is remembered stays small."""
 _HEAD_END = b"\r\n\r\n"
+NO_CHANGE = ("", "")
+UNKNOWN_LENGTH = 1 << 62
+"""Of a chunked body."""
 
 
 class HotRoutes:
@@ -54,9 +60,16 @@ class HotRoutes:
 
     def __init__(self, api: Api) -> None:
         route, submit = ticks_route(api), api.parts.intake.submit
-        self._messages = {
+        ticks = HotRoute(
+            lambda body: decode_tick(body, route),
+            submit,
+            tick_answer,
+            max_body=SMALL_BODY,
+            untyped=True,
+        )
+        self._messages: dict[bytes, AnyRoute] = {
             b"/v1/messages": HotRoute(decode_draft, submit, receipt_answer),
-            b"/ticks": HotRoute(lambda body: decode_tick(body, route), submit, tick_answer),
+            **dict.fromkeys([path.encode() for path in PATHS], ticks),
         }
         self._rooms = (
             None
@@ -135,7 +148,14 @@ class HotProtocol(BoundedProtocol):
         self._answer_with: Callable[[Any], Answer] = receipt_answer
         self._refusal: PenstockError | None = None
         self._traceparent: bytes | None = None
+        self._grant = NOBODY
+        self._change = NO_CHANGE
+        """What an audit line says of the request: verb and object."""
+        self._length = 0
+        """Bytes of the body that is arriving; UNKNOWN_LENGTH: it is chunked."""
         self._pieces: list[bytes] = []
+        self._held = 0
+        """Bytes of it that count as being received."""
 
     def data_received(self, data: bytes) -> None:
         last: Turn | None = self.cycle
@@ -152,6 +172,7 @@ class HotProtocol(BoundedProtocol):
             turn.response_complete = False
             turn.keep_alive = True
             self.cycle = turn  # type: ignore[assignment] # as in on_headers_complete
+            self._grant = head.grant
             self._take(head.route, data[body_at:])
             return
         self._first = data
@@ -165,9 +186,13 @@ class HotProtocol(BoundedProtocol):
         self.begin_message()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        if self._in_head:  # a trailer is none
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            self._upgrade_head = True
+            return
         headers = dict(self.headers)
         method = self.parser.get_method()
         route = self._routes.find(method, self.url)
@@ -187,25 +212,62 @@ class HotProtocol(BoundedProtocol):
         if self._route is None:
             super().on_body(body)
             return
-        self.gain(len(body))
         if self._refusal is None:
+            size = len(body)
+            self.gain(size)
             self._pieces.append(body)
+            if size < self._length:  # else it is complete, and not held at all
+                self._hold(size)
+                if self._length == UNKNOWN_LENGTH and self._held > self._limit(self._route):
+                    self._turn_ordinary()
+
+    def _limit(self, route: AnyRoute) -> int:
+        return min(self._max_body, route.max_body)
+
+    def _turn_ordinary(self) -> None:
+        """Hand a request whose body has begun to arrive to the ordinary way."""
+        pieces = self._pieces.copy()
+        self._let_go()
+        self._route = None
+        self._turn.response_complete = True
+        self._go_the_ordinary_way()
+        for piece in pieces:
+            super().on_body(piece)
+
+    def _hold(self, size: int) -> None:
+        try:
+            self._api.receiving.hold(size)
+        except PenstockError as exc:
+            self._refusal = exc
+            self._let_go()
+        else:
+            self._held += size
+
+    def _let_go(self) -> None:
+        self._pieces.clear()
+        self._api.receiving.free(self._held)
+        self._held = 0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._let_go()
+        super().connection_lost(exc)
 
     def on_message_complete(self) -> None:
         route = self._route
         if route is None:
             super().on_message_complete()
             return
-        self._arriving = False
+        self.end_message()
         self._route = None
         body = b"".join(self._pieces)
-        self._pieces.clear()
+        self._let_go()
         if self._refusal is not None:
             self._answer(error_answer(self._refusal))
             return
         trace = self._traceparent
         # Every visitor's GET is another.
         again = trace is None and route.repeats and route.method == b"POST"
+        again = again and self._length != UNKNOWN_LENGTH
         if self._first is not None and self._turn.keep_alive and again:
             self._remember(self._first, route, len(body))
         self._take(route, body, trace)
@@ -217,22 +279,44 @@ class HotProtocol(BoundedProtocol):
         if size <= MAX_KNOWN_SIZE and head.find(_HEAD_END) == size - 4:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[head] = KnownHead(route, length)
+            self._known[head] = KnownHead(route, length, self._grant)
 
     def _take(self, route: AnyRoute, body: bytes, traceparent: bytes | None = None) -> None:
         api = self._api
+        self._change = NO_CHANGE
         try:
             if api.in_flight >= api.max_in_flight:
                 api.check_load()
             asked = route.decode(body)
             if traceparent is not None:
                 give_trace(asked, traceparent.decode("latin-1"))
+            grant = self._grant
+            if grant.name and route.verb:
+                self._change = route.verb, route.target or asked.route
+                if grant.is_limited:
+                    grant.check_draft(asked)
         except Exception as exc:  # noqa: BLE001 - error_answer logs what is not ours
             self._answer(error_answer(exc))
             return
         self._answer_with = route.answer
         api.in_flight += 1
-        route.submit(asked, self._done)
+        if grant.is_limited and route.message and may_overwrite(asked):
+            task = asyncio.get_running_loop().create_task(self._submit_checked(route, asked))
+            self.tasks.add(task)  # uvicorn's: it waits for them at shutdown
+            task.add_done_callback(self.tasks.discard)
+        else:
+            route.submit(asked, self._done)
+
+    async def _submit_checked(self, route: AnyRoute, draft: Draft) -> None:
+        """Submit a put that may change a stored message, if the token covers that one too."""
+        try:
+            (refusal,) = await check_drafts(self._grant, self._api.parts.control, [draft])
+        except PenstockError as exc:
+            refusal = exc
+        if refusal is None:
+            route.submit(draft, self._done)
+        else:
+            self._done(refusal)
 
     def _plain(self, route: AnyRoute, headers: dict[bytes, bytes]) -> bool:
         """Whether this request may go the hot way; its refusal, if any, is noted."""
@@ -241,13 +325,12 @@ class HotProtocol(BoundedProtocol):
             or not self.answered
             or not (self._speaks_1_1 or self._hears_1_1())
             or self.flow.write_paused
-            or b"transfer-encoding" in headers
             or b"expect" in headers
             or b"upgrade" in headers
         ):
             return False
-        length = headers.get(b"content-length")
-        if (length is None) != (route.method == b"GET") or int(length or 0) > self._max_body:
+        has_body = route.method != b"GET"
+        if not self._knows_length(route, headers, has_body=has_body):
             return False
         guard = self._api.guard
         host = headers.get(b"host")
@@ -255,13 +338,33 @@ class HotProtocol(BoundedProtocol):
         self._traceparent = headers.get(b"traceparent") if route.message else None
         try:
             guard.check_host(host)
-            guard.check_token(headers.get(b"authorization"), route.scope)
-            if length is not None:
-                guard.check_origin(headers.get(b"origin"), host)
-                guard.check_type(headers.get(b"content-type"))
+            self._grant = guard.check_token(headers.get(b"authorization"), route.scope)
+            if not route.message:
+                self._grant.check_unlimited(reading=route.method == b"GET")
+            if has_body:
+                origin, kind = headers.get(b"origin"), headers.get(b"content-type")
+                guard.check_origin(origin, host)
+                if not (route.untyped and guard.may_lack_type(kind, origin)):
+                    guard.check_type(kind)
+            if route.admit is not None:
+                route.admit()
         except PenstockError as exc:
             self._refusal = exc
-        return route.message or self._refusal is None
+        # A chunked body may be endless: the ordinary way refuses it without reading it.
+        waits_for_body = route.message and self._length != UNKNOWN_LENGTH
+        return waits_for_body or self._refusal is None
+
+    def _knows_length(
+        self, route: AnyRoute, headers: dict[bytes, bytes], *, has_body: bool
+    ) -> bool:
+        """Whether the body's length is said, within the limit, or it is a chunked message."""
+        length = headers.get(b"content-length")
+        encoding = headers.get(b"transfer-encoding")
+        if encoding is not None:
+            self._length = UNKNOWN_LENGTH
+            return route.message and has_body and length is None and encoding == b"chunked"
+        self._length = int(length or 0)
+        return (length is not None) == has_body and self._length <= self._limit(route)
 
     def _is_visitor(self, headers: dict[bytes, bytes]) -> bool:
         return self._api.guard.needs_token and b"authorization" not in headers
@@ -269,14 +372,17 @@ class HotProtocol(BoundedProtocol):
     def _for_visitor(self, method: bytes, headers: dict[bytes, bytes]) -> AnyRoute | None:
         if b"x-ticket" in headers:
             return None  # a ticket is checked on the ordinary way
-        address = "" if self.client is None else self.client[0]
-        return self._routes.for_visitor(method, self.url, address)
+        peer = "" if self.client is None else self.client[0]
+        name = self._api.clients.name(peer, headers.get(b"x-forwarded-for"))
+        return self._routes.for_visitor(method, self.url, name)
 
     def _hears_1_1(self) -> bool:
         self._speaks_1_1 = self.parser.get_http_version() == "1.1"
         return self._speaks_1_1
 
     def _go_the_ordinary_way(self) -> None:
+        if not self.parser.should_keep_alive() or self.parser.get_http_version() == "1.0":
+            self._read_last()
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
@@ -292,6 +398,8 @@ class HotProtocol(BoundedProtocol):
                 answer = error_answer(outcome)
             else:
                 answer = self._answer_with(outcome)
+                if self._change is not NO_CHANGE:
+                    self._api.audit.count(self._grant, *self._change)
         except Exception as exc:  # noqa: BLE001 - error_answer logs what is not ours
             answer = error_answer(exc)
         self._answer(answer)

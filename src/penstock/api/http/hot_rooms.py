@@ -11,15 +11,17 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from penstock.api.access import Scope
+from penstock.api.grants import Scope
 from penstock.api.http.answer import Answer
+from penstock.api.http.context import VISITOR_BODY
 from penstock.api.http.hot_route import HotRoute
 from penstock.api.http.room_shapes import check_join, check_public_join, decode_join
 from penstock.api.http.visitors import Visitors
 from penstock.model.room import is_room_name
 from penstock.model.ticket import Joining
+from penstock.rooms.join import ticket_taken
 from penstock.rooms.parts import RoomParts
-from penstock.rooms.view import hidden, ticket_out
+from penstock.rooms.view import ticket_out
 from penstock.rooms.wait import Place
 
 ROOMS = b"/v1/rooms/"
@@ -57,16 +59,28 @@ class RoomRoutes:
             return None
         rooms = self._rooms
 
+        def admit() -> None:
+            self._visitors.check_join(address, self._joins_per_client)
+
         def decode(body: bytes) -> Joining:
             asked = decode_join(body)
-            self._visitors.check_join(address, self._joins_per_client)
             check_public_join(asked)
             return rooms.join.joining(check_join(asked).user, asked.lane, asked.instance)
 
         def submit(joining: Joining, done: Callable[[Place | Exception], None]) -> None:
             rooms.join.submit(room, joining, done)
 
-        return HotRoute(decode, submit, _joined_first, Scope.OPEN, message=False, repeats=False)
+        return HotRoute(
+            decode,
+            submit,
+            _joined_first,
+            Scope.OPEN,
+            message=False,
+            repeats=False,
+            max_body=VISITOR_BODY,
+            admit=admit,
+            verb="",
+        )
 
     def ticket(self, url: bytes) -> HotRoute[str, Place] | None:
         """The way to a visitor's place."""
@@ -86,7 +100,15 @@ class RoomRoutes:
         def submit(joining: Joining, done: Callable[[Place | Exception], None]) -> None:
             rooms.join.submit(room, joining, done)
 
-        return HotRoute(decode, submit, _joined, message=False)
+        return HotRoute(
+            decode,
+            submit,
+            _joined,
+            message=False,
+            verb="join",
+            target=f"room {room}",
+            max_body=VISITOR_BODY,
+        )
 
     def _ticket(self, room: str, user: str) -> HotRoute[str, Place]:
         rooms = self._rooms
@@ -98,7 +120,7 @@ class RoomRoutes:
         def submit(user: str, done: Callable[[Place | Exception], None]) -> None:
             rooms.wait.submit(room, user, done)
 
-        return HotRoute(decode, submit, _looked, Scope.READ, b"GET", message=False)
+        return HotRoute(decode, submit, _looked, Scope.READ, b"GET", message=False, verb="")
 
 
 def _room_to_join(url: bytes) -> str | None:
@@ -121,9 +143,10 @@ def _joined(place: Place) -> Answer:
 
 
 def _joined_first(place: Place) -> Answer:
-    """Whoever names a user that has a ticket already is not thereby that user."""
-    told = ticket_out(place, secret=True) if place.new else ticket_out(hidden(place))
-    return Answer(200, _encoder.encode(told))
+    """To name a user who has a ticket already is not to be that user."""
+    if not place.new:
+        raise ticket_taken()
+    return _joined(place)
 
 
 def _looked(place: Place) -> Answer:

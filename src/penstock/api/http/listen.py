@@ -29,8 +29,8 @@ def listen_first(host: str, ports: Iterable[int], setting: str) -> socket.socket
     return listen(host, last, setting)
 
 
-def url_of(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def url_of(host: str, port: int, scheme: str = "http") -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -10,11 +10,11 @@ import msgspec
 
 from penstock.flow.history import STEP_MS, History
 from penstock.flow.status import Status
-from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
 from penstock.model.state import State
 from penstock.rooms.history import MOST, RoomHistory
 from penstock.rooms.parts import RoomParts
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.http")
 

@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.api.http.batch import NDJSON
 from penstock.api.http.context import VERSION
+from penstock.api.http.dead import ForgetIn
 from penstock.api.http.errors import ErrorBody
 from penstock.api.http.health import HealthOut
 from penstock.api.http.operations import OPERATIONS, Operation
@@ -21,6 +22,7 @@ from penstock.api.http.shapes import BulkIn, FilterIn, MoveIn, Refused
 from penstock.api.http.ticks import Healthy, TickIn, TickOut
 from penstock.flow.control import BulkResult
 from penstock.flow.dead import DeadGroups
+from penstock.flow.erase import Erased
 from penstock.flow.health import Readiness
 from penstock.flow.history import HistoryView
 from penstock.flow.status import ForecastView, Stats
@@ -45,6 +47,8 @@ NAMES = {
     "Accepted": Accepted,
     "Bulk": BulkIn,
     "BulkResult": BulkResult,
+    "Forget": ForgetIn,
+    "Erased": Erased,
     "Cap": Cap,
     "Counters": CountersOut,
     "DeadGroups": DeadGroups,
@@ -166,6 +170,7 @@ EXAMPLES: dict[str, Json] = {
     "Patch": {"delay": "2h"},
     "Tick": {"item": "user1234", "at": "2030-01-31T09:00:00Z"},
     "Bulk": {"filter": {"route": "default"}, "dry_run": True},
+    "Forget": {"key": "user1"},
     "Move": {"filter": {"route": "default"}, "delay": "2h", "dry_run": True},
     "RoomSettings": {"capacity": 1000, "admit_rate": "200/s", "claim_ttl": "2m"},
     "Join": {"user": "u1"},

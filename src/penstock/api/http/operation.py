@@ -23,7 +23,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[int, ...] = ()
     body: str | None = None
     parameters: tuple[str, ...] = ()
-    scope: Literal["open", "visitor", "read", "write", "admin"] = "read"
+    scope: Literal["open", "visitor", "metrics", "read", "write", "admin"] = "read"
     """visitor: the ticket a join returned (x-ticket) will do in place of a token."""
     media: tuple[str, ...] = ("application/json",)
     """Of answers without a schema."""

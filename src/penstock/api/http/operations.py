@@ -8,7 +8,7 @@ from penstock.api.http.room_operations import ROOM_OPERATIONS
 
 __all__ = ["OPERATIONS", "Operation"]
 
-_WRITE = (400, 413, 415, 422, 503)
+_WRITE = (400, 413, 415, 422, 429, 503)
 _LIST = ("state", "route", "key", "due_from", "due_to", "error", "cursor", "limit")
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -24,7 +24,7 @@ OPERATIONS: tuple[Operation, ...] = (
             201: ("Accepted", "Accepted"),
             200: ("The id was known before; this is what is held", "Accepted"),
         },
-        failures=(*_WRITE, 429),
+        failures=_WRITE,
     ),
     Operation(
         method="post",
@@ -39,7 +39,7 @@ OPERATIONS: tuple[Operation, ...] = (
             207: ("Some were not; outcomes in order", "Outcomes"),
             503: ("None could be stored", "Outcomes"),
         },
-        failures=(400, 415),
+        failures=(400, 415, 507),
     ),
     Operation(
         method="get",
@@ -78,10 +78,10 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/v1/messages/{id}",
         name="cancel",
         tag="Messages",
-        summary="Cancel; twice is the same answer twice",
-        parameters=("id", "If-Match"),
+        summary="Cancel, or delete if it is dead; cancelling twice is the same answer twice",
+        parameters=("id", "If-Match", "state"),
         scope="write",
-        answers={200: ("Cancelled, now or before", "Message")},
+        answers={200: ("Cancelled, now or before; or, with `deleted`, what it was", "Message")},
         failures=(404, 409, 412, 422),
     ),
     Operation(
@@ -148,6 +148,33 @@ OPERATIONS: tuple[Operation, ...] = (
         body="Bulk",
         scope="write",
         answers={200: ("How many matched, and of how many it was done", "BulkResult")},
+        failures=_WRITE,
+    ),
+    Operation(
+        method="post",
+        path="/v1/dead/delete",
+        name="deleteDead",
+        tag="Dead letters",
+        summary="Delete the dead that match: nothing of them is kept",
+        body="Bulk",
+        scope="write",
+        answers={200: ("How many matched, and of how many it was done", "BulkResult")},
+        failures=_WRITE,
+    ),
+    Operation(
+        method="post",
+        path="/v1/forget",
+        name="forget",
+        tag="Messages",
+        summary="Erase every message and counter of a key",
+        body="Forget",
+        scope="admin",
+        answers={
+            200: (
+                "How much; `pending` go when they have been sent; `next`: the `cursor` to go on",
+                "Erased",
+            )
+        },
         failures=_WRITE,
     ),
     Operation(
@@ -236,6 +263,7 @@ OPERATIONS: tuple[Operation, ...] = (
         name="metrics",
         tag="Figures",
         summary="For Prometheus",
+        scope="metrics",
         answers={200: ("Prometheus text format", None)},
         media=("text/plain",),
     ),
@@ -275,7 +303,18 @@ OPERATIONS: tuple[Operation, ...] = (
         body="Tick",
         scope="write",
         answers={202: ("Accepted", "TickId")},
-        failures=(*_WRITE, 429),
+        failures=_WRITE,
+    ),
+    Operation(
+        method="post",
+        path="/tick",
+        name="tick_as_before",
+        tag="Ticks",
+        summary="The same as /ticks",
+        body="Tick",
+        scope="write",
+        answers={202: ("Accepted", "TickId")},
+        failures=_WRITE,
     ),
     *ROOM_OPERATIONS,
 )

@@ -8,7 +8,7 @@ from litestar import delete, get, post, put
 from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
-from penstock.api.access import Scope
+from penstock.api.grants import Scope
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.context import Api, TheApi, path_id, read_body
 from penstock.flow.policies import Policies
@@ -48,13 +48,15 @@ async def put_policy(policy: FromPath[str], request: HttpRequest, api: TheApi) -
     policy_id = _name(policy)
     written = decode_policy(await read_body(request, api))
     await _policies(api).put({policy_id: written})
+    api.audit.record(request.auth, "put", f"policy {policy_id}")
     return json_answer(policy_out(policy_id, written))
 
 
 @delete("/v1/policies/{policy:str}", status_code=200, opt=_ADMIN)
-async def drop_policy(policy: FromPath[str], api: TheApi) -> ASGIResponse:
+async def drop_policy(policy: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
     policy_id = _name(policy)
     await _policies(api).drop(policy_id)
+    api.audit.record(request.auth, "delete", f"policy {policy_id}")
     return json_answer(Dropped(policy_id))
 
 
@@ -79,29 +81,37 @@ async def put_suppression(
     list_id = _name(suppression)
     written = decode_suppression(await read_body(request, api))
     await _policies(api).put_suppression(list_id, written)
+    api.audit.record(request.auth, "put", f"suppression {list_id}", len(written.keys))
     return json_answer(suppression_out(list_id, written))
 
 
 @delete("/v1/suppressions/{suppression:str}", status_code=200, opt=_ADMIN)
-async def drop_suppression(suppression: FromPath[str], api: TheApi) -> ASGIResponse:
+async def drop_suppression(
+    suppression: FromPath[str], request: HttpRequest, api: TheApi
+) -> ASGIResponse:
     list_id = _name(suppression)
     await _policies(api).drop_suppression(list_id)
+    api.audit.record(request.auth, "delete", f"suppression {list_id}")
     return json_answer(Dropped(list_id))
 
 
 @put("/v1/suppressions/{suppression:str}/keys/{key:str}", status_code=200, opt=_ADMIN)
-async def suppress_key(suppression: FromPath[str], key: FromPath[str], api: TheApi) -> ASGIResponse:
+async def suppress_key(
+    suppression: FromPath[str], key: FromPath[str], request: HttpRequest, api: TheApi
+) -> ASGIResponse:
     list_id = _name(suppression)
     await _policies(api).suppress(list_id, add=[_key(key)])
+    api.audit.record(request.auth, "add", f"suppression {list_id}")
     return json_answer(Dropped(list_id))
 
 
 @delete("/v1/suppressions/{suppression:str}/keys/{key:str}", status_code=200, opt=_ADMIN)
 async def unsuppress_key(
-    suppression: FromPath[str], key: FromPath[str], api: TheApi
+    suppression: FromPath[str], key: FromPath[str], request: HttpRequest, api: TheApi
 ) -> ASGIResponse:
     list_id = _name(suppression)
     await _policies(api).suppress(list_id, remove=[_key(key)])
+    api.audit.record(request.auth, "remove", f"suppression {list_id}")
     return json_answer(Dropped(list_id))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.http.operation import Operation
 
-_WRITE = (400, 413, 415, 422, 503)
+_WRITE = (400, 413, 415, 422, 429, 503)
 
 
 def _kept(

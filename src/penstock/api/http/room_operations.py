@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.http.operation import Operation
 
-_WRITE = (400, 413, 415, 422, 503)
+_WRITE = (400, 413, 415, 422, 429, 503)
 _ROOM = {200: ("The room and its figures", "Room")}
 _TICKET = {200: ("The visitor's place", "Ticket")}
 
@@ -74,7 +74,7 @@ ROOM_OPERATIONS: tuple[Operation, ...] = (
         body="Join",
         scope="visitor",
         answers=_TICKET,
-        failures=(404, 409, 429, *_WRITE),
+        failures=(404, 409, *_WRITE),
     ),
     Operation(
         method="get",
@@ -85,7 +85,7 @@ ROOM_OPERATIONS: tuple[Operation, ...] = (
         parameters=("room", "user"),
         scope="visitor",
         answers=_TICKET,
-        failures=(404,),
+        failures=(404, 429),
     ),
     Operation(
         method="get",
@@ -108,7 +108,7 @@ ROOM_OPERATIONS: tuple[Operation, ...] = (
         parameters=("room", "user"),
         scope="visitor",
         answers={200: ("Left, now or before", "Entered")},
-        failures=(404, 503),
+        failures=(404, 429, 503),
     ),
     Operation(
         method="post",

@@ -9,14 +9,19 @@ from litestar import get
 from litestar.params import FromPath
 from litestar.response.base import ASGIResponse
 
-from penstock.api.access import Scope
+from penstock.api.grants import Scope
 from penstock.api.http.answer import Answer
 from penstock.api.http.answers import respond
-from penstock.api.http.docs import MEDIA, PAGE_HEADERS
+from penstock.api.http.docs import CONTENT_POLICY, MEDIA, PAGE_HEADERS
 from penstock.model.errors import UnknownThing
 
 ASSETS = frozenset({"room.js", "room.css", "room-line.js", "room-words.js"})
 OPEN = {"scope": Scope.OPEN}
+HEADERS = (
+    ("content-security-policy", CONTENT_POLICY.replace("form-action 'none'", "form-action 'self'")),
+    *(each for each in PAGE_HEADERS if each[0] != "content-security-policy"),
+)
+"""The way in is a form: the entry token is posted to a place on the same site."""
 
 
 @get("/rooms/{room:str}", opt=OPEN)
@@ -34,7 +39,7 @@ async def asset(name: FromPath[str]) -> ASGIResponse:
 
 
 def _static(name: str) -> ASGIResponse:
-    return respond(Answer(200, _content(name), PAGE_HEADERS, MEDIA[name.rpartition(".")[2]]))
+    return respond(Answer(200, _content(name), HEADERS, MEDIA[name.rpartition(".")[2]]))
 
 
 @lru_cache(maxsize=8)

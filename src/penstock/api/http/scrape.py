@@ -1,6 +1,6 @@
 """A port for Prometheus and health checks alone: what a process without an API serves.
 
-Small on purpose: GET and HEAD of three paths, one answer a connection, bounded in size and time.
+Small on purpose: GET and HEAD of a few paths, one answer a connection, bounded in size and time.
 """
 
 from __future__ import annotations
@@ -12,20 +12,25 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Self
+from typing import Self, TypeAlias
+from urllib.parse import unquote
 
 import msgspec
 
-from penstock.api.access import Scope, is_loopback
+from penstock.api.access import is_loopback
+from penstock.api.actuator import health_of, metric_of, metrics_of
+from penstock.api.grants import Grant, Scope
 from penstock.api.http.auth import Guard
 from penstock.api.http.errors import error_answer
 from penstock.api.http.listen import listen_first, url_of
+from penstock.flow.health import summary_of
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError, Malformed, PenstockError, UnknownThing
 from penstock.rooms.parts import RoomParts
 from penstock.settings import ApiSettings
 from penstock.settings.ports import PortRange
 from penstock.telemetry.metrics import CONTENT_TYPE, render
+from penstock.telemetry.rooms import render_rooms
 from penstock.wiring import Parts
 
 log = logging.getLogger("penstock.metrics")
@@ -36,6 +41,7 @@ PATIENCE = 10.0
 """Seconds one request may take."""
 MAX_CONNECTIONS = 50
 JSON = "application/json"
+METER = "/actuator/metrics/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,11 @@ class _Reply:
     body: bytes
 
 
+_Path: TypeAlias = tuple[Scope, Callable[[Grant], Awaitable[_Reply]]]
+
+
 class ScrapeServer:
-    """`/metrics`, `/healthz` and `/readyz` of one process.
+    """`/metrics`, `/healthz`, `/readyz` and `/actuator/*` of one process.
 
     `async with ScrapeServer(…)` serves until the block is left.
     """
@@ -78,11 +87,13 @@ class ScrapeServer:
         self._socket = listen_first(where.host, where.ports, setting)
         self._server: asyncio.Server | None = None
         self._open = 0
-        self._paths: Mapping[str, tuple[Scope, Callable[[], Awaitable[_Reply]]]] = {
-            "/metrics": (Scope.READ, self._metrics),
+        self._paths: Mapping[str, _Path] = {
+            "/metrics": (Scope.METRICS, self._metrics),
             "/healthz": (Scope.OPEN, self._healthz),
             "/readyz": (Scope.OPEN, self._readyz),
         }
+        if rooms is not None:
+            self._paths = {**self._paths, **self._actuator(rooms)}
 
     @property
     def url(self) -> str:
@@ -128,30 +139,56 @@ class ScrapeServer:
         head = (
             f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n"
             f"content-type: {reply.media}\r\ncontent-length: {len(reply.body)}\r\n"
-            "x-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
+            "x-content-type-options: nosniff\r\ncache-control: no-store\r\n"
+            "connection: close\r\n\r\n"
         )
         writer.write(head.encode() + body)
         await writer.drain()
 
     async def _reply(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> _Reply:
         self._guard.check_host(headers.get(b"host"))
+        if method in {"GET", "HEAD"} and path.startswith(METER) and self._rooms is not None:
+            return self._meter(path.removeprefix(METER), self._rooms, headers)
         if path not in self._paths or method not in {"GET", "HEAD"}:
-            raise UnknownThing("only GET of /metrics, /healthz and /readyz is answered here")
+            raise UnknownThing(f"only GET of {', '.join(self._paths)} is answered here")
         scope, answer = self._paths[path]
         self._guard.check_token(headers.get(b"authorization"), scope)
-        return await answer()
+        return await answer(self._guard.grant(headers.get(b"authorization")))
 
-    async def _metrics(self) -> _Reply:
+    def _actuator(self, rooms: RoomParts) -> Mapping[str, _Path]:
+        async def health(grant: Grant) -> _Reply:
+            details = grant.sees_details
+            found = await health_of(self._parts.store, rooms, details=details)
+            return _Reply(found.code, JSON, msgspec.json.encode(found))
+
+        async def names(_: Grant) -> _Reply:
+            return _Reply(200, JSON, msgspec.json.encode(metrics_of(rooms)))
+
+        async def prometheus(_: Grant) -> _Reply:
+            return _Reply(200, CONTENT_TYPE, render_rooms(rooms))
+
+        return {
+            "/actuator/health": (Scope.OPEN, health),
+            "/actuator/metrics": (Scope.READ, names),
+            "/actuator/prometheus": (Scope.READ, prometheus),
+        }
+
+    def _meter(self, name: str, rooms: RoomParts, headers: Mapping[bytes, bytes]) -> _Reply:
+        self._guard.check_token(headers.get(b"authorization"), Scope.READ)
+        return _Reply(200, JSON, msgspec.json.encode(metric_of(rooms, unquote(name))))
+
+    async def _metrics(self, _: Grant) -> _Reply:
         text = render(self._parts.observer, worker=self._worker, rooms=self._rooms)
         return _Reply(200, CONTENT_TYPE, text)
 
-    async def _healthz(self) -> _Reply:
+    async def _healthz(self, _: Grant) -> _Reply:
         return _Reply(200, JSON, b'{"status":"ok"}')
 
-    async def _readyz(self) -> _Reply:
+    async def _readyz(self, grant: Grant) -> _Reply:
         readiness = await self._status.readiness()
         status = 200 if readiness.error is None else 503
-        return _Reply(status, JSON, msgspec.json.encode(readiness))
+        shown = readiness if grant.sees_details else summary_of(readiness)
+        return _Reply(status, JSON, msgspec.json.encode(shown))
 
 
 def _given(listener: socket.socket) -> socket.socket:

@@ -21,6 +21,7 @@ from penstock.api.http.connection import BoundedProtocol, Pulse
 from penstock.api.http.context import MAX_IN_FLIGHT, Api
 from penstock.api.http.hot import HotProtocol, HotRoutes, KnownHeads
 from penstock.api.http.listen import listen, url_of
+from penstock.api.tls import ServerTls, server_tls
 from penstock.flow.worker import Worker
 from penstock.rooms.parts import RoomParts
 from penstock.wiring import Parts
@@ -51,9 +52,11 @@ class HttpServer:
         """Check the settings; ConfigError says what cannot work."""
         api = parts.settings.api
         self.api = Api(parts, Guard(api, insecure=insecure), worker, max_in_flight, rooms=rooms)
+        self.api.guard.warn()
         if rooms is not None:
             rooms.on_turn(self.api.visitors.let_in)
         self._host, self._port = split_host_port(api.http)
+        self._tls = tls = server_tls(api)
         self._socket: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
         pulse = Pulse(api)
@@ -72,8 +75,9 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             headers=EVERY_ANSWER,
+            ssl_context_factory=None if tls is None else lambda *_: tls.context,
         )
-        self._server = _Server(config, pulse, self.api.closing, wait / 1000)
+        self._server = _Server(config, pulse, self.api.closing, wait / 1000, tls)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -84,7 +88,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        return url_of(*self.address)
+        return url_of(*self.address, "http" if self._tls is None else "https")
 
     def bind(self) -> socket.socket:
         """Take the port now; ConfigError when it cannot be had."""
@@ -105,6 +109,7 @@ class HttpServer:
             for task in beside:
                 task.cancel()
             await asyncio.wait(beside)
+            self.api.audit.flush()
 
     def stop(self) -> None:
         """Take no more connections, answer what came in, then let run() return."""
@@ -129,9 +134,15 @@ class _Server(uvicorn.Server):
     """uvicorn's server, stopped by an event, with one sweep over its connections."""
 
     def __init__(
-        self, config: uvicorn.Config, pulse: Pulse, closing: asyncio.Event, patience: float
+        self,
+        config: uvicorn.Config,
+        pulse: Pulse,
+        closing: asyncio.Event,
+        patience: float,
+        tls: ServerTls | None,
     ) -> None:
         super().__init__(config)
+        self._tls = tls
         self._patience = patience
         """Seconds that requests under way have to end."""
         self._pulse = pulse
@@ -149,6 +160,8 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         while not self._closing.is_set():
             self._beat()
+            if self._tls is not None:
+                self._tls.refresh()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), self._pulse.period)
 
@@ -180,6 +193,14 @@ class _Server(uvicorn.Server):
         self.server_state.default_headers = [date, *self.config.encoded_headers]
         now = asyncio.get_running_loop().time()
         self._pulse.beat(now, self.server_state.default_headers)
+        if self._pulse.turned_away:
+            log.warning(
+                "%d connections were refused with 503: %d are open, which is api.max_connections"
+                " or what the limit of open files leaves",
+                self._pulse.turned_away,
+                len(self.server_state.connections),
+            )
+            self._pulse.turned_away = 0
         for connection in self._connections():
             connection.look_after(now)
 

@@ -22,11 +22,23 @@ class Block(NamedTuple):
     """In bytes, as they came."""
 
 
+PAUSE = Block([], 0)
+"""No items: much was looked at, and others may have their turn."""
+MARKS = 2_048
+"""Brackets and commas looked at between two pauses."""
+MAX_DEPTH = 1_000
+"""Brackets inside each other."""
+
 Item: TypeAlias = bytes | PenstockError | Block
 """The bytes of one item, or why there are none; or many items at once."""
 
 
 class Splitter(Protocol):
+    @property
+    def held(self) -> int:
+        """Bytes that are kept until more comes."""
+        ...
+
     def feed(self, data: bytes) -> Iterator[Item]:
         """The items that are complete with this piece of the body."""
         ...
@@ -43,6 +55,10 @@ class Lines:
         self._limit = limit
         self._rest: list[bytes] = []
         self._size = 0
+
+    @property
+    def held(self) -> int:
+        return self._size if self._rest else 0
 
     def feed(self, data: bytes) -> Iterator[Item]:
         start = data.find(b"\n") + 1
@@ -122,6 +138,11 @@ class Array:
         self._items = 0
         self._done = False
         self._broken = False
+        self._marks = 0
+
+    @property
+    def held(self) -> int:
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> Iterator[Item]:
         if self._broken:
@@ -167,6 +188,9 @@ class Array:
             return
         while not self._done and (mark := self._next_mark()) is not None:
             at = self._scanned - 1
+            self._marks += 1
+            if self._marks % MARKS == 0:
+                yield PAUSE
             if self._depth == 0:
                 if mark != b"[" or self._buffer[:at].strip(_SPACE):
                     yield self._break("the body must be a JSON array of messages")
@@ -174,6 +198,9 @@ class Array:
                 self._depth, start = 1, self._scanned
             elif mark in b"[{":
                 self._depth += 1
+                if self._depth > MAX_DEPTH:
+                    yield self._break(f"the JSON is nested more than {MAX_DEPTH:,} deep")
+                    return
             elif mark in b"]}":
                 self._depth -= 1
                 self._done = self._depth == 0

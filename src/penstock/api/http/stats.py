@@ -6,6 +6,7 @@ from litestar import get
 from litestar.response import Stream
 from litestar.response.base import ASGIResponse
 
+from penstock.api.grants import Scope
 from penstock.api.http.answer import Answer
 from penstock.api.http.answers import json_answer, respond
 from penstock.api.http.context import TheApi
@@ -45,7 +46,7 @@ async def forecast(api: TheApi) -> ASGIResponse:
     return json_answer(await api.status.forecast())
 
 
-@get("/metrics")
+@get("/metrics", opt={"scope": Scope.METRICS})
 async def metrics(api: TheApi) -> ASGIResponse:
     parts = api.parts
     figures = await api.status.figures()

@@ -1,4 +1,4 @@
-"""`/ticks`: the contract of the tick service, kept."""
+"""`/ticks` and `/tick`: the contract of the tick service, kept."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import msgspec
 from litestar import get, post
 from litestar.response.base import ASGIResponse
 
-from penstock.api.access import Scope
+from penstock.api.grants import Scope
 from penstock.api.http.answer import Answer
 from penstock.api.http.answers import HttpRequest, json_answer, respond
-from penstock.api.http.context import Api, TheApi, read_body
+from penstock.api.http.context import LIMITED, SMALL_BODY, Api, TheApi, read_body
+from penstock.api.http.messages import put_as
 from penstock.model.draft import Draft
 from penstock.model.errors import InvalidMessage
 from penstock.model.identity import is_key
@@ -18,6 +19,8 @@ from penstock.model.outcome import Receipt
 from penstock.model.wire import read_json
 
 TICKS_ROUTE = "ticks"
+PATHS = ["/ticks", "/tick"]
+"""Programs written for the tick service call either."""
 
 
 class TickIn(msgspec.Struct, frozen=True):
@@ -55,13 +58,13 @@ def tick_answer(receipt: Receipt) -> Answer:
     return Answer(202, _encoder.encode(TickOut(receipt.id)))
 
 
-@post("/ticks", status_code=202)
+@post(PATHS, status_code=202, opt=LIMITED)
 async def create_tick(request: HttpRequest, api: TheApi) -> ASGIResponse:
-    body = await read_body(request, api)
+    body = await read_body(request, api, most=SMALL_BODY, untyped=True)
     api.check_load()
     api.in_flight += 1
     try:
-        receipt = await api.parts.intake.schedule_one(decode_tick(body, ticks_route(api)))
+        receipt = await put_as(request.auth, api, decode_tick(body, ticks_route(api)))
     finally:
         api.in_flight -= 1
     return respond(tick_answer(receipt))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -16,12 +17,47 @@ log = logging.getLogger("penstock.http")
 MAX_STREAMS = 5_000
 TURNS_SECONDS = 0.15
 """How often a store that does not tell is asked whom another process has let in."""
-MAX_ADDRESSES = 100_000
-"""Addresses remembered; when there are more, all start anew."""
+TICKET_STREAMS = 3
+"""Streams one ticket may have open: a few tabs."""
+CLIENT_STREAMS = 100
+"""Streams one address may have open for visitors without a token."""
+MAX_CLIENTS = 100_000
+"""Clients whose budgets are remembered; when there are more, those seen longest ago are not."""
 BURST_SECONDS = 3
+MISSES = 10
+"""Looks a second at tickets that are not theirs, from one client."""
+LOOKS = 10
+"""Looks a second at one ticket by its visitor."""
 PUBLIC_SECONDS = 1.0
 """How long a room that was found public counts as that without being asked again."""
 MAX_PUBLIC = 10_000
+
+
+class Budgets:
+    """So many a second for each client, and for a short time more at once."""
+
+    def __init__(self, monotonic: Callable[[], float], most: int = MAX_CLIENTS) -> None:
+        self._monotonic = monotonic
+        self._most = most
+        self._left: dict[str, tuple[float, float]] = {}
+        """Client → (what is left, as of), in the order they were last seen."""
+
+    def take(self, client: str, a_second: int) -> bool:
+        """One of the client's; False when none is left."""
+        now = self._monotonic()
+        full = float(a_second * BURST_SECONDS)
+        left, since = self._left.pop(client, (full, now))
+        left = min(full, left + (now - since) * a_second)
+        taken = left >= 1
+        if len(self._left) >= self._most:
+            del self._left[next(iter(self._left))]
+        self._left[client] = left - taken, now
+        return taken
+
+    def give_back(self, client: str) -> None:
+        """Take back one that was taken; the most there may be is seen to by the next take."""
+        left, since = self._left.get(client, (0.0, self._monotonic()))
+        self._left[client] = left + 1, since
 
 
 class Visitors:
@@ -36,28 +72,45 @@ class Visitors:
         self._somebody = asyncio.Event()
         """Set while streams are open."""
         self._monotonic = monotonic
-        self._joins: dict[str, tuple[float, float]] = {}
-        """Address → (joins left, as of)."""
+        self._streams_of: Counter[str] = Counter()
+        """Client → streams open without a token."""
+        self._joins = Budgets(monotonic)
+        self._misses = Budgets(monotonic)
+        self._looks = Budgets(monotonic)
         self._public: dict[str, float] = {}
         """Room → until when it counts as public."""
 
-    def check_streams(self) -> None:
-        """Overloaded while as many streams are open as may be: such a visitor asks instead."""
+    def check_streams(self, room: str, user: str, client: str | None) -> None:
+        """Overloaded while as many streams are open as may be: such a visitor asks instead.
+
+        `client` is None for a caller with a token.
+        """
         if self._open >= self._most:
             raise Overloaded(f"{self._most:,} visitors have streams open already", retry_after=5)
+        if len(self._waiting.get((room, user), ())) >= TICKET_STREAMS:
+            raise Overloaded("this ticket has enough streams open already", retry_after=5)
+        if client is not None and self._streams_of[client] >= CLIENT_STREAMS:
+            raise Overloaded("this address has enough streams open already", retry_after=5)
 
     @contextmanager
-    def watch(self, room: str, user: str) -> Iterator[asyncio.Event]:
-        """An event that is set when this visitor is let in."""
+    def watch(self, room: str, user: str, client: str | None = None) -> Iterator[asyncio.Event]:
+        """An event that is set when this visitor is let in; Overloaded as `check_streams`."""
+        self.check_streams(room, user, client)
         rung = asyncio.Event()
         key = room, user
         self._waiting.setdefault(key, set()).add(rung)
         self._open += 1
+        if client is not None:
+            self._streams_of[client] += 1
         self._somebody.set()
         try:
             yield rung
         finally:
             self._open -= 1
+            if client is not None:
+                self._streams_of[client] -= 1
+                if not self._streams_of[client]:
+                    del self._streams_of[client]
             if not self._open:
                 self._somebody.clear()
             self._waiting[key].discard(rung)
@@ -100,14 +153,18 @@ class Visitors:
         """Whether it was found public just now; False: one has to ask the store."""
         return self._public.get(room, 0.0) > self._monotonic()
 
-    def check_join(self, address: str, a_second: int) -> None:
-        """Overloaded when this address joins too fast."""
-        now = self._monotonic()
-        full = float(a_second * BURST_SECONDS)
-        left, since = self._joins.get(address, (full, now))
-        left = min(full, left + (now - since) * a_second)
-        if left < 1:
+    def check_join(self, client: str, a_second: int) -> None:
+        """Overloaded when this client joins too fast."""
+        if not self._joins.take(client, a_second):
             raise Overloaded("too many joins from this address", retry_after=1)
-        if len(self._joins) >= MAX_ADDRESSES:
-            self._joins.clear()
-        self._joins[address] = left - 1, now
+
+    def check_look(self, client: str) -> None:
+        """Overloaded when this client has looked too often at what is not theirs."""
+        if not self._misses.take(client, MISSES):
+            raise Overloaded("too many wrong tickets from this address", retry_after=1)
+
+    def looked_rightly(self, room: str, user: str, client: str) -> None:
+        """The ticket was the client's own; Overloaded when it is looked at too often."""
+        self._misses.give_back(client)
+        if not self._looks.take(f"{room}/{user}", LOOKS):
+            raise Overloaded("this ticket is looked at too often", retry_after=1)

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from penstock.cli.bench.machine import cores
 from penstock.flow.worker import Worker
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, UnknownThing
-from penstock.model.machine import cores
 from penstock.model.message import Message
 from penstock.model.times import format_moment
 from penstock.ports.sink import Sink

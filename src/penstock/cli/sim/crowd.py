@@ -87,7 +87,7 @@ def crowd(
     done: list[CrowdTotals] = []
 
     async def run(stopping: asyncio.Event) -> None:
-        async with AsyncClient(url, token=session.token) as client:
+        async with AsyncClient(url, token=session.token, ca=session.ca) as client:
             simulation = CrowdSimulation(coming, client, chance=random.Random(seed))
             with _reporting(room) as report:
                 await _until_done(simulation, stopping, report)

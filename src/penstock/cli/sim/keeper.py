@@ -14,9 +14,9 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from penstock.model.clock import Clock
 from penstock.model.route import Backoff
 from penstock.model.times import format_duration
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.sms")
 

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
 from penstock.flow.observe import Observer
-from penstock.model.clock import SystemClock
-from penstock.telemetry.logs import setup_logging
+from penstock.telemetry.logs import LogHandler, setup_logging
 from penstock.telemetry.rates import Rates
+from penstock.time.clock import SystemClock
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 FLUSH_SECONDS = 0.05
@@ -77,12 +77,27 @@ class Stopwatch:
 
 @asynccontextmanager
 async def counting(
-    observer: Observer, stage: str, what: str, stopping: asyncio.Event, seconds: float | None
+    observer: Observer,
+    stage: str,
+    what: str,
+    stopping: asyncio.Event,
+    seconds: float | None,
+    open_log: Callable[[], LogHandler] = setup_logging,
+    **more: str,
 ) -> AsyncIterator[Stopwatch]:
-    """Log a rate every second; `seconds` from now at the latest `stopping` is set."""
-    handler = setup_logging()
+    """Log a rate every second; `seconds` from now at the latest `stopping` is set.
+
+    `more`: further stages, by the words of their lines.
+    """
+    handler = open_log()
     watch = Stopwatch()
-    rates = asyncio.ensure_future(Rates(observer, SystemClock(), stage=stage, what=what).run())
+    lines = {stage: what, **more}
+    rates = asyncio.gather(
+        *(
+            Rates(observer, SystemClock(), stage=each, what=words).run()
+            for each, words in lines.items()
+        )
+    )
     end = asyncio.ensure_future(watch.stop_after(seconds, stopping))
     try:
         yield watch

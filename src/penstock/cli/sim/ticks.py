@@ -14,12 +14,14 @@ from penstock.model.times import parse_duration
 if TYPE_CHECKING:
     import asyncio
 
+    from penstock.settings import Settings
     from penstock.sim.consume import Consumed, Subscription, TickConsumer
     from penstock.sim.generate import Generator
 
-DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_BROKERS, DEFAULT_TOPIC = "127.0.0.1:9092", "ticks"
 CHECK_SECONDS = 10.0
+DRAIN_SECONDS = 30.0
+ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where it listens, and how to reach it
 
 Within = Annotated[
     str, typer.Option("--within", metavar="TIME", help="Ticks are due between now and this.")
@@ -51,6 +53,22 @@ Of = Annotated[
         help="Consume where this route of the settings leads, with its login and TLS.",
     ),
 ]
+Distinct = Annotated[
+    bool,
+    typer.Option("--distinct", help="Remember every id, to count messages without their repeats."),
+]
+Drain = Annotated[
+    bool, typer.Option("--drain", help="When stopped, first take what is on the topic by then.")
+]
+Chunked = Annotated[
+    bool, typer.Option("--chunked", help="POST /tick with chunked bodies and no content type.")
+]
+Pause = Annotated[
+    str, typer.Option("--pause", metavar="TIME", help="Of each connection after an answer.")
+]
+Wait = Annotated[
+    str, typer.Option("--wait", metavar="TIME", help="For a server that does not listen yet.")
+]
 Group = Annotated[str, typer.Option("--group", help="The consumer group.")]
 
 
@@ -67,26 +85,36 @@ def generate(
     rate: Rate = None,
     count: Count = None,
     items: Items = 1_000_000,
+    chunked: Chunked = False,
+    pause: Pause = "0s",
+    wait: Wait = "10s",
 ) -> None:
     """POST random ticks to a server; logs `Generated ticks/s: N` every second.
+
+    Without --url the server is the one of the settings: `api.http`.
 
     \b
     Examples:
       penstock sim generate --url http://127.0.0.1:8700 --duration 60s
       penstock sim generate --within 30s --rate 5000 --connections 32
+      penstock sim generate --connections 200 --chunked --pause 5ms
     """
     from penstock.cli.sim.running import counting, run_until_stopped
     from penstock.flow.observe import Observer
     from penstock.sim.generate import STAGE, Generator, Load
 
     load = Load(
-        url=session.url or DEFAULT_URL,
+        url=session.url or api_url(session.settings()),
         token=session.token,
+        ca=session.ca,
         items=items,
         within=parse_duration(within, "--within") / 1000,
         connections=connections,
         rate=rate,
         count=count,
+        chunked=chunked,
+        pause=parse_duration(pause, "--pause") / 1000,
+        wait=parse_duration(wait, "--wait") / 1000,
     )
     seconds = None if duration is None else parse_duration(duration, "--duration") / 1000
 
@@ -109,6 +137,8 @@ def consume(
     route: Of = None,
     duration: Duration = None,
     count: Count = None,
+    distinct: Distinct = False,
+    drain: Drain = False,
 ) -> None:
     """Consume from Kafka; logs `Consumed items/s: N` every second, and at the end how late it was.
 
@@ -134,7 +164,7 @@ def consume(
         import asyncio
 
         observer = Observer()
-        consumer = TickConsumer(where, observer)
+        consumer = TickConsumer(where, observer, distinct=distinct)
         consumer.check(CHECK_SECONDS)
         try:
             async with counting(observer, STAGE, "Consumed items", stopping, seconds) as clock:
@@ -142,6 +172,8 @@ def consume(
                     await asyncio.to_thread(consumer.look)
                     if count is not None and observer.total(STAGE) >= count:
                         break
+                if drain and not await asyncio.to_thread(consumer.drain, DRAIN_SECONDS):
+                    show.as_text(f"more came than could be taken in {DRAIN_SECONDS:.0f} s")
         finally:
             consumer.close()
         _consumed(session, consumer, clock.elapsed())
@@ -168,6 +200,16 @@ def _subscription(
     elif topic is not None or not url.startswith("kafka:"):
         raise ConfigError("--brokers: must be host:port, or kafka://… without --topic")
     return subscription(url, group, SinkOptions(at="--brokers"))
+
+
+def api_url(settings: Settings) -> str:
+    """Where the API of these settings answers."""
+    from penstock.api.access import split_host_port
+    from penstock.api.http.listen import url_of
+
+    api = settings.api
+    host, port = split_host_port(api.http)
+    return url_of(ANY.get(host, host), port, "http" if api.tls_cert is None else "https")
 
 
 def _generated(session: Session, generator: Generator, seconds: float) -> None:

@@ -24,7 +24,14 @@ const one = (title, id, text, confirm, call, { danger = false } = {}) => ask({
 });
 
 export const cancelOne = (id) => one("Cancel this message?", id, "It will not be sent.", "Cancel 1 message",
-  () => send("DELETE", messagePath(id)), { danger: true });
+  () => send("DELETE", `${messagePath(id)}?state=scheduled`), { danger: true });
+
+/** It leaves nothing to look at: on to the other dead letters. */
+export const deleteOne = (id) => one("Delete this dead message?", id, "Nothing of it is kept.", "Delete 1 message",
+  async () => {
+    await send("DELETE", `${messagePath(id)}?state=dead`);
+    location.hash = "#/dead";
+  }, { danger: true });
 
 export const releaseOne = (id) => one("Release this message now?", id, "It becomes due at once.", "Release 1 message",
   () => post(`${messagePath(id)}/release`));
@@ -96,6 +103,10 @@ export function redriveMany(filter, title = "Redrive dead letters") {
     more: () => (rate.value ? { rate: rate.value } : {}),
   });
 }
+
+export const deleteMany = (filter, title = "Delete dead letters") => bulk({
+  title, path: "v1/dead/delete", filter, what: "dead", verb: "Delete", note: "Nothing of them is kept.", danger: true,
+});
 
 /** A filter in words; its state is said already. */
 function words({ route, key, due_from: from, due_to: to, error }) {

@@ -6,7 +6,8 @@ what is wrong with one of its messages stands in that one's place, which is its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from penstock.flow.formats import decision_batch, message, schedule_event, sms
@@ -30,6 +31,9 @@ ALONE: dict[str, Alone] = {
 RECORDS = {"decision-batch": 20, "decision-items": 20}
 """Records to read at once where one may hold a thousand messages."""
 
+BY_METHOD = {"decision-batch": decision_batch.read, "decision-items": decision_batch.read_items}
+"""Formats whose messages may choose their route by a method."""
+
 FORMATS: dict[str, Read] = {
     "message": message.read,
     "decision-batch": decision_batch.read,
@@ -37,3 +41,10 @@ FORMATS: dict[str, Read] = {
     "schedule-event": schedule_event.read,
     "sms": sms.read,
 }
+
+
+def reader(name: str, routes: Mapping[str, str]) -> Read:
+    """The format of that name; `routes`: method → route, of formats in BY_METHOD."""
+    if not routes:
+        return FORMATS[name]
+    return partial(BY_METHOD[name], routes={word.lower(): to for word, to in routes.items()})

@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 
 from aio_pika import DeliveryMode, Message, connect_robust
-from aio_pika.abc import AbstractChannel, AbstractQueue, AbstractRobustConnection, HeadersType
+from aio_pika.abc import (
+    AbstractChannel,
+    AbstractQueue,
+    AbstractRobustConnection,
+    HeadersType,
+)
 from aio_pika.exceptions import AMQPError, ChannelPreconditionFailed
 
 from penstock.model.errors import ConfigError
@@ -13,6 +18,17 @@ from penstock.sim.errors import Unreachable
 from penstock.sim.sms.settings import SmsSettings
 
 JSON = "application/json"
+AT_LEAST_ONCE = {
+    "x-queue-type": "quorum",
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-strategy": "at-least-once",
+    "x-overflow": "reject-publish",
+}
+"""Arguments of the retry queue: a message leaves it only when the next queue has confirmed it.
+
+A classic queue dead-letters without confirms: a crash of RabbitMQ loses messages on their way.
+RabbitMQ takes the strategy only together with this overflow, from 3.10 on.
+"""
 
 # They write a line, or a traceback, for every lost connection; what it means we say ourselves.
 for _library in ("aio_pika", "aiormq"):
@@ -30,21 +46,25 @@ async def connect(settings: SmsSettings, name: str) -> AbstractRobustConnection:
 
 
 async def declare(channel: AbstractChannel, settings: SmsSettings) -> AbstractQueue:
-    """All three, durable; the one to consume from. ConfigError: one is there and is another kind.
+    """Declare all three, durable, and return the one to consume from.
 
-    What waits for another attempt waits in RabbitMQ itself: each message expires there after the
-    time it was given, and by that returns to the first queue.
+    A message that waits for another attempt waits in RabbitMQ: it expires in the retry queue after
+    its own time and is dead-lettered back to the first queue. ConfigError: a queue of that name
+    exists with other arguments.
     """
     try:
         await channel.declare_queue(settings.dead_queue, durable=True)
         await channel.declare_queue(
             settings.retry_queue,
             durable=True,
-            arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": settings.queue},
+            arguments={**AT_LEAST_ONCE, "x-dead-letter-routing-key": settings.queue},
         )
         return await channel.declare_queue(settings.queue, durable=True)
     except ChannelPreconditionFailed as exc:
-        raise ConfigError(f"QUEUE_NAME: a queue is there with other arguments: {exc}") from exc
+        raise ConfigError(
+            f"QUEUE_NAME: a queue exists with other arguments: {exc}. Delete it when it is empty"
+            " (rabbitmqctl delete_queue NAME --if-empty), or choose another QUEUE_NAME"
+        ) from exc
 
 
 async def publish(

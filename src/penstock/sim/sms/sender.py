@@ -1,8 +1,9 @@
 """A sender: takes messages from the queue and sends them through a simulated provider.
 
-A message is acknowledged only when its outcome is counted in Redis and, where it failed, its next
-place in RabbitMQ is confirmed. A sender that dies in between leaves the message to another, which
-asks the count whether that attempt is over.
+A message is acknowledged only when its outcome is counted in Redis and, where it failed, RabbitMQ
+has confirmed its copy for the next attempt. A sender that dies in between leaves the message to
+another, which asks the count whether that attempt is over. It then acknowledges the message: the
+copy is safe, because the retry queue gives it up only to a confirmed place in the first queue.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 import random
 import time
+import uuid
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -72,9 +74,11 @@ class Sender:
         self._under_way = 0
         self.handled_at = time.monotonic()
         """When it last had something to do."""
+        self.sent = 0
+        """Messages it sent."""
 
-    async def run(self, stopping: asyncio.Event) -> None:
-        """Until `stopping`; what is under way is finished."""
+    async def run(self, stopping: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
+        """Until `stopping`; what is under way is finished. `ready` is called once it consumes."""
         connection = await connect(self._settings, self._name)
         async with connection:
             channel = await connection.channel()
@@ -83,6 +87,7 @@ class Sender:
             self._channel: AbstractChannel = channel
             tag = await queue.consume(self._handle)
             log.info("%s waits for messages in %s", self._name, self._settings.queue)
+            ready()
             await stopping.wait()
             await queue.cancel(tag)
             while self._under_way:  # noqa: ASYNC110 - handlers are aio-pika's tasks, not ours
@@ -126,6 +131,7 @@ class Sender:
             why = f"failed {attempt} times"
             await self._pass_on(message, self._settings.dead_queue, attempt, spent, why)
         await self._count(outcome, message.message_id, attempt, spent)
+        self.sent += sent
         await message.ack()
         log.info(
             "%s %s",
@@ -165,7 +171,10 @@ class Sender:
     async def _count(
         self, outcome: Outcome, message_id: str | None, attempt: int, spent: int
     ) -> None:
-        await self._until_redis_has(lambda: self._stats.count(outcome, message_id, attempt, spent))
+        send = uuid.uuid4().hex
+        await self._until_redis_has(
+            lambda: self._stats.count(outcome, message_id, attempt, spent, send)
+        )
 
     async def _is_over(self, message_id: str | None, attempt: int) -> bool:
         return await self._until_redis_has(lambda: self._stats.counted(message_id, attempt))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast
 
 from penstock.model.errors import ConfigError
 
@@ -16,6 +18,9 @@ NAMES = (
     "MEAN_PROCESSING_TIME",
     "FAILURE_RATE",
 )
+LOG_NAMES = ("LOG_FORMAT", "SENDER_LOG_FILE", "MONITOR_LOG_FILE")
+"""How its programs log; these say nothing of where it is."""
+FORMATS = ("auto", "json", "text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,12 @@ class SmsSettings:
     """Seconds the provider takes for a message, on average."""
     failure_rate: float = 0.1
     """Share of attempts that fail."""
+    log_format: Literal["auto", "json", "text"] | None = None
+    """auto: text in a terminal, JSON elsewhere. None: `[log] format` decides."""
+    sender_log_file: Path | None = None
+    """A sender logs to this file too, rotated."""
+    monitor_log_file: Path | None = None
+    """The monitor writes its looks to this file too, rotated."""
 
     @property
     def retry_queue(self) -> str:
@@ -45,8 +56,11 @@ class SmsSettings:
 
 def read_sms_settings(dotenv: Mapping[str, str | None]) -> SmsSettings:
     """The environment wins over .env; ConfigError names the key that is wrong."""
-    given = _given(dotenv)
+    given = _given(dotenv, NAMES + LOG_NAMES)
     base = SmsSettings()
+    log_format = given.get("LOG_FORMAT", "").lower() or None
+    if log_format not in (None, *FORMATS):
+        raise ConfigError(f"LOG_FORMAT: must be one of {', '.join(FORMATS)}", field="LOG_FORMAT")
     return SmsSettings(
         rabbitmq=_url(given.get("RABBITMQ_HOST", "localhost"), ("amqp", "amqps"), 5672, "/"),
         redis=_url(given.get("REDIS_HOST", "localhost"), ("redis", "rediss"), 6379, "/0"),
@@ -54,16 +68,23 @@ def read_sms_settings(dotenv: Mapping[str, str | None]) -> SmsSettings:
         update_interval=_number(given, "MONITOR_UPDATE_INTERVAL", base.update_interval, 0.01),
         mean_processing_time=_number(given, "MEAN_PROCESSING_TIME", base.mean_processing_time, 0),
         failure_rate=_number(given, "FAILURE_RATE", base.failure_rate, 0, 1),
+        log_format=cast("Literal['auto', 'json', 'text'] | None", log_format),
+        sender_log_file=_file(given, "SENDER_LOG_FILE"),
+        monitor_log_file=_file(given, "MONITOR_LOG_FILE"),
     )
 
 
 def is_configured(dotenv: Mapping[str, str | None]) -> bool:
     """Whether anybody said anything about the SMS system here."""
-    return bool(_given(dotenv))
+    return bool(_given(dotenv, NAMES))
 
 
-def _given(dotenv: Mapping[str, str | None]) -> dict[str, str]:
-    found = {name: os.environ.get(name) or dotenv.get(name) for name in NAMES}
+def _file(given: Mapping[str, str], name: str) -> Path | None:
+    return Path(given[name]) if name in given else None
+
+
+def _given(dotenv: Mapping[str, str | None], names: tuple[str, ...]) -> dict[str, str]:
+    found = {name: os.environ.get(name) or dotenv.get(name) for name in names}
     return {name: value.strip() for name, value in found.items() if value and value.strip()}
 
 

@@ -40,6 +40,8 @@ class SmsFigures(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     retried: int = 0
     rejected: int = 0
+    repeated: int = 0
+    """Sends of messages that had come to an end: RabbitMQ or a sender died in between."""
     spent_us: int = 0
 
     @property
@@ -72,13 +74,22 @@ class SmsStats:
         return cls(Redis.from_pool(pool), queue)
 
     async def count(
-        self, outcome: Outcome, message_id: str | None, attempt: int, spent_us: int
+        self,
+        outcome: Outcome,
+        message_id: str | None,
+        attempt: int,
+        spent_us: int,
+        send: str = "",
     ) -> bool:
-        """Count an attempt; False: it had been counted. Unreachable: try again, it is safe."""
+        """Count an attempt; False: it had been counted. Unreachable: try again, it is safe.
+
+        `send` names this one send of the attempt, so that a call that is repeated because its
+        answer was lost is told apart from an SMS that went out twice.
+        """
         keys = [FIGURES % self._queue, MARKS % (self._queue, message_id or "")]
         keep = MARK_SECONDS if message_id else 0
         with _redis_errors():
-            return bool(await self._count(keys, [keep, attempt, outcome, spent_us]))
+            return bool(await self._count(keys, [keep, attempt, outcome, spent_us, send]))
 
     async def counted(self, message_id: str | None, attempt: int) -> bool:
         """Whether this attempt was counted: then it is over, and only not acknowledged."""

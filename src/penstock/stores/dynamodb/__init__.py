@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from penstock.model.clock import Clock
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.ports.store import MessageStore
 from penstock.stores.dynamodb import schema
@@ -23,6 +22,7 @@ from penstock.stores.dynamodb.turns import know_keyed
 from penstock.stores.redis.connect import connect
 from penstock.stores.redis.scripts import Runner
 from penstock.stores.redis.wake import Wakeups
+from penstock.time.clock import Clock
 
 __all__ = ["TieredStore", "init_store", "nothing_to_read", "open_store"]
 

@@ -1,15 +1,17 @@
-"""AMEND: cancel, reschedule, release, redrive — each with a definite answer."""
+"""AMEND: cancel, reschedule, release, redrive, delete, erase — each with a definite answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.model.amending import Change, judge
 from penstock.model.errors import StoreUnavailable
+from penstock.model.fit import check_whole_size, stored_size
 from penstock.model.message import Message
-from penstock.model.outcome import Amended, Amendment, Answer
+from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.state import PURGEABLE, State
-from penstock.stores.dynamodb.changes import amended
-from penstock.stores.dynamodb.items import Record
+from penstock.stores.dynamodb.changes import amended, cancel_asked
+from penstock.stores.dynamodb.items import MAX_CONTENT, Record
 from penstock.stores.dynamodb.put import TRIES
 from penstock.stores.dynamodb.session import Held, Session
 
@@ -44,18 +46,26 @@ async def _amend_distinct(
     """Read, decide, write; returns the places of those that somebody changed in between."""
     found = await session.read([amendments[place].id for place in places])
     steps: list[tuple[int, Answer, Held, Record]] = []
+    removed: list[tuple[int, Held]] = []
     for place in places:
         held = found.get(amendments[place].id)
         if held is None:
             answers[place] = Amended(Answer.UNKNOWN)
             continue
-        answer, after = amended(held.record, amendments[place], now, session.retention)
-        if after is None:
+        answer, change = judge(amendments[place], held.message)
+        if change is None:
             answers[place] = Amended(answer, held.message)
+        elif change is Change.REMOVE:
+            removed.append((place, held))
+        elif change is Change.MARK:
+            steps.append((place, answer, held, cancel_asked(held.record, now)))
         else:
+            after = amended(held.record, amendments[place], now, session.retention)
+            if amendments[place].action is Action.RESCHEDULE:
+                check_whole_size(stored_size(after.message), MAX_CONTENT)
             steps.append((place, answer, held, after))
     made = await session.write([(held, after) for _, _, held, after in steps], now)
-    again: list[int] = []
+    again = await _remove(session, removed, answers)
     changed: list[tuple[Message, Message]] = []
     for (place, answer, held, after), done in zip(steps, made, strict=True):
         if done:
@@ -65,6 +75,24 @@ async def _amend_distinct(
             again.append(place)
     await _follow(session, changed, now)
     return again
+
+
+async def _remove(
+    session: Session, removed: Sequence[tuple[int, Held]], answers: list[Amended | None]
+) -> list[int]:
+    """Keep nothing of these; returns the places of those that somebody changed in between."""
+    gone = await session.remove([held for _, held in removed])
+    for (place, held), is_gone in zip(removed, gone, strict=True):
+        if is_gone:
+            answers[place] = Amended(Answer.DONE, held.message)
+    waited = [
+        held.message
+        for (_, held), is_gone in zip(removed, gone, strict=True)
+        if is_gone and held.message.state is State.SCHEDULED
+    ]
+    if waited:
+        await session.drop(waited)
+    return [place for (place, _), is_gone in zip(removed, gone, strict=True) if not is_gone]
 
 
 async def _follow(session: Session, changed: Sequence[tuple[Message, Message]], now: int) -> None:

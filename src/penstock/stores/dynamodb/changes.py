@@ -6,19 +6,40 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.model.amending import refusal_kept
 from penstock.model.message import Message, NewMessage, OnConflict
-from penstock.model.outcome import Action, Amendment, Answer, Settlement
+from penstock.model.outcome import Action, Amendment, Settlement
 from penstock.model.state import PURGEABLE, State, after_lease
 from penstock.model.timeline import release_is_noted
 from penstock.model.times import format_moment
-from penstock.stores.dynamodb.items import MAX_EVENTS, Line, Record, expiry, noted_in
+from penstock.stores.dynamodb.items import (
+    MAX_DETAIL,
+    MAX_EVENTS,
+    MAX_LINES,
+    Line,
+    Record,
+    expiry,
+    noted_in,
+)
 
 
 def _next(record: Record, lines: tuple[Line, ...] = (), **fields: Any) -> Record:
     """The record a revision later, with these fields of the message changed."""
     message = replace(record.message, ref=record.message.ref + 1, **fields)
-    kept = (record.lines + lines)[-MAX_EVENTS:]
-    return replace(record, message=message, lines=kept)
+    return replace(record, message=message, lines=_bounded(record.lines + lines))
+
+
+def _bounded(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """The last of them, in number and in bytes: an item must not outgrow DynamoDB by retries."""
+    kept: list[Line] = []
+    size = 0
+    for line in reversed(lines[-MAX_EVENTS:]):
+        detail = None if line.detail is None else line.detail[:MAX_DETAIL]
+        size += 32 + len((detail or "").encode())
+        if size > MAX_LINES:
+            break
+        kept.append(replace(line, detail=detail))
+    return tuple(reversed(kept))
 
 
 def wins(new: NewMessage, held: Message) -> bool:
@@ -45,6 +66,7 @@ def replaced(record: Record, new: NewMessage, now: int) -> Record:
         expires=new.expires,
         priority=new.priority,
         version=record.message.version + 1,
+        decided=refusal_kept(record.message, new),
     )
 
 
@@ -105,29 +127,14 @@ def _ttl(state: State, now: int, retention: int) -> int | None:
     return expiry(now, retention) if state in PURGEABLE else None
 
 
-def amended(
-    record: Record, amendment: Amendment, now: int, retention: int
-) -> tuple[Answer, Record | None]:
-    """The answer, and the record to write if it is not the same."""
-    held, action = record.message, amendment.action
-    if action is Action.CANCEL and held.state is State.CANCELLED:
-        return Answer.DONE, None
-    if held.state is not (State.DEAD if action is Action.REDRIVE else State.SCHEDULED):
-        if action is Action.CANCEL and held.state is State.LEASED and not held.cancel_pending:
-            return Answer.RELEASED, _cancel_asked(record, now)
-        return Answer.RELEASED, None
-    if amendment.version is not None and amendment.version != held.version:
-        return Answer.CONFLICT, None
-    return Answer.DONE, _changed(record, amendment, now, retention)
-
-
-def _cancel_asked(record: Record, now: int) -> Record:
+def cancel_asked(record: Record, now: int) -> Record:
     m = record.message
     released = Line(m.claimed or now, "released", None, m.attempt)
     return _next(record, (released, Line(now, "cancel_asked")), cancel_pending=True)
 
 
-def _changed(record: Record, amendment: Amendment, now: int, retention: int) -> Record:
+def amended(record: Record, amendment: Amendment, now: int, retention: int) -> Record:
+    """What `judge` lets it become."""
     held, version = record.message, record.message.version + 1
     if amendment.action is Action.CANCEL:
         after = _next(record, state=State.CANCELLED, settled=now, claimed=None, version=version)
@@ -172,5 +179,6 @@ def _redriven(record: Record, amendment: Amendment, now: int) -> Record:
         attempt_floor=held.attempt,
         claimed=None,
         settled=None,
+        decided=None,
         version=held.version + 1,
     )

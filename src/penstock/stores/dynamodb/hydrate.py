@@ -151,11 +151,11 @@ class Hydrator:
         session = self._session
         waiting = [
             held.message
-            for held in (await session.read(ids)).values()
+            for held in (await session.look(ids)).values()
             if held.message.state is State.SCHEDULED
         ]
         await session.turns.line_up(waiting)
-        found = await session.read([message.id for message in waiting])
+        found = await session.look([message.id for message in waiting])
         changed = [m for m in waiting if m.id not in found or found[m.id].message.ref != m.ref]
         await session.turns.step_out(changed)
         again = [found[m.id].message for m in changed if m.id in found]

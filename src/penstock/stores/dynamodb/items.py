@@ -32,9 +32,13 @@ OPEN = "open"
 LEASE_SHARDS = 4
 MAX_EVENTS = 100
 """Lines kept of one message's timeline; the oldest go first."""
-MAX_ITEM = 400 * 1024
-"""Bytes, by DynamoDB; names, indexes and a timeline want some of it."""
+MAX_LINES = 32 * 1024
+"""Bytes of a timeline, about, as it is kept."""
+MAX_DETAIL = 200
+"""Characters kept of what a line of it says; the last error is kept whole."""
 MAX_CONTENT = 320 * 1024
+"""Bytes of a message: an item may have 400 KB, and its names, indexes, timeline and error want
+some of them."""
 
 _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
@@ -123,15 +127,17 @@ def new_item(new: NewMessage, now: int, shape: Shape, expiry: int) -> Item:
         "c": {"N": str(now)},
         "n": {"N": "1"},
     }
-    if new.blocked is None:
+    if new.ending is None:
         item["b"] = {"S": bucket_key(shape.width, shape.bucket(max(0, due)), shard)}
         item["l"] = {"S": list_key(OPEN, new.route, shard)}
     else:
-        item["l"] = {"S": list_key(State.BLOCKED.value, new.route, shard)}
-        item["s"] = {"S": State.BLOCKED.value}
+        state, reason = new.ending
+        item["l"] = {"S": list_key(state.value, new.route, shard)}
+        item["s"] = {"S": state.value}
         item["se"] = {"N": str(now)}
-        item["er"] = {"S": new.blocked}
-        item["ttl"] = {"N": str(expiry)}
+        item["er"] = {"S": reason}
+        if state in PURGEABLE:
+            item["ttl"] = {"N": str(expiry)}
     _add_content(item, new)
     return item
 
@@ -206,6 +212,10 @@ def _add_progress(item: Item, record: Record) -> None:
 
 def decided_column(decided: Decided) -> dict[str, str]:
     return {"S": _encode(decided).decode()}
+
+
+SHORT = ("pk", "o", "r", "k", "pr", "s", "v", "a", "af", "c", "cl", "se", "de", "n", "tk")
+"""A message without what may be long: enough to know its place in line and its lease."""
 
 
 def to_record(item: Item) -> Record:
@@ -286,20 +296,25 @@ class Lease(msgspec.Struct, frozen=True):
     token: int
     until: int
     ids: Sequence[str]
+    again: bool = False
+    """It is over, and looked at once more for writes that came late."""
 
 
 _ids: Final = msgspec.msgpack.Decoder(list[str])
 
 
 def lease_item(lease: Lease) -> Item:
-    return {
+    item: Item = {
         "pk": {"S": lease_pk(lease.token)},
         "l": {"S": lease_shard(lease.token % LEASE_SHARDS)},
         "o": {"S": order(lease.until, str(lease.token))},
         "ids": {"B": _pack(list(lease.ids))},
     }
+    if lease.again:
+        item["ag"] = {"S": "1"}
+    return item
 
 
 def to_lease(item: Item) -> Lease:
     until, token = read_order(item["o"]["S"])
-    return Lease(int(token), until, _ids.decode(item["ids"]["B"]))
+    return Lease(int(token), until, _ids.decode(item["ids"]["B"]), "ag" in item)

@@ -8,18 +8,20 @@ a cancel, or of two claims, exactly one wins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from penstock.model.errors import PenstockError
-from penstock.model.message import DEFAULT_PRIORITY, Message
+from penstock.model.message import Message
 from penstock.model.outcome import Claim, Reaped
+from penstock.model.size import FIRST_READ, fitting, size_of, total_size
 from penstock.model.state import PURGEABLE, State
 from penstock.stores.dynamodb.changes import leased, lost
 from penstock.stores.dynamodb.items import (
     LEASE_SHARDS,
     Lease,
-    Record,
     before,
     lease_item,
     lease_pk,
@@ -35,6 +37,10 @@ from penstock.stores.dynamodb.table import LIST, Range
 
 MAX_CLAIM = 1_000
 """Messages under one token: their ids must fit into the lease's item."""
+AGAIN_MS = 300_000
+"""After so long an ended lease is looked at once more, for writes that came later than its end."""
+READ = 200
+"""Messages that are read at once: their size is known only then."""
 ROUNDS = 50
 """Times a claim looks for more because hints were wrong."""
 
@@ -46,8 +52,8 @@ class Hints(Protocol):
         """Ids of messages that may be due, no longer known to anybody else."""
         ...
 
-    async def put_back(self, ids: Sequence[str]) -> None:
-        """The truth cannot be had: what was taken last waits."""
+    async def put_back(self, hints: Sequence[Hint]) -> None:
+        """Of what was taken last these wait: the truth cannot be had, or they are too many."""
         ...
 
     def fits(self, message: Message) -> bool:
@@ -70,9 +76,7 @@ class Lanes:
     async def take(self, number: int) -> Taken:
         return await self._session.near.take(self._route, number, self._now)
 
-    async def put_back(self, ids: Sequence[str]) -> None:
-        """Their place in line is found out later."""
-        hints = [Hint(one, self._route, DEFAULT_PRIORITY, self._now) for one in ids]
+    async def put_back(self, hints: Sequence[Hint]) -> None:
         await self._session.mendable(self._session.near.add(hints))
 
     def fits(self, _: Message) -> bool:
@@ -91,11 +95,16 @@ class Leases:
         self._session = session
         self._settling = settling
         self._refill = refill
+        self._sizes: dict[str, int] = {}
+        """Route → bytes of its messages, about."""
 
-    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
-        return await self.claim_from(Lanes(self._session, route, now), route, limit, lease, now)
+    async def claim(self, route: str, limit: int, lease: int, now: int, max_bytes: int) -> Claim:
+        lanes = Lanes(self._session, route, now)
+        return await self.claim_from(lanes, route, limit, lease, now, max_bytes)
 
-    async def claim_from(self, hints: Hints, route: str, limit: int, lease: int, now: int) -> Claim:
+    async def claim_from(
+        self, hints: Hints, route: str, limit: int, lease: int, now: int, max_bytes: int
+    ) -> Claim:
         """At most `limit` of the messages that the hints lead to."""
         session = self._session
         limit = min(limit, MAX_CLAIM)
@@ -105,43 +114,78 @@ class Leases:
         claimed: list[Message] = []
         later: list[Message] = []
         next_due: int | None = None
-        written: list[str] = []
+        left, stopped, written = max_bytes, False, False
         for _ in range(ROUNDS):
-            taken = await hints.take(limit - len(claimed))
+            taken = await hints.take(self._worth_taking(route, limit - len(claimed), left))
             if taken.lost:
                 await self._refill()
-                if not taken.ids:
+                if not taken.hints:
                     continue
             next_due = taken.next_due
-            if not taken.ids:
+            if not taken.hints:
                 break
-            written += taken.ids
+            written = True
             try:
-                # Before any of them is leased: whatever happens then, their lease ends.
-                await session.table.put(lease_item(Lease(token, now + lease, written)))
-                found = await session.read(taken.ids)
-                won = await self._lease(hints, found, route, token, now, later)
+                # Before any of them is leased: whatever happens then, their lease ends. An id that
+                # led nowhere is not under this lease, and need not be named: the item stays small.
+                ids = [message.id for message in claimed] + taken.ids
+                await session.table.put(lease_item(Lease(token, now + lease, ids)))
+                found, unread = await self._read(route, taken.hints, left)
+                due = self._due(hints, found, route, now, later)
+                number = fitting((size_of(h.message) for h in due), left, 0 if claimed else 1)
+                won = await self._lease(due[:number], token, now)
             except PenstockError:
-                await hints.put_back(taken.ids)
+                await hints.put_back(taken.hints)
                 if not claimed:
                     raise
                 break
             claimed += won
+            left -= total_size(won)
+            later += [held.message for held in due[number:]]
+            if unread:
+                await hints.put_back(unread)
             await hints.leased({message.id for message in won})
-            if len(claimed) >= limit:
+            stopped = left <= 0 or number < len(due) or bool(unread)
+            if stopped or len(claimed) >= limit:
                 break
         if later:
             await session.bring(later, now)
-        return await self._claimed(claimed, written, token, next_due, later, route)
+        claim = await self._claimed(claimed, token, next_due, later, route, written=written)
+        return replace(claim, next_due=None, stopped_at_bytes=True) if stopped else claim
+
+    def _worth_taking(self, route: str, limit: int, max_bytes: int) -> int:
+        """As many hints as may fit: what they lead to is read as a whole."""
+        if route not in self._sizes:
+            return min(limit, FIRST_READ)
+        return min(limit, max(1, max_bytes // max(1, self._sizes[route])))
+
+    async def _read(
+        self, route: str, hints: Sequence[Hint], max_bytes: int
+    ) -> tuple[list[Held], list[Hint]]:
+        """The messages there are, up to so many bytes; and the hints not looked at for that."""
+        found: list[Held] = []
+        rest, total = list(hints), 0
+        while rest and total <= max_bytes:
+            part, rest = rest[:READ], rest[READ:]
+            some = list((await self._session.read([hint.id for hint in part])).values())
+            if some:
+                size = total_size(held.message for held in some)
+                total += size
+                # Up at once and down slowly: too few at a time costs less than too many.
+                before = self._sizes.get(route, 0)
+                self._sizes[route] = max(size // len(some), (7 * before) // 8)
+            found += some
+        return found, rest
 
     async def _claimed(
         self,
         claimed: list[Message],
-        written: Sequence[str],
         token: int,
         next_due: int | None,
         later: Sequence[Message],
         route: str,
+        *,
+        written: bool,
     ) -> Claim:
         dues = [message.due for message in later if message.route == route]
         if next_due is not None:
@@ -154,25 +198,25 @@ class Leases:
         self._settling.began(token, len(claimed))
         return Claim(token, tuple(claimed), min(dues, default=None))
 
-    async def _lease(
-        self,
-        hints: Hints,
-        found: dict[str, Held],
-        route: str,
-        token: int,
-        now: int,
-        later: list[Message],
-    ) -> list[Message]:
-        """Those that are due and that nobody else got; into `later` what waits elsewhere."""
-        steps: list[tuple[Held, Record]] = []
-        for held in found.values():
+    def _due(
+        self, hints: Hints, found: Iterable[Held], route: str, now: int, later: list[Message]
+    ) -> list[Held]:
+        """Those that are due, in order; into `later` what waits elsewhere."""
+        due: list[Held] = []
+        for held in found:
             message = held.message
             if message.state is not State.SCHEDULED or not hints.fits(message):
                 continue
             if message.due > now or message.route != route:
                 later.append(message)
             else:
-                steps.append((held, leased(held.record, token, now)))
+                due.append(held)
+        due.sort(key=lambda held: (-held.message.priority, held.message.due, held.message.id))
+        return due
+
+    async def _lease(self, due: Sequence[Held], token: int, now: int) -> list[Message]:
+        """Those that nobody else got."""
+        steps = [(held, leased(held.record, token, now)) for held in due]
         made = await self._session.write(steps, now)
         # One that was changed in between was changed by somebody who knows where it belongs.
         return [after.message for (_, after), done in zip(steps, made, strict=True) if done]
@@ -239,8 +283,17 @@ class Leases:
         if not all(made):  # settled in between, or a cancel was asked: look once more
             changed = [h.message.id for (h, _), done in zip(steps, made, strict=True) if not done]
             rest = changed + rest
+        waiting = [
+            held.message.id
+            for held in found.values()
+            if held.message.state is State.SCHEDULED and held.record.token != lease.token
+        ]
         if rest:
-            await session.table.put(lease_item(Lease(lease.token, lease.until, rest)))
+            await session.table.put(lease_item(Lease(lease.token, lease.until, rest, lease.again)))
+        elif waiting and not lease.again:
+            # A claim whose write was never answered may still be on its way to the table.
+            later = Lease(lease.token, now + AGAIN_MS, waiting, again=True)
+            await session.table.put(lease_item(later))
         else:
             await session.table.delete(lease_pk(lease.token))
         await session.bring_back(back, now, exact=False)

@@ -7,19 +7,26 @@ not be here is found out when it is claimed, and all of it may be lost at any mo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from penstock.model.errors import StoreUnavailable
 from penstock.model.identity import partition_of
 from penstock.model.message import Message
 from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.scripts import Group, Runner, Script
 from penstock.stores.redis.wake import Wakeups, news_of
 
+REPEAT_MS = 60_000
+"""How long what was taken can be had again by the one who took it."""
 LEAD_MS = 4_000
 """How long the one that hydrates is alone with it after it was last heard of."""
+
+
+T = TypeVar("T")
 
 
 class Hint(NamedTuple):
@@ -35,13 +42,40 @@ class Hint(NamedTuple):
         return Hint(message.id, message.route, message.priority, message.due)
 
 
+class Repeats:
+    """The token of a step that takes something away: after a lost answer, the same one again.
+
+    What was taken is gone from Redis. Whoever asks again with the token is given it once more.
+    """
+
+    def __init__(self) -> None:
+        self.who = secrets.token_hex(4)
+        self._last = 0
+        self._lost: dict[str, bytes] = {}
+
+    async def take(self, route: str, step: Callable[[bytes], Awaitable[T]]) -> T:
+        token = self._lost.pop(route, None)
+        if token is None:
+            self._last += 1
+            token = b"%012d" % self._last
+        try:
+            return await step(token)
+        except StoreUnavailable:
+            self._lost[route] = token
+            raise
+
+
 class Taken(NamedTuple):
-    ids: list[str]
+    hints: list[Hint]
     next_due: int | None
     """Of what is left here."""
     lost: bool = False
     """Redis knows nothing of us (any more): what is near must be brought back."""
     paused: bool = False
+
+    @property
+    def ids(self) -> list[str]:
+        return [hint.id for hint in self.hints]
 
 
 @lru_cache(maxsize=16)
@@ -63,6 +97,7 @@ class Near:
         self._wakeups = wakeups
         self._keys = [PartitionKeys(f"{prefix}:near", number) for number in range(total)]
         self._cluster = cluster
+        self._repeats = Repeats()
         self._turn = 0
         self._lead = f"{prefix}:near:lead"
         self._life = f"{prefix}:near:life"
@@ -103,42 +138,49 @@ class Near:
 
     async def take(self, route: str, limit: int, now: int) -> Taken:
         """Take ids that are due. They are gone from here: claim them, or put them back."""
+        return await self._repeats.take(route, lambda token: self._taken(route, limit, now, token))
+
+    async def _taken(self, route: str, limit: int, now: int, token: bytes) -> Taken:
         if not self._cluster:
-            return await self._take(self._keys, route, limit, now)
+            return await self._take(self._keys, route, limit, now, token)
         # Each partition may be on a server of its own: one after the other, in turn.
         self._turn += 1
         start = self._turn % len(self._keys)
-        ids: list[str] = []
+        hints: list[Hint] = []
         nexts: list[int] = []
         lost = paused = False
         for keys in self._keys[start:] + self._keys[:start]:
-            taken = await self._take([keys], route, limit - len(ids), now)
-            ids += taken.ids
+            taken = await self._take([keys], route, max(0, limit - len(hints)), now, token)
+            hints += taken.hints
             lost, paused = lost or taken.lost, paused or taken.paused
             nexts += [] if taken.next_due is None else [taken.next_due]
-        return Taken(ids, min(nexts, default=None), lost, paused)
+        return Taken(hints, min(nexts, default=None), lost, paused)
 
     async def _take(
-        self, partitions: Sequence[PartitionKeys], route: str, limit: int, now: int
+        self, partitions: Sequence[PartitionKeys], route: str, limit: int, now: int, token: bytes
     ) -> Taken:
-        groups = [Group(keys.number, [keys.generation, *keys.lanes(route)]) for keys in partitions]
-        answers = await self._runner.run("take", groups, (now, limit, route))
-        ids = [id_.decode() for answer in answers for id_ in answer[3][::2]]
+        who = self._repeats.who
+        groups = [
+            Group(keys.number, [keys.generation, *keys.lanes(route), keys.taken(who, route)])
+            for keys in partitions
+        ]
+        answers = await self._runner.run("take", groups, (now, limit, route, token, REPEAT_MS))
+        hints = [
+            Hint(message_id.decode(), route, int(priority), int(due))
+            for *_, given in answers
+            for message_id, due, priority in zip(given[::3], given[1::3], given[2::3], strict=True)
+        ]
         nexts = [int(answer[2]) for answer in answers if answer[2]]
         lost, paused = (any(a[0] == 0 for a in answers), any(a[1] == 1 for a in answers))
-        return Taken(ids, min(nexts, default=None), lost, paused)
+        return Taken(hints, min(nexts, default=None), lost, paused)
 
-    async def open(self, paused: Iterable[str]) -> None:
-        """Take every partition into use, with the routes that are paused."""
+    async def open(self, paused: Iterable[str], version: int, *, use: bool) -> None:
+        """Copy this version of the list of paused routes, and take the partitions into use."""
         routes = [route.encode() for route in paused]
         groups = [
             Group(keys.number, [keys.generation], [len(routes)], routes) for keys in self._keys
         ]
-        await self._runner.run("open", groups)
-
-    async def pause(self, route: str, paused: bool) -> None:
-        groups = [Group(keys.number, [keys.generation]) for keys in self._keys]
-        await self._runner.run("pause", groups, (route, int(paused)))
+        await self._runner.run("open", groups, (version, int(use)))
 
     async def tell(self, route: str, due: int) -> None:
         """Wake whoever serves the route, here and elsewhere."""

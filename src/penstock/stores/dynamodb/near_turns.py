@@ -14,6 +14,7 @@ from penstock.model.identity import partition_of
 from penstock.model.message import Message
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
+from penstock.stores.dynamodb.near import REPEAT_MS, Repeats
 from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.place import line_entry
@@ -70,6 +71,7 @@ class NearTurns:
         self._wakeups = wakeups
         self._keys = [PartitionKeys(f"{prefix}:turns", number) for number in range(PARTITIONS)]
         self._cluster = cluster
+        self._repeats = Repeats()
         self._turn = 0
 
     async def line_up(self, messages: Iterable[Message]) -> None:
@@ -97,7 +99,12 @@ class NearTurns:
 
     async def take(self, route: str, limit: int, until: int, now: int, per_key: KeyLimit) -> Turns:
         """Take ids whose turn it is; they are busy until `until`, unless they are freed before."""
-        common: tuple[Argument, ...] = (until, per_key.in_flight, int(per_key.ordered), CHECKED)
+        common = (until, per_key.in_flight, int(per_key.ordered), CHECKED)
+        return await self._repeats.take(
+            route, lambda token: self._taken(route, limit, now, (*common, token, REPEAT_MS))
+        )
+
+    async def _taken(self, route: str, limit: int, now: int, common: tuple[Argument, ...]) -> Turns:
         if not self._cluster:
             return await self._take(range(PARTITIONS), route, limit, now, common)
         # Each partition may be on a server of its own: one after the other, in turn.
@@ -107,7 +114,7 @@ class NearTurns:
         for step in range(PARTITIONS):
             partition = (self._turn + step) % PARTITIONS
             all_.append(await self._take([partition], route, left, now, common))
-            left -= len(all_[-1].taken)
+            left = max(0, left - len(all_[-1].taken))
         nexts = [one.next_due for one in all_ if one.next_due is not None]
         taken = [turn for one in all_ for turn in one.taken]
         return Turns(taken, min(nexts, default=None), [pair for one in all_ for pair in one.over])
@@ -120,7 +127,10 @@ class NearTurns:
         now: int,
         common: tuple[Argument, ...],
     ) -> Turns:
-        groups = [Group(partition, self._of(partition, route)) for partition in partitions]
+        groups = [
+            Group(p, [*self._of(p, route), self._keys[p].taken(self._repeats.who, route)])
+            for p in partitions
+        ]
         answers = await self._runner.run("take_turns", groups, (now, limit, *common))
         taken = [
             Turn(key.decode(), entry)

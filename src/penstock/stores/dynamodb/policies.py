@@ -126,6 +126,9 @@ class TieredPolicies:
     async def counters(self, key: str, now: int) -> list[CounterFigure]:
         return await (await self._current()).counters(key, now)
 
+    async def forget(self, key: str, now: int) -> int:
+        return await (await self._current()).forget(key, now)
+
     async def room(self, route: str, now: int) -> Room | None:
         return await self._counting.room(route, now)
 

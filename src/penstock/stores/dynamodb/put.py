@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.model.errors import StoreUnavailable, TooLarge
+from penstock.model.errors import PenstockError, PutRefused, StoreUnavailable, TooLarge
+from penstock.model.fit import check_whole_size, stored_size
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import Receipt
-from penstock.model.state import State
+from penstock.model.state import PURGEABLE, State
 from penstock.stores.dynamodb.changes import replaced, wins
 from penstock.stores.dynamodb.items import (
     MAX_CONTENT,
@@ -29,11 +30,13 @@ TRIES = 20
 async def put(
     session: Session, messages: Sequence[NewMessage], now: int, *, admit: bool = True
 ) -> list[Receipt]:
-    """One receipt each. Without `admit` the ids do not go to Redis: `Session.bring` does that."""
-    _check_size(messages)
-    receipts: list[Receipt | None] = [None] * len(messages)
+    """One receipt each. Without `admit` the ids do not go to Redis: `Session.bring` does that.
+
+    PutRefused when any of them cannot be an item.
+    """
+    receipts: list[Receipt | PenstockError] = [_check_size(message) for message in messages]
     kept: list[Message] = []
-    places = list(range(len(messages)))
+    places = [place for place, known in enumerate(receipts) if isinstance(known, Receipt)]
     while places:  # a second time in the batch is a second put, after the first
         firsts: dict[str, int] = {}
         for place in places:
@@ -46,33 +49,38 @@ async def put(
         places = [place for place in places if place not in done]
     if admit:
         await session.bring(kept, now)
-    return [receipt for receipt in receipts if receipt is not None]
+    answered = [receipt for receipt in receipts if isinstance(receipt, Receipt)]
+    if len(answered) < len(receipts):
+        raise PutRefused(receipts)
+    return answered
 
 
-def _check_size(messages: Sequence[NewMessage]) -> None:
-    for message in messages:
-        if len(message.payload) > MAX_CONTENT:
-            raise TooLarge(
-                f"payload: {len(message.payload):,} bytes; DynamoDB takes {MAX_CONTENT:,}",
-                field="payload",
-            )
+def _check_size(message: NewMessage) -> Receipt | PenstockError:
+    """What is answered for it, until the table has: TooLarge is the last word."""
+    try:
+        check_whole_size(stored_size(message), MAX_CONTENT)
+    except TooLarge as exc:
+        return exc
+    return Receipt(message.id, message.state, message.due)
 
 
 async def _put_distinct(
     session: Session, messages: Sequence[NewMessage], now: int, kept: list[Message]
-) -> list[Receipt]:
-    await session.buckets.ensure((m.due for m in messages if m.blocked is None), now)
+) -> list[Receipt | PenstockError]:
+    await session.buckets.ensure((m.due for m in messages if m.ending is None), now)
     until = expiry(now, session.retention)
     items = [new_item(message, now, session.shape, until) for message in messages]
-    new = await session.table.insert(items)
-    receipts = [
-        Receipt(m.id, State.SCHEDULED if m.blocked is None else State.BLOCKED, m.due)
-        for m in messages
+    inserted = await session.table.insert(items)
+    new = [answer is True for answer in inserted]
+    receipts: list[Receipt | PenstockError] = [
+        answer if isinstance(answer, PenstockError) else Receipt(m.id, m.state, m.due)
+        for m, answer in zip(messages, inserted, strict=True)
     ]
     kept += [to_message(i) for i, m, n in zip(items, messages, new, strict=True)
-             if n and m.blocked is None]  # fmt: skip
-    await session.retire([m.id for m, n in zip(messages, new, strict=True) if n and m.blocked], now)
-    known = [place for place, is_new in enumerate(new) if not is_new]
+             if n and m.state is State.SCHEDULED]  # fmt: skip
+    ended = [m.id for m, n in zip(messages, new, strict=True) if n and m.state in PURGEABLE]
+    await session.retire(ended, now)
+    known = [place for place, answer in enumerate(inserted) if answer is False]
     for _ in range(TRIES):
         if not known:
             return receipts
@@ -86,7 +94,7 @@ async def _meet(
     items: Sequence[Item],
     known: Sequence[int],
     now: int,
-    receipts: list[Receipt],
+    receipts: list[Receipt | PenstockError],
     kept: list[Message],
 ) -> list[int]:
     """The ids are known: keep the first, or put the new one in its place while it waits.
@@ -99,8 +107,9 @@ async def _meet(
     for place in known:
         message, held = messages[place], found.get(messages[place].id)
         if held is None:  # deleted just now: it is new after all
-            again += [] if (await session.table.insert([items[place]]))[0] else [place]
-            kept.append(to_message(items[place]))
+            (answer,) = await session.table.insert([items[place]])
+            again += [] if answer is True else [place]
+            kept += [to_message(items[place])] if message.state is State.SCHEDULED else []
         elif not session.exact and is_forgotten(held.record, now):
             change = Change.between(held.item, {**items[place], "n": _next_revision(held)})
             steps.append((place, held, to_message(items[place]), change))

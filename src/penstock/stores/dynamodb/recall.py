@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from penstock.model.message import Event, Message
 from penstock.model.state import PURGEABLE
-from penstock.stores.dynamodb.items import is_forgotten, message_pk, timeline
+from penstock.stores.dynamodb.items import Item, is_forgotten, timeline
 from penstock.stores.dynamodb.session import Held, Session
 
 PAUSED = "s:paused"
 ROUTES = "s:routes"
+ERASING = "s:erasing"
+"""Ids of messages that are to be erased, in place of routes."""
 
 
 async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
@@ -42,27 +43,27 @@ async def purge(session: Session, now: int, limit: int) -> int:
         return 0
     found = await session.read(ids)
     settled = [held for held in found.values() if held.message.state in PURGEABLE]
-    await asyncio.gather(
-        *(
-            session.table.delete(message_pk(held.message.id), held.item["n"]["N"])
-            for held in settled
-        )
-    )
+    await session.remove(settled)
     await session.near.unretire(ids)
     return len(ids)
 
 
 async def pause(session: Session, route: str, paused: bool) -> None:
-    """In the table, so that it holds after whatever happens; then in Redis, where claims look."""
-    await session.table.update(
-        PAUSED,
-        f"{'ADD' if paused else 'DELETE'} #r :route",
-        ExpressionAttributeNames={"#r": "routes"},
-        ExpressionAttributeValues={":route": {"SS": [route]}},
-    )
-    await session.near.pause(route, paused)
+    """Write it to the table, which is the truth, then to Redis, where claims look it up."""
+    await note_routes(session, PAUSED, [route], gone=not paused)
+    await copy_paused(session)
     if not paused:
         await session.near.tell(route, session.clock.now())
+
+
+async def copy_paused(session: Session, *, use: bool = False) -> None:
+    """Copy the paused routes into Redis, where a copy of an earlier version is ignored.
+
+    With `use` its partitions are taken into use, as they must be once it has lost its data.
+    """
+    item = (await session.table.get([PAUSED])).get(PAUSED, {})
+    version = int(item["v"]["N"]) if "v" in item else 0
+    await session.near.open(_routes_of(item), version, use=use)
 
 
 async def paused_routes(session: Session) -> frozenset[str]:
@@ -75,17 +76,31 @@ async def known_routes(session: Session) -> frozenset[str]:
 
 
 async def names(session: Session, pk: str) -> frozenset[str]:
-    """Of the routes noted there."""
-    item = (await session.table.get([pk])).get(pk, {})
+    """Of what is noted there."""
+    return _routes_of((await session.table.get([pk])).get(pk, {}))
+
+
+def _routes_of(item: Item) -> frozenset[str]:
     return frozenset(item["routes"]["SS"]) if "routes" in item else frozenset()
 
 
-async def note_routes(session: Session, pk: str, routes: Sequence[str]) -> None:
+async def erasures(session: Session, add: Sequence[str], remove: Sequence[str]) -> list[str]:
+    if add:
+        await note_routes(session, ERASING, add)
+    if remove:
+        await note_routes(session, ERASING, remove, gone=True)
+    return sorted(await names(session, ERASING))
+
+
+async def note_routes(
+    session: Session, pk: str, routes: Sequence[str], *, gone: bool = False
+) -> None:
+    """Add names to an item, or remove them; its version counts the changes."""
     await session.table.update(
         pk,
-        "ADD #r :routes",
-        ExpressionAttributeNames={"#r": "routes"},
-        ExpressionAttributeValues={":routes": {"SS": list(routes)}},
+        "DELETE #r :routes ADD #v :one" if gone else "ADD #r :routes, #v :one",
+        ExpressionAttributeNames={"#r": "routes", "#v": "v"},
+        ExpressionAttributeValues={":routes": {"SS": sorted(set(routes))}, ":one": {"N": "1"}},
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.model.errors import ConfigError, PenstockError, StoreUnavailable
 from penstock.model.identity import DEFAULT_PARTITIONS
-from penstock.stores.dynamodb.errors import DUPLICATE
+from penstock.stores.dynamodb.errors import DUPLICATE, code_of
 from penstock.stores.dynamodb.gateway import Gateway
 from penstock.stores.dynamodb.items import Item
 from penstock.stores.dynamodb.table import DUE, KEY, LIST, PARTITION, Table
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = "s:schema"
 PROBE = "s:probe"
 _CREATE_SECONDS = 120
@@ -59,11 +59,21 @@ async def state_of(gateway: Gateway, table: str) -> str | None:
     return "ACTIVE" if states == {"ACTIVE"} else str(found["TableStatus"])
 
 
+async def _make(gateway: Gateway, table: str) -> None:
+    """Another process, or this one's call that was repeated unanswered, may have made it before."""
+    try:
+        await gateway.call("create_table", **definition(table))
+    except PenstockError as exc:
+        cause = exc.__cause__
+        if not isinstance(cause, Exception) or code_of(cause) != "ResourceInUseException":
+            raise
+
+
 async def create(gateway: Gateway, table: str, shards: int) -> bool:
     """Make what is missing; False: it was all there. Harmless to repeat."""
     made = await state_of(gateway, table) is None
     if made:
-        await gateway.call("create_table", **definition(table))
+        await _make(gateway, table)
     for _ in range(_CREATE_SECONDS * 4):
         if await state_of(gateway, table) == "ACTIVE":
             break
@@ -88,15 +98,23 @@ def _schema_item(shards: int) -> Item:
 
 async def _expire(gateway: Gateway, table: str) -> None:
     """Let DynamoDB delete by `ttl`; where that is not to be had, settled messages stay."""
+    if await _expires(gateway, table):
+        return
+    try:
+        await gateway.call(
+            "update_time_to_live",
+            TableName=table,
+            TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"},
+        )
+    except PenstockError:
+        if not await _expires(gateway, table):  # else another process has just asked for it
+            raise
+
+
+async def _expires(gateway: Gateway, table: str) -> bool:
     described = (await gateway.call("describe_time_to_live", TableName=table)).reply
     status = described.get("TimeToLiveDescription", {}).get("TimeToLiveStatus")
-    if status in ("ENABLED", "ENABLING"):
-        return
-    await gateway.call(
-        "update_time_to_live",
-        TableName=table,
-        TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"},
-    )
+    return status in ("ENABLED", "ENABLING")
 
 
 async def shards_of(table: Table) -> int:
@@ -109,7 +127,9 @@ async def shards_of(table: Table) -> int:
     version = int(item["version"]["N"])
     if version != SCHEMA_VERSION:
         raise ConfigError(
-            f"store: {table.name} has layout {version}, this Penstock knows {SCHEMA_VERSION}"
+            f"store: {table.name} has format {version}, this Penstock knows {SCHEMA_VERSION}:"
+            f" {'upgrade Penstock' if version > SCHEMA_VERSION else 'it was written before 0.2'},"
+            " or name another table"
         )
     return int(item["shards"]["N"])
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from penstock.model.message import Message
 from penstock.model.query import Cursor, Filter, Page
+from penstock.model.size import Filling, total_size
 from penstock.model.state import State
 from penstock.stores.dynamodb.items import (
     LEASE_SHARDS,
@@ -42,22 +43,33 @@ class Entry(NamedTuple):
 
 async def search(session: Session, where: Filter, after: Cursor | None, limit: int) -> Page:
     """One page in order of (due, id)."""
-    items: list[Message] = []
+    page: Filling[Message] = Filling(limit)
     last: Entry | None = None
     looks = 0
     async for batch in _batches(session, where, after, limit + 1):
-        found = await session.read([entry.id for entry in batch])
-        for entry in batch:
-            held = found.get(entry.id)
-            if held is not None and held.message.due == entry.due and matches(held.message, where):
-                if len(items) == limit:
-                    return Page(items, Cursor(items[-1].due, items[-1].id))
-                items.append(held.message)
-            last = entry
+        async for entry, message in _read(session, batch, page):
+            is_it = message.due == entry.due and matches(message, where)
+            if is_it and not page.add(message):
+                return Page(page.items, Cursor(page.items[-1].due, page.items[-1].id))
+        last = batch[-1]
         looks += 1
         if looks >= LOOKS and last is not None:
-            return Page(items, Cursor(last.due, last.id))
-    return Page(items)
+            return Page(page.items, Cursor(last.due, last.id), cut=True)
+    return Page(page.items)
+
+
+async def _read(
+    session: Session, entries: Sequence[Entry], page: Filling[Message]
+) -> AsyncIterator[tuple[Entry, Message]]:
+    """The entries whose messages are there, read in as many calls as the page may need."""
+    while entries:
+        number = page.next_read(len(entries))
+        some, entries = entries[:number], entries[number:]
+        found = await session.read([entry.id for entry in some])
+        page.have_read(len(found), total_size(held.message for held in found.values()))
+        for entry in some:
+            if entry.id in found:
+                yield entry, found[entry.id].message
 
 
 def matches(message: Message, where: Filter) -> bool:
@@ -151,11 +163,11 @@ def _within(entries: Iterable[Entry], where: Filter, after: Cursor | None) -> li
 
 
 async def leased_messages(session: Session) -> list[Message]:
-    """What is in flight, by the leases."""
+    """What is in flight, by the leases; without payloads."""
     pages = await asyncio.gather(*(_leases(session, shard) for shard in range(LEASE_SHARDS)))
     tokens = [pk for page in pages for pk in page]
     leases = [to_lease(item) for item in (await session.table.get(tokens)).values()]
-    found = await session.read([one for lease in leases for one in lease.ids])
+    found = await session.look([one for lease in leases for one in lease.ids])
     return [held.message for held in found.values() if held.message.state is State.LEASED]
 
 

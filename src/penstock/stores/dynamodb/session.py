@@ -7,20 +7,30 @@ import logging
 import secrets
 from collections.abc import Awaitable, Iterable, Sequence
 
-from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
 from penstock.model.message import Message
 from penstock.model.state import State
 from penstock.stores.dynamodb.buckets import Buckets
-from penstock.stores.dynamodb.items import Item, Record, Shape, message_pk, next_item, to_record
+from penstock.stores.dynamodb.items import (
+    SHORT,
+    Item,
+    Record,
+    Shape,
+    message_pk,
+    next_item,
+    to_record,
+)
 from penstock.stores.dynamodb.near import Hint, Near
 from penstock.stores.dynamodb.near_turns import NearTurns, Over
 from penstock.stores.dynamodb.table import Change, Table
 from penstock.stores.redis.place import is_begun
 from penstock.stores.redis.wake import Wakeups
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.stores.dynamodb")
 
+AT_ONCE = 16
+"""Messages deleted at the same time."""
 NEAR_SECONDS = 1.5
 """How long a put waits for Redis at most: the message is safe already."""
 
@@ -69,6 +79,8 @@ class Session:
         self.near_ms = near_ms
         self.retention = retention
         self.retention_count = retention_count
+        self.counts: dict[str, tuple[int, object]] = {}
+        """Name → when this process last counted it, and what it found: for when Redis is away."""
         self.exact = exact
         """Settled messages are forgotten to the second, by `purge`."""
 
@@ -79,6 +91,11 @@ class Session:
     async def read(self, ids: Iterable[str]) -> dict[str, Held]:
         """The messages that are there, by id."""
         items = await self.table.get([message_pk(message_id) for message_id in ids])
+        return {pk[2:]: Held(item) for pk, item in items.items()}
+
+    async def look(self, ids: Iterable[str]) -> dict[str, Held]:
+        """The same without payload, headers and timeline: to be looked at and not changed."""
+        items = await self.table.get([message_pk(message_id) for message_id in ids], SHORT)
         return {pk[2:]: Held(item) for pk, item in items.items()}
 
     async def write(self, steps: Sequence[tuple[Held, Record]], now: int) -> list[bool]:
@@ -92,6 +109,16 @@ class Session:
             for held, after in steps
         ]
         return await self.table.change(changes)
+
+    async def remove(self, held: Sequence[Held]) -> list[bool]:
+        """Keep nothing of these if each still is what it was read as; whether it is gone."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def remove(one: Held) -> bool:
+            async with gate:
+                return await self.table.delete(message_pk(one.message.id), one.item["n"]["N"])
+
+        return await asyncio.gather(*map(remove, held))
 
     def is_near(self, due: int, now: int) -> bool:
         """Due so soon that its bucket may have been brought in already."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError
 from penstock.model.fleet import Heartbeat
 from penstock.model.forecast import Forecast
@@ -13,6 +12,7 @@ from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE, in_calls
 from penstock.model.state import State
 from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import OpenRooms
@@ -32,9 +32,10 @@ from penstock.stores.dynamodb.turns import KeyedLeases, keep_turns
 from penstock.stores.redis.connect import Server
 from penstock.stores.redis.fleet import Heartbeats
 from penstock.stores.redis.policies import RedisPolicies
-from penstock.stores.redis.rooms_open import open_rooms
+from penstock.stores.redis.rooms_open import Serving, open_rooms
 from penstock.stores.redis.scripts import Runner
 from penstock.stores.redis.turns import UNBOUNDED
+from penstock.time.clock import Clock
 
 MAX_PUT = 2_000
 """Messages of one put call; longer batches go in several, each safe to repeat."""
@@ -43,8 +44,8 @@ MAX_PUT = 2_000
 class TieredStore:
     """Messages in DynamoDB, the near future's ids in Redis. Made by `open_store`."""
 
-    max_payload = MAX_CONTENT
-    """Bytes: larger ones do not fit into an item."""
+    max_message = MAX_CONTENT
+    """Bytes of a whole message: larger ones do not fit into an item."""
 
     def __init__(
         self, address: Address, gateway: Gateway, server: Server, session: Session, clock: Clock
@@ -92,29 +93,37 @@ class TieredStore:
         await self._routes.note(frozenset(message.route for message in messages))
         receipts: list[Receipt] = []
         for first in range(0, len(messages), MAX_PUT):
-            part = messages[first : first + MAX_PUT]
-            receipts += await put.put(self._session, part, now, admit=admit)
+            for part in in_calls(messages[first : first + MAX_PUT]):
+                receipts += await put.put(self._session, part, now, admit=admit)
         return receipts
 
     async def admit(self, ids: Iterable[str], now: int) -> int:
         """Bring these into Redis if they wait and are near; how many do wait. May be repeated."""
-        found = await self._session.read(ids)
+        found = await self._session.look(ids)
         waiting = [held.message for held in found.values() if held.message.state is State.SCHEDULED]
         await self._session.bring(waiting, now)
         return len(waiting)
 
-    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+    async def claim(
+        self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
+    ) -> Claim:
         self._hydrate()
         if route in self._session.keyed:
-            return await self._keyed.claim(route, limit, lease, now, UNBOUNDED)
-        return await self._leases.claim(route, limit, lease, now)
+            return await self._keyed.claim(route, limit, lease, now, UNBOUNDED, max_bytes)
+        return await self._leases.claim(route, limit, lease, now, max_bytes)
 
     async def claim_keyed(
-        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+        self,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        per_key: KeyLimit,
+        max_bytes: int = ANY_SIZE,
     ) -> Claim:
         self._hydrate()
         await self.keep_turns([route])
-        return await self._keyed.claim(route, limit, lease, now, per_key)
+        return await self._keyed.claim(route, limit, lease, now, per_key, max_bytes)
 
     async def keep_turns(self, routes: Iterable[str]) -> None:
         await keep_turns(self._session, routes)
@@ -138,6 +147,9 @@ class TieredStore:
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
         return await amend.amend(self._session, amendments, now)
 
+    async def erasures(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
+        return await recall.erasures(self._session, add, remove)
+
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         return await recall.find(self._session, ids)
 
@@ -149,6 +161,10 @@ class TieredStore:
 
     async def purge(self, now: int, limit: int) -> int:
         return await recall.purge(self._session, now, limit)
+
+    @property
+    def figures_serve(self) -> int:
+        return self._address.figures
 
     async def figures(self, now: int) -> StoreFigures:
         return await figures.figures(self._session, now, self._address.figures)
@@ -179,9 +195,14 @@ class TieredStore:
     def listen(self, listener: WakeListener) -> None:
         self._session.wakeups.add(listener)
 
-    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
+    async def open_rooms(
+        self, capacity: int, consumer: str, *, serves_all: bool = False, signs: str = ""
+    ) -> OpenRooms:
         """Waiting rooms in Redis, as on the Redis store: they are about now, not about later."""
-        return open_rooms(self._server, self.name, self._clock, capacity, consumer)
+        serving = Serving(consumer, serves_all=serves_all, signs=signs)
+        return await open_rooms(
+            self._server, self.name, self._clock, capacity, serving, self._address.redis.prefix
+        )
 
     async def check(self) -> dict[str, str]:
         """Facts for health. Without Redis messages are still taken: that is a fact, no failure."""
@@ -217,7 +238,7 @@ class TieredStore:
         await self._gateway.close()
 
     async def _reopen(self) -> None:
-        await self._session.near.open(await recall.paused_routes(self._session))
+        await recall.copy_paused(self._session, use=True)
 
     async def _refill(self) -> None:
         """Redis knows nothing of us: tell it what is paused, and have what is near brought back."""

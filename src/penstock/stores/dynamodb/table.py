@@ -13,12 +13,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from penstock.model.errors import StoreCorrupt, StoreUnavailable, TooLarge
+from penstock.model.errors import PenstockError, StoreCorrupt, StoreUnavailable, TooLarge
+from penstock.model.size import fitting
 from penstock.stores.dynamodb.errors import CONDITION, DUPLICATE, FAULTS, THROTTLED
 from penstock.stores.dynamodb.gateway import Gateway, Reply
 from penstock.stores.dynamodb.items import Item, Value
 
 STATEMENTS = 25
+BATCH_BYTES = 600_000
+"""Of the statements of one request, before base64: a larger body would hold up the event loop."""
 KEYS = 100
 
 DUE, LIST, KEY = "due", "list", "key"
@@ -69,8 +72,9 @@ class Statement(NamedTuple):
     parameters: list[Value]
 
 
-Code: TypeAlias = tuple[str, bool]
-"""Empty: done, else the server's word for why not; and whether it was asked more than once."""
+Code: TypeAlias = tuple[str | PenstockError, bool]
+"""Empty: done, else the server's word for why not, or an error that is this item's alone; and
+whether it was asked more than once."""
 
 
 class Table:
@@ -110,15 +114,19 @@ class Table:
                 raise StoreUnavailable(f"{self._gateway.name} leaves reads unanswered")
         return found
 
-    async def insert(self, items: Sequence[Item]) -> list[bool]:
-        """Whether each was new and is kept."""
+    async def insert(self, items: Sequence[Item]) -> list[bool | PenstockError]:
+        """Whether each was new and is kept; an error for one that cannot be an item."""
         if not items:
             return []
         codes = await self._write([_insert(self.name, item) for item in items], items, ())
-        unsure = [i for i, (code, again) in enumerate(codes) if code and again]
+        unsure = [
+            i for i, (code, again) in enumerate(codes) if again and code in (CONDITION, DUPLICATE)
+        ]
         found = await self.get([items[i]["pk"]["S"] for i in unsure]) if unsure else {}
         return [
-            not code or (again and found.get(items[i]["pk"]["S"]) == items[i])
+            code
+            if isinstance(code, PenstockError)
+            else not code or (again and found.get(items[i]["pk"]["S"]) == items[i])
             for i, (code, again) in enumerate(codes)
         ]
 
@@ -127,6 +135,9 @@ class Table:
         if not changes:
             return []
         codes = await self._write([_update(self.name, one) for one in changes], (), changes)
+        for code, _ in codes:
+            if isinstance(code, PenstockError):
+                raise code
         unsure = [
             one.pk for one, (code, again) in zip(changes, codes, strict=True) if code and again
         ]
@@ -223,7 +234,7 @@ class Table:
             singly = [self._put_new(item) for item in items]
             singly += [self._change_one(change) for change in changes]
             return list(await asyncio.gather(*singly))
-        parts = [statements[i : i + STATEMENTS] for i in range(0, len(statements), STATEMENTS)]
+        parts = _in_batches(statements)
         if len(parts) == 1:
             return await self._batch(parts[0])
         return [code for part in await asyncio.gather(*map(self._batch, parts)) for code in part]
@@ -246,7 +257,7 @@ class Table:
                 if code in THROTTLED or code in FAULTS:
                     again.append(i)
                 elif code not in ("", CONDITION, DUPLICATE):
-                    raise self._refused(code, str(error.get("Message")))
+                    codes[i] = self._refused(code, str(error.get("Message"))), True
             if not again:
                 return codes
             if not await patience.again():
@@ -254,12 +265,15 @@ class Table:
             left = again
 
     async def _put_new(self, item: Item) -> Code:
-        answer = await self._gateway.call(
-            "put_item",
-            TableName=self.name,
-            Item=item,
-            ConditionExpression="attribute_not_exists(pk)",
-        )
+        try:
+            answer = await self._gateway.call(
+                "put_item",
+                TableName=self.name,
+                Item=item,
+                ConditionExpression="attribute_not_exists(pk)",
+            )
+        except StoreCorrupt as exc:
+            return self._refused("ValidationError", exc.message), True
         return (DUPLICATE if "Refused" in answer.reply else ""), answer.repeated
 
     async def _change_one(self, change: Change) -> Code:
@@ -285,14 +299,29 @@ class Table:
         )
         return (CONDITION if "Refused" in answer.reply else ""), answer.repeated
 
-    def _refused(self, code: str, message: str) -> Exception:
+    def _refused(self, code: str, message: str) -> PenstockError:
+        """The error of one item; raised where it is everyone's."""
         if "size" in message.lower():
-            return TooLarge(
-                f"payload: {message} (DynamoDB keeps 400 KB a message)", field="payload"
-            )
+            return TooLarge(f"message: {message} (DynamoDB keeps 400 KB of one)", field="payload")
         if code in ("AccessDenied", "ResourceNotFound"):
-            return StoreUnavailable(f"{self._gateway.name}: {message}", retry_after=5.0)
+            raise StoreUnavailable(f"{self._gateway.name}: {message}", retry_after=5.0)
         return StoreCorrupt(f"{self._gateway.name}: {code}: {message}")
+
+
+def _in_batches(statements: Sequence[Statement]) -> list[Sequence[Statement]]:
+    """As many together as one request may have, in number and in bytes."""
+    parts: list[Sequence[Statement]] = []
+    while statements:
+        some = statements[:STATEMENTS]
+        number = fitting(map(_size_of, some), BATCH_BYTES)
+        parts.append(statements[:number])
+        statements = statements[number:]
+    return parts
+
+
+def _size_of(statement: Statement) -> int:
+    values = (value for parameter in statement.parameters for value in parameter.values())
+    return sum(len(value) for value in values if isinstance(value, str | bytes))
 
 
 def _insert(table: str, item: Item) -> Statement:

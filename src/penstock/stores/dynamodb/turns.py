@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
-from penstock.model.message import Message
+from penstock.model.message import DEFAULT_PRIORITY, Message
 from penstock.model.outcome import Claim
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.stores.dynamodb.lease import Lanes, Leases
-from penstock.stores.dynamodb.near import Taken
+from penstock.stores.dynamodb.near import Hint, Taken
 from penstock.stores.dynamodb.near_turns import Holder, Over, Turn
 from penstock.stores.dynamodb.recall import names, note_routes
 from penstock.stores.dynamodb.session import Session
@@ -60,9 +60,11 @@ class KeyedLeases:
         self._fill = fill
         self._held: dict[int, tuple[str, list[Holder]]] = {}
 
-    async def claim(self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit) -> Claim:
+    async def claim(
+        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit, max_bytes: int
+    ) -> Claim:
         hints = _Turns(self._session, route, now, lease, per_key, self._make_whole)
-        claim = await self._leases.claim_from(hints, route, limit, lease, now)
+        claim = await self._leases.claim_from(hints, route, limit, lease, now, max_bytes)
         if claim.messages:
             self._held[claim.token] = route, [(m.key, m.id) for m in claim.messages]
             if len(self._held) > REMEMBERED:
@@ -81,7 +83,7 @@ class KeyedLeases:
         session = self._session
         for lease in await self._leases.open_leases():
             by_route: dict[str, list[Holder]] = {}
-            for held in (await session.read(lease.ids)).values():
+            for held in (await session.look(lease.ids)).values():
                 message = held.message
                 if held.record.token == lease.token and message.route in session.keyed:
                     by_route.setdefault(message.route, []).append((message.key, message.id))
@@ -119,7 +121,7 @@ class _Turns:
         if strays.lost:
             await session.near.unkeep(WHOLE)
         if strays.lost or strays.paused:
-            return strays._replace(ids=[], next_due=None)
+            return strays._replace(hints=[], next_due=None)
         if await session.near.noted(WHOLE) is None:
             await self._make_whole()
         if strays.ids:
@@ -129,16 +131,17 @@ class _Turns:
             await self._check(turns.over)
         self._taken = turns.taken
         nexts = [due for due in (turns.next_due, strays.next_due) if due is not None]
-        return Taken([turn.id for turn in turns.taken], min(nexts, default=None))
+        hints = [Hint(turn.id, self._route, DEFAULT_PRIORITY, self._now) for turn in turns.taken]
+        return Taken(hints, min(nexts, default=None))
 
     async def _line_up(self, ids: Sequence[str]) -> None:
-        found = (held.message for held in (await self._session.read(ids)).values())
+        found = (held.message for held in (await self._session.look(ids)).values())
         waiting = [message for message in found if message.state is State.SCHEDULED]
         await self._session.bring(waiting, self._now)
 
     async def _check(self, holders: Sequence[Holder]) -> None:
         """Busy for longer than was said: what is not leased any more makes way."""
-        found = await self._session.read([message_id for _, message_id in holders])
+        found = await self._session.look([message_id for _, message_id in holders])
         messages = {one: held.message for one, held in found.items()}
         await self._free(holders, messages)
 
@@ -147,15 +150,17 @@ class _Turns:
         entry = line_entry(message, message.id.encode())
         return any(turn.entry == entry for turn in self._taken)
 
-    async def put_back(self, ids: Sequence[str]) -> None:
-        """As they stood; `ids` are those taken last."""
+    async def put_back(self, hints: Sequence[Hint]) -> None:
+        """As they stood: they are among those taken last."""
+        ids = {hint.id for hint in hints}
         taken = [Over(turn.key, turn.id, turn.entry) for turn in self._taken if turn.id in ids]
+        self._taken = [turn for turn in self._taken if turn.id not in ids]
         await self._session.mendable(self._session.turns.free(self._route, taken))
 
     async def leased(self, ids: Collection[str]) -> None:
         """The rest makes way, unless somebody else has leased it."""
         if rest := [(turn.key, turn.id) for turn in self._taken if turn.id not in ids]:
-            found = await self._session.read([message_id for _, message_id in rest])
+            found = await self._session.look([message_id for _, message_id in rest])
             messages = {one: held.message for one, held in found.items()}
             await self._session.mendable(self._free(rest, messages))
 

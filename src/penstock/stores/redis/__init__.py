@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from penstock.model.clock import Clock
 from penstock.ports.store import MessageStore
 from penstock.stores.redis.address import parse_address
 from penstock.stores.redis.clock import ServerClock
@@ -19,6 +18,7 @@ from penstock.stores.redis.scripts import Runner
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.store import RedisStore
 from penstock.stores.redis.wake import Wakeups
+from penstock.time.clock import Clock
 
 __all__ = ["RedisStore", "erase", "nothing_to_read", "open_store", "scratch_url"]
 

@@ -1,4 +1,4 @@
-"""AMEND: cancel, reschedule, release, redrive — each with a definite answer."""
+"""AMEND: cancel, reschedule, release, redrive, delete, erase — each with a definite answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from penstock.model.amending import Change, judge
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import Action, Amended, Amendment, Answer
@@ -61,6 +62,8 @@ async def _round(
     for (i, one), was_done in zip(swaps.items(), done, strict=True):
         if not was_done:
             lost.append(i)
+        elif one.after is None:
+            answers[i] = Amended(Answer.DONE, one.before)
         elif one.after.state is State.LEASED:
             answers[i] = Amended(Answer.RELEASED, one.after)
         else:
@@ -74,16 +77,13 @@ def _answer(amendment: Amendment, held: Held | None, now: int) -> Amended | Swap
         return Amended(Answer.UNKNOWN)
     member = pack_id(amendment.id)
     message = unpack(member, held)
-    action = amendment.action
-    if action is Action.CANCEL and message.state is State.CANCELLED:
-        return Amended(Answer.DONE, message)
-    if message.state is not (State.DEAD if action is Action.REDRIVE else State.SCHEDULED):
-        asks = action is Action.CANCEL and message.state is State.LEASED
-        if asks and not message.cancel_pending:
-            return _ask_cancel(member, held, message, now)
-        return Amended(Answer.RELEASED, message)
-    if amendment.version is not None and amendment.version != message.version:
-        return Amended(Answer.CONFLICT, message)
+    answer, change = judge(amendment, message)
+    if change is None:
+        return Amended(answer, message)
+    if change is Change.MARK:
+        return _ask_cancel(member, held, message, now)
+    if change is Change.REMOVE:
+        return Swap(member, held, message, None)
     _, events = read(member, held)
     after, noted = _change(message, amendment, now, events)
     return Swap(member, held, message, after, add_events(events, *noted))
@@ -140,6 +140,7 @@ def _redrive(
         attempt_floor=message.attempt,
         claimed=None,
         settled=None,
+        decided=None,
         version=message.version + 1,
     )
     return after, [*noted, dead, pack_event(now, "redriven")]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import NamedTuple
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import Claim
-from penstock.stores.redis.connect import Argument
+from penstock.stores.redis.connect import Argument, Reply
 from penstock.stores.redis.known import Known
 from penstock.stores.redis.place import parse_member
 from penstock.stores.redis.promote import Near, promote
@@ -16,6 +17,19 @@ from penstock.stores.redis.records import pack_token, unpack_claimed
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.shares import Due, shares, told
+
+
+class Call(NamedTuple):
+    """What a claim asks of some partitions at once."""
+
+    partitions: Sequence[int]
+    share: int
+    """Messages they may give together."""
+    max_bytes: int
+    at_least: int
+    """Messages they give however large: 1, or 0 once the claim has some."""
+    round: int
+    """Asked again in the same round, a partition repeats its answer."""
 
 
 class Claiming:
@@ -30,9 +44,11 @@ class Claiming:
         now: int,
         keys_of: Callable[[str, int], list[bytes]],
         known: Known,
+        max_bytes: int,
+        token: int,
     ) -> None:
         self._session = session
-        self._route = route
+        self.route = route
         self._now = now
         self._keys_of = keys_of
         self._known = known
@@ -40,10 +56,14 @@ class Claiming:
         self._answered = False
         self.told: set[int] = set()
         """Partitions that have said what they have left."""
-        self.token = session.token()
+        self.token = token
         self.round = 1
-        """Asked again in the same round, a partition repeats its answer."""
         self.left = limit
+        self.bytes_left = max_bytes
+        self.stopped: set[int] = set()
+        """Partitions that have more that is due, but too large for what is left."""
+        self.unanswered: list[Call] = []
+        """Calls that may have been made all the same."""
         self.messages: list[Message] = []
         self.partitions: set[int] = set()
         self._more: list[Argument] = [now, lease, pack_token(self.token), *known.counters]
@@ -53,7 +73,7 @@ class Claiming:
         known = told(self.left, len(partitions))
         groups = []
         for p in partitions:
-            keys = self._keys_of(self._route, p)
+            keys = self._keys_of(self.route, p)
             groups.append(Group(p, [keys[0], *keys[5:]]))
         common: list[Argument] = [self._more[0], known, *self._more[3:]]
         replies = await self._session.runner.try_run("due", groups, common, writes=False)
@@ -72,20 +92,41 @@ class Claiming:
         wanted = shares(found, self.left)
         return [(p, share) for p, share in zip(answered, wanted, strict=True) if share > 0]
 
-    async def ask(self, partitions: Sequence[int], share: int) -> None:
+    def call(self, partitions: Sequence[int], share: int, *, calls: int = 1) -> Call:
+        """For as much as is left, or for its part of that where several are made at once."""
+        at_least = int(not self.messages and calls == 1)
+        return Call(partitions, share, self.bytes_left // calls, at_least, self.round)
+
+    async def ask(self, call: Call) -> None:
         """One call; what could not be answered is left out."""
-        groups = [Group(p, self._keys_of(self._route, p)) for p in partitions]
-        common: list[Argument] = [self._route, share, *self._more, self.round]
+        groups = [Group(p, self._keys_of(self.route, p)) for p in call.partitions]
         try:
-            replies = await self._session.runner.run("claim", groups, common)
+            replies = await self._session.runner.run("claim", groups, self._common(call))
         except PenstockError as exc:
             self._failed = exc
+            if isinstance(exc, StoreUnavailable):
+                self.unanswered.append(call)
             return
         self._answered = True
-        for partition, reply in zip(partitions, replies, strict=True):
-            generation, lease, taken, head, far = reply
-            self._take(partition, lease, taken)
-            await self._learn(partition, generation, head, far)
+        for partition, reply in zip(call.partitions, replies, strict=True):
+            await self._answered_by(partition, reply)
+
+    async def ask_the_stopped(self) -> None:
+        """One after the other, with all the bytes that are left."""
+        self.round += 1
+        for partition in sorted(self.stopped):
+            if self.left > 0 and (self.bytes_left > 0 or not self.messages):
+                await self.ask(self.call([partition], self.left))
+
+    def _common(self, call: Call) -> list[Argument]:
+        bounds = (call.round, call.max_bytes, call.at_least)
+        return [self.route, call.share, *self._more, *bounds]
+
+    async def _answered_by(self, partition: int, reply: Reply) -> None:
+        generation, lease, taken, head, far, stopped = reply[:6]
+        (self.stopped.add if stopped else self.stopped.discard)(partition)
+        self._take(partition, lease, taken)
+        await self._learn(partition, generation, head, far)
 
     async def _learn(
         self, partition: int, generation: bytes | None, head: bytes | None, far: list[bytes]
@@ -106,6 +147,7 @@ class Claiming:
             return
         self.partitions.add(partition)
         self.left -= len(taken) // 2
+        self.bytes_left -= sum(map(len, taken[1::2]))
         self.messages += unpack_claimed(partition, lease, taken)
 
     def raise_if_nothing_answered(self) -> None:
@@ -122,15 +164,16 @@ class Claiming:
             if earliest - 2 * width < self._now:
                 near.append(bucket)
                 is_due = is_due or earliest <= self._now
-        await promote(self._session, self._route, near, self._now)
+        await promote(self._session, self.route, near, self._now)
         return is_due
 
     def claimed(self, limit: int) -> Claim:
         if not self.messages:
             return Claim(0, (), self.next_due())
         self.messages.sort(key=lambda message: (-message.priority, message.due, message.id))
-        next_due = self.next_due() if len(self.messages) < limit else None
-        return Claim(self.token, tuple(self.messages), next_due)
+        stopped = bool(self.stopped)
+        next_due = self.next_due() if len(self.messages) < limit and not stopped else None
+        return Claim(self.token, tuple(self.messages), next_due, stopped)
 
     def next_due(self) -> int | None:
         return self._known.next_due()

@@ -13,8 +13,8 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 
-from penstock.model.clock import SystemClock
 from penstock.model.errors import PenstockError
+from penstock.time.clock import SystemClock
 
 log = logging.getLogger("penstock.stores.redis")
 

@@ -107,6 +107,10 @@ class PartitionKeys:
         """When what is busy should be over, where the truth about leases is elsewhere."""
         return self._name(f"e:{route}")
 
+    def taken(self, who: str, route: str) -> bytes:
+        """What a process took last, in case that it did not get the answer."""
+        return self._name(f"a:{who}:{route}")
+
     def _name(self, rest: str) -> bytes:
         return (self._prefix + rest).encode()
 

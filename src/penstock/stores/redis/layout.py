@@ -28,6 +28,8 @@ PATIENCE = 20
 PAUSE = 0.02
 """Seconds between two looks."""
 MAX_GENERATION = 255
+FORMAT = 1
+"""Of everything this store keeps (docs/internals/formats.md): another one is refused."""
 
 
 class Layout:
@@ -127,11 +129,21 @@ class Layout:
     async def _step(self, step: str, value: int | str = "", routes: str = "") -> int | None:
         """The total that is under way, if one is."""
         group = Group(0, (self._key,))
-        asked: list[Argument] = [step, value, routes, self.generation]
+        asked: list[Argument] = [step, value, routes, self.generation, FORMAT]
         reply = await self._runner.single("layout", group, asked)
-        totals, pending, keyed = reply
+        totals, pending, keyed, found = reply
+        if totals is not None:
+            self._check_format(int(found or 0))
         self._learn(totals, keyed)
         return None if pending is None else int(pending)
+
+    def _check_format(self, found: int) -> None:
+        if found != FORMAT:
+            newer = "upgrade Penstock" if found > FORMAT else "it was written before 0.2"
+            raise ConfigError(
+                f"store: {self._prefix}:* has format {found}, this Penstock knows {FORMAT}:"
+                f" {newer}, or name another prefix (?prefix=…)"
+            )
 
     def _learn(self, totals: bytes | None, keyed: bytes | None) -> None:
         counts = [] if totals is None else [int(total) for total in totals.split(b",")]

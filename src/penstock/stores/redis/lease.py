@@ -3,7 +3,8 @@
 Order: on one server a claim sees up to 64 partitions at once and gives exact priority; due order
 is exact too unless much more is due than asked for, when partitions share equally. In a cluster
 all partitions are asked what they have, then each for its share of the same order; what changes
-between the two calls can make a claim smaller, or its order a little older. Where few partitions
+between the two calls can make a claim smaller, or its order a little older; a claim that its bytes
+end takes of each partition what comes first there. Where few partitions
 are known to have something due, those are asked alone (known.py).
 """
 
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.model.errors import PenstockError
 from penstock.model.outcome import Claim, Reaped
 from penstock.model.route import KeyLimit
-from penstock.stores.redis.claiming import Claiming
+from penstock.model.size import ANY_SIZE
+from penstock.stores.redis.claiming import Call, Claiming
 from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.ids import unpack_id
 from penstock.stores.redis.keys import PartitionKeys, counter_of_lane
@@ -45,9 +47,17 @@ class Leases:
         self._claim_keys: dict[tuple[str, int], list[bytes]] = {}
         self._known: dict[str, Known] = {}
         self._missing: Missing = {}
+        self._unanswered: dict[str, dict[int, list[Call]]] = {}
+        """Route → token → calls of claims that may have leased something nobody knows of."""
 
     async def claim(
-        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit | None = None
+        self,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        max_bytes: int = ANY_SIZE,
+        per_key: KeyLimit | None = None,
     ) -> Claim:
         if limit <= 0:
             return Claim(0)
@@ -55,16 +65,21 @@ class Leases:
         if per_key is not None:
             await layout.keep_turns([route])
         known = self._known_of(route)
+
+        def begin(token: int) -> Claiming:
+            asked = (self._session, route, limit, lease, now, self._keys, known, max_bytes, token)
+            if route in layout.keyed:
+                return KeyedClaiming(*asked, per_key or UNBOUNDED, self._missing)
+            return Claiming(*asked)
+
+        if self._unanswered.get(route):
+            found = await self._ask_again(route, begin)
+            if found is not None:
+                return found.claimed(limit)
         for _ in range(ROUNDS):
-            asked = (self._session, route, limit, lease, now, self._keys, known)
-            order = self._order()
-            keyed = route in layout.keyed
-            work = (
-                KeyedClaiming(*asked, per_key or UNBOUNDED, self._missing)
-                if keyed
-                else Claiming(*asked)
-            )
-            some = order if keyed else self._worth_asking(known, order, now)
+            work = begin(self._session.token())
+            order = self._order(route)
+            some = order if route in layout.keyed else self._worth_asking(known, order, now)
             if len(some) == len(order):
                 known.asking_all()
             await self._ask(work, some)
@@ -77,11 +92,36 @@ class Leases:
             self._remember(work.token, work.partitions)
         return work.claimed(limit)
 
-    def _order(self) -> list[int]:
-        """Every partition, another one first each time."""
+    async def _ask_again(self, route: str, begin: Callable[[int], Claiming]) -> Claiming | None:
+        """Repeat calls whose answer was lost: what they leased is ours, and nobody else knows.
+
+        A partition that was asked gives the same again, another one gives what is due now. The
+        first claim that has something; the others wait for their turn.
+        """
+        lost = self._unanswered[route]
+        for token, calls in list(lost.items()):
+            work = begin(token)
+            await asyncio.gather(*(work.ask(call) for call in calls))
+            if work.unanswered:
+                lost[token] = work.unanswered
+            else:
+                del lost[token]
+            if work.messages:
+                self._remember(token, {*self._partitions.get(token, ()), *work.partitions})
+                return work
+            if not self._order(route):
+                work.raise_if_nothing_answered()
+        return None
+
+    def _order(self, route: str) -> list[int]:
+        """Every partition, another one first each time, but those that still owe an answer."""
         total = self._session.layout.total
         self._turn = (self._turn + 1) % total
-        return [*range(self._turn, total), *range(self._turn)]
+        order = [*range(self._turn, total), *range(self._turn)]
+        if lost := self._unanswered.get(route):
+            owing = {p for calls in lost.values() for call in calls for p in call.partitions}
+            return [p for p in order if p not in owing]
+        return order
 
     def _known_of(self, route: str) -> Known:
         if not self._known:
@@ -106,14 +146,20 @@ class Leases:
             for _ in range(ROUNDS):
                 asked = await work.share_out(order)
                 wanted = work.left - sum(share for _, share in asked)
-                await asyncio.gather(*(work.ask([p], share) for p, share in asked))
+                calls = [work.call([p], share, calls=len(asked)) for p, share in asked]
+                await asyncio.gather(*map(work.ask, calls))
+                if work.stopped:
+                    await work.ask_the_stopped()
+                    break
                 if work.left <= wanted or work.left <= 0:
                     break
                 work.round += 1
         else:
             for first in range(0, len(order), MAX_GROUPS):
-                if work.left > 0:
-                    await work.ask(order[first : first + MAX_GROUPS], work.left)
+                if work.left > 0 and not work.stopped:
+                    await work.ask(work.call(order[first : first + MAX_GROUPS], work.left))
+        if work.unanswered:
+            self._unanswered.setdefault(work.route, {})[work.token] = work.unanswered
         work.raise_if_nothing_answered()
 
     def _keys(self, route: str, partition: int) -> list[bytes]:

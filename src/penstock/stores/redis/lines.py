@@ -16,8 +16,6 @@ import hiredis
 from redis import exceptions as vendor
 from redis._parsers.base import BaseParser
 
-from penstock.stores.redis.awake import Awake
-
 CLOSED = "the connection was closed as it was opened"
 _MORE = object()
 T = TypeVar("T")
@@ -153,7 +151,6 @@ class Lines:
         """Those nobody has asked anything; that one has failed is found out when it is taken."""
         self._used = 0
         self._going: set[asyncio.Task[None]] = set()
-        self._awake = Awake()
 
     @property
     def has_one(self) -> bool:
@@ -175,7 +172,6 @@ class Lines:
         if answer is not None:
             self._free.pop()
             self._used += 1
-            self._asked(answer)
         return answer
 
     async def _ask_another(self, command: bytes) -> Any:
@@ -190,7 +186,6 @@ class Lines:
         finally:
             if answer is None:
                 self._used -= 1
-        self._asked(answer)
         return await answer
 
     async def _try(self, line: _Open, command: bytes) -> asyncio.Future[Any] | None:
@@ -200,12 +195,6 @@ class Lines:
             self._lines.discard(line)
             await line.close()
         return answer
-
-    def _asked(self, answer: asyncio.Future[Any]) -> None:
-        if self._used == 1:
-            self._awake.wait(answer)
-        else:
-            self._awake.stop()
 
     def _freed(self, line: _Open) -> None:
         self._used -= 1

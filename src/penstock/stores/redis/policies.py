@@ -92,11 +92,22 @@ class RedisPolicies:
 
     async def counters(self, key: str, now: int) -> list[CounterFigure]:
         rules = await self._book.read()
+        return figures(rules, await self._account(key, now), key, now)
+
+    async def forget(self, key: str, now: int) -> int:
+        counters = len(await self._account(key, now))
         packed = key.encode()
         shard = (await self._book.keys()).shard_of(packed)
-        group = Group(shard.number, (shard.accounts, shard.older_account(packed)))
+        await self._runner.call(shard.number, "HDEL", shard.accounts, packed)
+        return counters
+
+    async def _account(self, key: str, now: int) -> dict[str, Counter]:
+        """What is counted for this key."""
+        packed = key.encode()
+        shard = (await self._book.keys()).shard_of(packed)
+        group = Group(shard.number, (shard.accounts,))
         reply = await self._runner.single("policy_account", group, [now, packed], writes=False)
-        account = {
+        return {
             reply[i].decode(): Counter(
                 times=reply[i + 1],
                 counts=reply[i + 2],
@@ -105,7 +116,6 @@ class RedisPolicies:
             )
             for i in range(0, len(reply), 5)
         }
-        return figures(rules, account, key, now)
 
     async def room(self, route: str, now: int) -> Room | None:
         """By the rules last seen: a decision sees newer ones, and a claim is bounded only here."""
@@ -129,10 +139,9 @@ class RedisPolicies:
         """Once more by newer rules when there are: everything in a call may be said again."""
         keys = await self._book.keys()
         rules = self._book.rules if self._book.rules.version else await self._book.read()
-        older = await self._book.has_older(now)
         for _ in range(ROUNDS):
             try:
-                calls = Calls(self._runner, keys, rules, now, hold_until, older=older)
+                calls = Calls(self._runner, keys, rules, now, hold_until)
                 return await work(calls, rules)
             except StaleRules as stale:
                 rules = await self._book.catch_up(stale.version)

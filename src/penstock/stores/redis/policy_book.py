@@ -24,8 +24,6 @@ SHARDS = 16
 """Counter shards of a new store."""
 CHUNK = 5_000
 """Keys of a suppression list in one step and shard."""
-OLDER_MS = 48 * 3_600_000
-"""Accounts of earlier versions live at most so much longer than their last send can matter."""
 UNFINISHED_MS = 3_600_000
 """How long a list that was never finished stays."""
 
@@ -43,7 +41,6 @@ class Book:
         self._key = f"{prefix}:policies".encode()
         self._default_zone = default_zone
         self._keys: CounterKeys | None = None
-        self._older: int | None = None
         self.rules = Rules(RuleBook(), {}, default_zone)
         """As they were last seen."""
 
@@ -52,12 +49,6 @@ class Book:
             _, shards, _ = await self._step("shards", str(SHARDS))
             self._keys = CounterKeys(self._prefix, shards)
         return self._keys
-
-    async def has_older(self, now: int) -> bool:
-        """Whether there may be accounts as earlier versions kept them."""
-        if self._older is None:
-            await self._step("older", str(now + (await self.read()).keeps + OLDER_MS))
-        return self._older is not None and now < self._older
 
     async def read(self) -> Rules:
         """The rules now in force."""
@@ -176,8 +167,6 @@ class Book:
         group = Group(0, (self._key,))
         reply = await self._runner.single("policy_book", group, [step, about, body])
         version, shards, done, fields = reply
-        if b"o" in fields[::2]:
-            self._older = int(fields[fields.index(b"o") + 1])
         if version != self.rules.version:
             self.rules = _compile(version, fields, self._default_zone)
         return version, int(shards or SHARDS), done == 1

@@ -35,14 +35,7 @@ class Calls:
     """At one version of the rules and one moment."""
 
     def __init__(
-        self,
-        runner: Runner,
-        keys: CounterKeys,
-        rules: Rules,
-        now: int,
-        hold_until: int,
-        *,
-        older: bool,
+        self, runner: Runner, keys: CounterKeys, rules: Rules, now: int, hold_until: int
     ) -> None:
         self._runner = runner
         self._keys = keys
@@ -52,8 +45,6 @@ class Calls:
             rules.version,
             rules.keeps + max(0, hold_until - now) + MARGIN_MS,
         ]
-        self._older = older
-        """There may be accounts as earlier versions kept them."""
         self._living = _encode(list(rules.names))
 
     async def keyed(self, asked: Asked) -> Answers:
@@ -99,9 +90,7 @@ class Calls:
         accounts = list(dict.fromkeys(keys))
         placed = len(accounts) < len(keys) and _accounts(keys)
         used = [shard.version, shard.accounts, *map(shard.list, lists)]
-        if self._older:
-            used += map(shard.older_account, accounts)
-        plan = [len(lists), len(accounts), self._older, packed, runs, placed]
+        plan = [len(lists), len(accounts), packed, runs, placed]
         ids = b"".join([asked.marks[place] for place in places])
         return Group(shard.number, used, plan, [ids, *accounts])
 

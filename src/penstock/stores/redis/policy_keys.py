@@ -8,7 +8,6 @@ Per shard (`<prefix>:{tag}:n:…`):
   v          STRING  the version of the rules that holds
   k          HASH    key → its counters, packed (lua/policy_kept.lua); with a time to live for when
                      nobody is decided about any more: before that, scripts drop what is of no use
-  a:<key>    STRING  the same in earlier versions
   s:<list>   SET     keys of the shard on a suppression list, and the empty one
 In the shared one:
   v          STRING  as above
@@ -16,7 +15,6 @@ In the shared one:
   c:<name>   STRING  the sends of a counter · i:<name> HASH id → place held until, or counted
   q:<name>   LIST    ids that were counted, the oldest first (lua/policy_places.lua); all three with
                      a time to live
-  h:<name>, r:<name> ZSET  instead of i and q, of an earlier version
 Of the whole store: `<prefix>:policies` HASH, the book (lua/policy_book.lua).
 """
 
@@ -40,17 +38,14 @@ class ShardKeys:
         self.paces = self._prefix + b"p"
         self.accounts = self._prefix + b"k"
 
-    def older_account(self, key: bytes) -> bytes:
-        return self._prefix + b"a:" + key
-
     def list(self, list_id: str, under_way: str = "") -> bytes:
         suffix = f":{under_way}" if under_way else ""
         return self._prefix + f"s:{list_id}{suffix}".encode()
 
     def counter(self, name: str) -> Sequence[bytes]:
-        """Its sends, ids, those that were counted, and the two sets of an earlier version."""
+        """Its sends, its ids, and those that were counted."""
         text = name.encode()
-        return [self._prefix + kind + text for kind in (b"c:", b"i:", b"q:", b"h:", b"r:")]
+        return [self._prefix + kind + text for kind in (b"c:", b"i:", b"q:")]
 
 
 class CounterKeys:

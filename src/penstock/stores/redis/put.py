@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from penstock.model.amending import refusal_kept
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import NewMessage, OnConflict
 from penstock.model.outcome import Receipt
+from penstock.model.size import in_calls
 from penstock.model.state import State
 from penstock.stores.redis.away import target_of
 from penstock.stores.redis.events import add_events, pack_event
@@ -35,7 +37,8 @@ async def put(session: Session, messages: Sequence[NewMessage], now: int) -> lis
             return [receipt]
     receipts: list[Receipt] = []
     for first in range(0, len(messages), MAX_PUT):
-        receipts += await _put(session, messages[first : first + MAX_PUT], now)
+        for part in in_calls(messages[first : first + MAX_PUT]):
+            receipts += await _put(session, part, now)
     return receipts
 
 
@@ -184,7 +187,8 @@ class _Batch:
         messages, receipts, scheduled = self._messages, self._receipts, State.SCHEDULED
         for i in places:
             message = messages[i]
-            state = scheduled if message.blocked is None else State.BLOCKED
+            is_plain = message.blocked is None and message.dead is None
+            state = scheduled if is_plain else message.state
             receipts[i] = Receipt(message.id, state, message.due)
 
     def _sort_known(
@@ -245,7 +249,7 @@ class _Batch:
             created=before.created,
             claimed=before.claimed,
             last_error=before.last_error,
-            decided=before.decided,
+            decided=refusal_kept(before, message),
             ref=before.ref,
         )
         noted = add_events(events, pack_event(self._now, "replaced"))

@@ -7,14 +7,14 @@ cost more than all the rest of packing, here and in the server.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 from penstock.model.message import Message, NewMessage
 from penstock.model.state import State
 from penstock.stores.redis.away import as_away
 from penstock.stores.redis.ids import joined_ids
-from penstock.stores.redis.keys import PartitionKeys
+from penstock.stores.redis.keys import DEAD, PartitionKeys
 from penstock.stores.redis.place import Bucket, offsets, spot_for
 from penstock.stores.redis.records import NO_NONCE, NUMBERS, NewPacker, pack
 from penstock.stores.redis.scripts import Group, Plan
@@ -48,15 +48,16 @@ class PutGroups:
         """One partition's part; `wanted` is put into the order of its arguments."""
         keys = self._session.layout.keys(partition)
         steps = self._session.widths.steps(self._now)
-        spots, blocked = by_place(self._messages, wanted, steps)
-        wanted[:] = [*chain.from_iterable(spots.values()), *blocked]
+        spots, ended = by_place(self._messages, wanted, steps)
+        ended.sort(key=lambda i: _place_of_ended(self._messages[i]))
+        wanted[:] = [*chain.from_iterable(spots.values()), *ended]
         part = _Part(keys, self._now, generation, self._edition)
         for (route, priority, bucket), places in spots.items():
             messages = [self._messages[i] for i in places]
             keyed = route in self._session.layout.keyed
             part.add(route, priority, bucket, messages, keyed, self._session.wakeups.channel)
-        if blocked:
-            part.add_blocked([self._messages[i] for i in blocked])
+        for _, alike in groupby(ended, key=lambda i: _place_of_ended(self._messages[i])):
+            part.add_ended([self._messages[i] for i in alike])
         reserved: int | bool = False
         if self._moments:
             reserved = min((self._moments[i] for i in wanted if i in self._moments), default=False)
@@ -77,14 +78,14 @@ def by_place(
     `steps` are those of Widths. Most go where the one before them went: then nothing is looked up.
     """
     spots: dict[tuple[str, int, int, int], list[int]] = {}
-    blocked: list[int] = []
+    ended: list[int] = []
     places: list[int] = []
     route, priority, low, high = "", 0, 0, 0
     for i in wanted:
         message = messages[i]
         due = message.due
-        if message.blocked is not None:
-            blocked.append(i)
+        if message.blocked is not None or message.dead is not None:
+            ended.append(i)
             continue
         if low <= due < high and message.route == route and message.priority == priority:
             places.append(i)
@@ -103,7 +104,12 @@ def by_place(
     return {
         (route, priority, Bucket(width, start) if width else None): places
         for (route, priority, width, start), places in spots.items()
-    }, blocked
+    }, ended
+
+
+def _place_of_ended(message: NewMessage) -> tuple[bool, str]:
+    """What those have in common that one plan puts: the blocked of all routes, the dead of one."""
+    return (True, message.route) if message.dead is not None else (False, "")
 
 
 class _Part:
@@ -149,9 +155,15 @@ class _Part:
             self._buckets.append([*place, len(self._used), spot.member, earliest])
             self._begins.append(offsets(bucket, dues))
 
-    def add_blocked(self, messages: list[NewMessage]) -> None:
-        """Those that came with a reason why they must not go out are settled as they are put."""
-        records = [self._pack_blocked(message) for message in messages]
+    def add_ended(self, messages: list[NewMessage]) -> None:
+        """Those of one `_place_of_ended`: they are settled as they are put."""
+        records = [self._pack_ended(message) for message in messages]
+        first = messages[0]
+        if first.dead is not None:
+            place = self._place(self._keys.dead(first.route), records, f"{DEAD}{first.route}")
+            self._lanes.append([*place, False, False, "", 0])
+            self._dues.append(b"".join(DUE % message.due for message in messages))
+            return
         place = self._place(self._keys.settled, records, str(NUMBERS[State.BLOCKED]))
         self._buckets.append([*place, False, False, "", 0])
         self._begins.append(self._now.to_bytes(6, "little") * len(messages))
@@ -176,13 +188,10 @@ class _Part:
         self._used += self._keys.turns(route)
         return len(self._used) - 2
 
-    def _pack_blocked(self, message: NewMessage) -> bytes:
+    def _pack_ended(self, message: NewMessage) -> bytes:
+        state, reason = message.ending or (State.SCHEDULED, None)
         held = as_held(
-            message,
-            state=State.BLOCKED,
-            created=self._now,
-            settled=self._now,
-            last_error=message.blocked,
+            message, state=state, created=self._now, settled=self._now, last_error=reason
         )
         return pack(
             held, generation=self._generation, edition=self._edition, nonce=NO_NONCE, events=b""

@@ -6,14 +6,12 @@ than what many could share. What calls to one place have in common is packed onc
 
 from __future__ import annotations
 
-from zlib import crc32
-
-from penstock.model.message import DEFAULT_PRIORITY, NewMessage
+from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.place import OFFSET, Bucket, spot_for
-from penstock.stores.redis.records import NewPacker, plain_record
+from penstock.stores.redis.records import NewPacker
 from penstock.stores.redis.scripts import Prepared
 from penstock.stores.redis.session import Session
 
@@ -22,31 +20,11 @@ MAX_PLACES = 1_000
 """Places whose calls are kept; of all there are, few are put to at one time."""
 
 
-async def put_plain(
-    session: Session, route: str, message_id: str, payload: bytes, due: int, now: int
-) -> Receipt | None:
-    """`put_one` of a message that has nothing but a payload, under a UUID that is surely one."""
-    layout = session.layout
-    if layout.older or route in layout.keyed:
-        return None
-    width = session.widths.width_for(due, now)
-    start = due - due % width if width else 0
-    home = crc32(message_id.encode()) % layout.total
-    place = layout.generation, home, route, DEFAULT_PRIORITY, width, start
-    call = session.calls.get(place) or _prepare(session, *place)
-    member = bytes.fromhex(message_id.replace("-", ""))
-    record = plain_record(layout.generation, member, due, now, route, payload)
-    when = OFFSET.pack(due - start) + b"%d" % due if width else b"%d" % due
-    if not await session.runner.direct(call, member, record, b"", when):
-        return None
-    session.wakeups.tell(route, due)
-    return Receipt(message_id, _SCHEDULED, due)
-
-
 async def put_one(session: Session, message: NewMessage, now: int) -> Receipt | None:
     """Its receipt; None: nothing was written, and `put` finds out why."""
     layout, route, due, message_id = session.layout, message.route, message.due, message.id
-    if layout.older or route in layout.keyed or message.blocked is not None:
+    ends = message.blocked is not None or message.dead is not None
+    if layout.older or route in layout.keyed or ends:
         return None
     generation, priority, member = layout.generation, message.priority, pack_id(message_id)
     partition = layout.home(message_id)

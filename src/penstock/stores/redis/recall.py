@@ -10,7 +10,7 @@ from penstock.stores.redis.events import read_events
 from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.pointers import drop_unused
 from penstock.stores.redis.records import read, unpack
-from penstock.stores.redis.scripts import Group
+from penstock.stores.redis.scripts import Group, Runner
 from penstock.stores.redis.session import Session
 
 
@@ -29,6 +29,18 @@ async def timeline(session: Session, message_id: str) -> list[Event]:
         return []
     message, events = read(pack_id(message_id), held)
     return lines_of(message, read_events(events))
+
+
+async def erasures(
+    runner: Runner, prefix: str, add: Sequence[str], remove: Sequence[str]
+) -> list[str]:
+    """`<prefix>:erasing` SET of ids: as few as messages of a key in flight."""
+    key = f"{prefix}:erasing".encode()
+    if add:
+        await runner.call(0, "SADD", key, *add)
+    if remove:
+        await runner.call(0, "SREM", key, *remove)
+    return sorted(member.decode() for member in await runner.call(0, "SMEMBERS", key))
 
 
 async def purge(session: Session, now: int, limit: int) -> int:

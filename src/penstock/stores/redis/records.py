@@ -22,7 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.model.errors import StoreCorrupt
-from penstock.model.message import DEFAULT_PRIORITY, JSON, Labels, Message, NewMessage
+from penstock.model.message import JSON, Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.verdict import Decided
 from penstock.stores.redis.ids import unpack_id
@@ -109,21 +109,6 @@ class NewPacker:
             due = message.due.to_bytes(6, "little")
             records.append(join((begin, due, end, key, packed, message.payload)))
         return records
-
-
-def plain_record(
-    generation: int, member: bytes, due: int, now: int, route: str, payload: bytes
-) -> bytes:
-    """As NewPacker does one that has nothing but a payload; its edition is the end of its UUID."""
-    begin, end = _plain_parts(generation, route)
-    times = due.to_bytes(6, "little") + now.to_bytes(6, "little")
-    return b"%b%b\1\0\0%b%b%b" % (begin, member[14:], times, end, payload)
-
-
-@lru_cache(maxsize=1024)
-def _plain_parts(generation: int, route: str) -> tuple[bytes, bytes]:
-    """What such a record has before its edition, and after its times."""
-    return _BEGIN.pack(0, 0, DEFAULT_PRIORITY, generation, 0, 1, 0)[:4], _encode_route(route)
 
 
 def pack(message: Message, *, generation: int, edition: int, nonce: bytes, events: bytes) -> bytes:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from penstock.model.admission import LOOK_EVERY_MS
-from penstock.model.clock import Clock
 from penstock.model.room import (
     DEFAULT_CAPACITY,
     Room,
@@ -32,19 +31,7 @@ from penstock.model.ticket import (
 )
 from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
 from penstock.stores.redis.connect import Argument, Cursors
-from penstock.stores.redis.rooms_keys import (
-    CURSOR,
-    ROOMS,
-    SCANNED,
-    SECRET,
-    TURNS,
-    WAITING,
-    WAKE,
-    decode,
-    encode,
-    room_keys,
-    room_of,
-)
+from penstock.stores.redis.rooms_keys import TURNS, decode, encode
 from penstock.stores.redis.rooms_link import Link
 from penstock.stores.redis.rooms_replies import (
     figures_of,
@@ -54,6 +41,7 @@ from penstock.stores.redis.rooms_replies import (
     ticket_of,
 )
 from penstock.stores.redis.rooms_watch import RoomWatch
+from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.rooms.redis")
 
@@ -80,8 +68,18 @@ _ENDS = {TicketState.LEFT: "L", TicketState.REVOKED: "R"}
 class RedisRooms:
     """A RoomStore. Each room is one script's atomic step at a time, whoever calls it."""
 
-    def __init__(self, link: Link, clock: Clock, capacity: int = DEFAULT_CAPACITY) -> None:
+    def __init__(
+        self,
+        link: Link,
+        clock: Clock,
+        capacity: int = DEFAULT_CAPACITY,
+        *,
+        serves_all: bool = True,
+    ) -> None:
+        """Without `serves_all`, only rooms that were PUT are promoted, and none is searched for."""
         self.link = link
+        self._serves_all = serves_all
+        self._names = link.names
         self._clock = clock
         self._default = msgspec.json.encode(RoomSettings(capacity=capacity))
         self._listeners: list[RoomListener] = []
@@ -108,7 +106,7 @@ class RedisRooms:
             first_state(None, settings, now).value,
         )
         reply = await self.link.run("room_put", self._keys(name), arguments)
-        await self._look_now(name, now)
+        await self._look_now(name, now, put=True)
         return room_of_reply(name, reply)
 
     async def rooms(self, names: Sequence[str]) -> list[Room | None]:
@@ -124,7 +122,9 @@ class RedisRooms:
         return room_of_reply(name, [found[0] or self._default, found[1], found[2]])
 
     async def list_rooms(self, after: str, limit: int) -> list[str]:
-        names = sorted(decode(name) for name in await self.link.call("ZRANGE", ROOMS, 0, -1))
+        names = sorted(
+            decode(name) for name in await self.link.call("ZRANGE", self._names.rooms, 0, -1)
+        )
         return [name for name in names if name > after][:limit]
 
     async def set_state(self, name: str, state: RoomState, now: int) -> Room | None:
@@ -137,13 +137,13 @@ class RedisRooms:
         reply = await self.link.run("room_state", self._keys(name), (now, self._default, what))
         if reply is None:
             return None
-        await self._look_now(name, now)
+        await self._look_now(name, now, put=await self._was_put(name))
         return room_of_reply(name, reply)
 
     # --- visitors ---
 
     async def join(self, name: str, joining: Sequence[Joining], now: int) -> JoinedAll | None:
-        arguments: list[Argument] = [now, self._default, WAKE, encode(name)]
+        arguments: list[Argument] = [now, self._default, self._names.wake, encode(name)]
         for one in joining:
             arguments += (encode(one.user), one.lane, encode(one.instance))
         reply = await self.link.run("room_join", self._keys(name), arguments)
@@ -201,7 +201,13 @@ class RedisRooms:
     async def leave(
         self, name: str, users: Sequence[str], now: int, state: TicketState = TicketState.LEFT
     ) -> list[Ticket | None] | None:
-        arguments: list[Argument] = [now, self._default, WAKE, encode(name), _ENDS[state]]
+        arguments: list[Argument] = [
+            now,
+            self._default,
+            self._names.wake,
+            encode(name),
+            _ENDS[state],
+        ]
         arguments += map(encode, users)
         reply = await self.link.run("room_leave", self._keys(name), arguments)
         if reply is None:
@@ -223,7 +229,8 @@ class RedisRooms:
 
     async def _promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
         keys = [key for name in names for key in self._keys(name)]
-        arguments: list[Argument] = [now, self._default, min(limit, MAX_LIMIT), WAKE]
+        default = self._default if self._serves_all else b""
+        arguments: list[Argument] = [now, default, min(limit, MAX_LIMIT), self._names.wake]
         arguments += map(encode, names)
         replies = await self.link.run("room_promote", keys, arguments)
         return list(map(promotion_of, names, replies))
@@ -243,27 +250,30 @@ class RedisRooms:
 
     async def take_due(self, now: int, limit: int) -> list[str]:
         arguments = (now, limit, now + LOOK_EVERY_MS)
-        names = await self.link.run("room_due", (ROOMS.encode(),), arguments)
+        rooms = self._names.rooms if self._serves_all else self._names.put
+        names = await self.link.run("room_due", (rooms.encode(),), arguments)
         return [decode(name) for name in names]
 
     async def discover(self, now: int) -> int:
+        if not self._serves_all:
+            return 0
         if self.watch is not None:
             self.watch.wanted.set()
         if not self._must_search(now):
             return 0
-        if not await self.link.call("SET", SCANNED, now, "NX", "PX", SCAN_EVERY_MS):
+        if not await self.link.call("SET", self._names.scanned, now, "NX", "PX", SCAN_EVERY_MS):
             return 0
         heard = self._hears
-        kept = await self.link.call("GET", CURSOR)
+        kept = await self.link.call("GET", self._names.cursor)
         cursors = _cursors.decode(kept) if kept else {}
         found = 0
         for _ in range(SCAN_STEPS):
-            keys, cursors = await self.link.scan(cursors, f"{WAITING}*", SCAN_COUNT)
+            keys, cursors = await self.link.scan(cursors, self._names.lines, SCAN_COUNT)
             found += await self._know(keys, now)
             if not cursors:
                 self._passes += heard
                 break
-        await self.link.call("SET", CURSOR, msgspec.json.encode(cursors))
+        await self.link.call("SET", self._names.cursor, msgspec.json.encode(cursors))
         return found
 
     @property
@@ -285,22 +295,26 @@ class RedisRooms:
         lines = [key for key in new if await self.link.call("TYPE", key) == b"zset"]
         await self._know(lines, self._clock.now())
 
+    def written(self, name: str) -> None:
+        """Another program, or another process, changed what a promotion looks at."""
+        self._tell(name)
+
     async def _unknown(self, keys: Sequence[bytes]) -> list[bytes]:
         """Those whose rooms are not looked at yet."""
-        named = [(key, room_of(key, cluster=self.link.cluster)) for key in keys]
+        named = [(key, self._names.room_of(key)) for key in keys]
         rooms = [(key, encode(room)) for key, room in named if room is not None]
         if not rooms:
             return []
-        known = await self.link.call("ZMSCORE", ROOMS, *(name for _, name in rooms))
+        known = await self.link.call("ZMSCORE", self._names.rooms, *(name for _, name in rooms))
         return [key for (key, _), score in zip(rooms, known, strict=True) if score is None]
 
     async def _know(self, keys: Sequence[bytes], now: int) -> int:
         """Rooms that were found are looked at from now on; how many are new."""
-        found = [room_of(key, cluster=self.link.cluster) for key in await self._unknown(keys)]
+        found = [self._names.room_of(key) for key in await self._unknown(keys)]
         new = [room for room in found if room is not None]
         if new:
             rows = [argument for room in new for argument in (now, encode(room))]
-            await self.link.call("ZADD", ROOMS, "NX", *rows)
+            await self.link.call("ZADD", self._names.rooms, "NX", *rows)
         for room in new:
             self._tell(room)
         return len(new)
@@ -316,8 +330,8 @@ class RedisRooms:
         return {}
 
     async def secret(self, proposed: bytes) -> bytes:
-        await self.link.call("SET", SECRET, proposed, "NX")
-        kept: bytes = await self.link.call("GET", SECRET)
+        await self.link.call("SET", self._names.secret, proposed, "NX")
+        kept: bytes = await self.link.call("GET", self._names.secret)
         return kept
 
     def heard(self, news: bytes) -> None:
@@ -331,7 +345,7 @@ class RedisRooms:
                     listener(room, users)
 
     def _keys(self, name: str) -> list[bytes]:
-        return room_keys(name, cluster=self.link.cluster)
+        return self._names.of_room(name)
 
     @property
     def _a_call(self) -> int:
@@ -342,8 +356,13 @@ class RedisRooms:
         for start in range(0, len(names), self._a_call):
             yield names[start : start + self._a_call]
 
-    async def _look_now(self, name: str, now: int) -> None:
-        await self.link.call("ZADD", ROOMS, now, encode(name))
+    async def _was_put(self, name: str) -> bool:
+        return bool(await self.link.call("HEXISTS", self._keys(name)[0], "settings"))
+
+    async def _look_now(self, name: str, now: int, *, put: bool) -> None:
+        if put:
+            await self.link.call("ZADD", self._names.put, now, encode(name))
+        await self.link.call("ZADD", self._names.rooms, now, encode(name))
         self._tell(name)
 
     def _tell(self, name: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from penstock.model.errors import StoreCorrupt, StoreUnavailable
 from penstock.model.ticket import Dispatch, Entry
 from penstock.stores.redis.connect import Argument, Reply
-from penstock.stores.redis.rooms_keys import DISPATCH, ENTRY, GROUP, ROOMS, decode, encode, stream
+from penstock.stores.redis.rooms_keys import DISPATCH, ENTRY, GROUP, decode, encode
 from penstock.stores.redis.rooms_link import GROUP_IS_THERE, Link
 
 log = logging.getLogger("penstock.rooms.redis")
@@ -25,16 +25,34 @@ CLAIM_PAGES = 20
 
 
 class RedisEntries:
-    """An EntryQueue: this process is one consumer of the group ENTRY_QUEUE."""
+    """An EntryQueue: this process is one consumer of the group ENTRY_QUEUE.
 
-    def __init__(self, link: Link, consumer: str) -> None:
+    Without `serves_all` it takes part only where rooms were PUT and no process that serves all
+    rooms signs with a key of its settings.
+    """
+
+    def __init__(self, link: Link, consumer: str, *, serves_all: bool = True) -> None:
         self._link = link
         self._consumer = consumer
+        self._serves_all = serves_all
         self._grouped: set[bytes] = set()
 
+    async def _takes_part(self) -> bool:
+        if self._serves_all:
+            return True
+        names = self._link.names
+        if await self._link.call("EXISTS", names.signer):
+            return False
+        return bool(await self._link.call("EXISTS", names.put))
+
     async def take(self, limit: int, wait: int) -> list[Entry]:
+        if not await self._takes_part():
+            await asyncio.sleep(wait / 1000)
+            return []
         if not self._link.cluster:
-            return await self._read(ENTRY.encode(), limit, min(wait, LONGEST_WAIT))
+            return await self._read(
+                self._link.names.stream(ENTRY, ""), limit, min(wait, LONGEST_WAIT)
+            )
         taken = await self._read_rooms(limit)
         if not taken and wait:
             await asyncio.sleep(min(wait / 1000, CLUSTER_STEP))
@@ -43,6 +61,8 @@ class RedisEntries:
 
     async def take_abandoned(self, idle: int, limit: int) -> list[Entry]:
         found: list[Entry] = []
+        if not await self._takes_part():
+            return found
         for name in await self._streams(ENTRY):
             found += await self._claim(name, idle, limit - len(found))
             if len(found) >= limit:
@@ -51,11 +71,13 @@ class RedisEntries:
 
     async def dispatch(self, dispatches: Sequence[Dispatch]) -> int:
         by_room: dict[str, list[Dispatch]] = {}
+        if not await self._takes_part():
+            return 0  # they stay pending: a process that signs with the right key claims them
         for one in dispatches:
             by_room.setdefault(one.entry.room if self._link.cluster else "", []).append(one)
         done = 0
         for room, some in by_room.items():
-            keys = [stream(name, room, cluster=self._link.cluster) for name in (ENTRY, DISPATCH)]
+            keys = [self._link.names.stream(name, room) for name in (ENTRY, DISPATCH)]
             arguments: list[Argument] = [GROUP]
             for one in some:
                 entry = one.entry
@@ -66,6 +88,8 @@ class RedisEntries:
 
     async def trim(self) -> int:
         gone = 0
+        if not await self._takes_part():
+            return gone
         for name in (*await self._streams(ENTRY), *await self._streams(DISPATCH)):
             gone += int(await self._link.run("room_trim", (name,), (KEEP,)))
         return gone
@@ -127,9 +151,9 @@ class RedisEntries:
 
     async def _streams(self, name: str) -> list[bytes]:
         if not self._link.cluster:
-            return [name.encode()]
-        rooms = await self._link.call("ZRANGE", ROOMS, 0, -1)
-        return [stream(name, decode(room), cluster=True) for room in rooms]
+            return [self._link.names.stream(name, "")]
+        rooms = await self._link.call("ZRANGE", self._link.names.rooms, 0, -1)
+        return [self._link.names.stream(name, decode(room)) for room in rooms]
 
     async def _ensure_group(self, name: bytes) -> None:
         if name in self._grouped:
@@ -151,16 +175,13 @@ def _entries(replies: Reply) -> list[Entry]:
         # redis-py makes dicts of what it knows as a stream's answer, and not of the rest.
         fields = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
         name = entry_id.decode()
-        promoted = fields.get(b"promotedAt", b"")
         entries.append(
             Entry(
                 id=name,
                 user=decode(fields.get(b"userId", b"")),
                 room=decode(fields.get(b"eventId", b"")),
                 instance=decode(fields.get(b"instanceId", b"unknown")),
-                promoted=int(promoted) * 1000
-                if promoted.isdigit()
-                else int(name.partition("-")[0]),
+                promoted=int(name.partition("-")[0]),
             )
         )
     return entries

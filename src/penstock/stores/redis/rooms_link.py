@@ -16,9 +16,12 @@ from typing import NamedTuple
 
 from redis import exceptions as vendor
 
+from penstock.model.durations import Durations
 from penstock.model.errors import PenstockError, StoreCorrupt, StoreUnavailable
+from penstock.stores.redis.address import PREFIX
 from penstock.stores.redis.connect import Argument, Cursors, Reply, Server
 from penstock.stores.redis.errors import Vendor
+from penstock.stores.redis.rooms_keys import RoomNames
 
 RETRIES = 3
 RETRY_SECONDS = 1.0
@@ -52,16 +55,18 @@ class Link:
         self,
         server: Server,
         name: str,
+        prefix: str = PREFIX,
         *,
         retry_seconds: float = RETRY_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.server = server
         self.name = name
+        self.names = RoomNames(prefix, cluster=server.cluster)
         self.errors = 0
         """Calls that failed, the repeated ones counted."""
-        self.script_seconds: dict[str, tuple[int, float]] = {}
-        """Script → (calls, seconds they took)."""
+        self.scripts = Durations()
+        """Of calls of scripts that were answered."""
         self._retry_seconds = retry_seconds
         self._monotonic = monotonic
         self._open_until = 0.0
@@ -71,6 +76,11 @@ class Link:
     @property
     def cluster(self) -> bool:
         return self.server.cluster
+
+    @property
+    def seconds(self) -> float:
+        """Now, on the clock by which scripts are timed."""
+        return self._monotonic()
 
     @property
     def is_open(self) -> bool:
@@ -86,8 +96,8 @@ class Link:
         reply = await self._tried(
             ("EVALSHA", script.sha, len(keys), *keys, *arguments), script, retry=retry
         )
-        calls, seconds = self.script_seconds.get(name, (0, 0.0))
-        self.script_seconds[name] = calls + 1, seconds + self._monotonic() - begun
+        ended = self._monotonic()
+        self.scripts.add(ended - begun, ended)
         return reply
 
     async def call(self, *command: Argument, retry: bool = True) -> Reply:

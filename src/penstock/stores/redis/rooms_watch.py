@@ -1,8 +1,9 @@
-"""Rooms that other programs make are heard of at once.
+"""What other programs write of rooms is heard of at once.
 
-Redis tells of every key `WAITING:…` that is written (client tracking, broadcasting: it remembers
-no keys for that, and needs no setting). A server that cannot, and a cluster, where every node
-would tell of its own keys only, are searched by SCAN alone.
+Redis tells of every line, record and count of slots that is written (client tracking,
+broadcasting: it remembers no keys for that, and needs no setting). A server that cannot, and a
+cluster, where every node would tell of its own keys only, are searched by SCAN alone, and what
+changed in a room is found by the rounds.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from redis.asyncio.client import PubSub
 from penstock.model.errors import PenstockError
 from penstock.stores.redis.connect import Server
 from penstock.stores.redis.errors import is_transient
-from penstock.stores.redis.rooms_keys import WAITING
+from penstock.stores.redis.rooms_keys import RoomNames
 from penstock.stores.redis.wake import Wakeups
 
 log = logging.getLogger("penstock.rooms.redis")
 
 CHANNEL = "__redis__:invalidate"
+TOGETHER_SECONDS = 0.05
+"""Writes of one room within this are one reason to look at it."""
 MAX_KNOWN = 100_000
 """Keys remembered as known; when there are more, each is asked for once again."""
 
@@ -33,13 +36,22 @@ class _CannotTellError(Exception):
 
 
 class RoomWatch(Wakeups):
-    """Learns of lines that are written and were not known."""
+    """Learns of lines that were not known, and of rooms that other programs wrote."""
 
     def __init__(
-        self, server: Server, learn: Callable[[Sequence[bytes]], Awaitable[object]]
+        self,
+        server: Server,
+        names: RoomNames,
+        learn: Callable[[Sequence[bytes]], Awaitable[object]],
+        written: Callable[[str], None],
     ) -> None:
+        """`learn` is given new lines, `written` the rooms of which keys were written."""
         super().__init__(server, CHANNEL)
+        self._names = names
         self._learn = learn
+        self._written = written
+        self._rooms: set[str] = set()
+        """Rooms of which keys were written, to be told of together."""
         self._known: set[bytes] = set()
         self._new: set[bytes] = set()
         self._some = asyncio.Event()
@@ -66,8 +78,8 @@ class RoomWatch(Wakeups):
         await pubsub.connect()  # type: ignore[no-untyped-call]
         try:
             me = await _ask(pubsub, "CLIENT", "ID")
-            how = ("BCAST", "PREFIX", WAITING)
-            await _ask(pubsub, "CLIENT", "TRACKING", "ON", "REDIRECT", me, *how)
+            begins = (word for begin in self._names.foreign for word in ("PREFIX", begin))
+            await _ask(pubsub, "CLIENT", "TRACKING", "ON", "REDIRECT", me, "BCAST", *begins)
         except vendor.ResponseError as exc:
             if is_transient(exc):
                 raise
@@ -77,10 +89,20 @@ class RoomWatch(Wakeups):
         if news is None:  # everything was flushed
             self._known.clear()
             return
-        new = set(news) - self._known
+        rooms = {room for key in news if (room := self._names.room_written(key)) is not None}
+        if rooms and not self._rooms:
+            asyncio.get_running_loop().call_later(TOGETHER_SECONDS, self._tell)
+        self._rooms |= rooms
+        lines = {key for key in news if self._names.room_of(key) is not None}
+        new = lines - self._known
         if new:
             self._new |= new
             self._some.set()
+
+    def _tell(self) -> None:
+        rooms, self._rooms = self._rooms, set()
+        for room in rooms:
+            self._written(room)
 
     async def _learn_new(self) -> None:
         while True:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from penstock.model.message import Message
 from penstock.model.query import Cursor, Filter, Page
+from penstock.model.size import Filling
 from penstock.model.state import State
 from penstock.model.times import MAX_TIME
 from penstock.stores.redis import sources
@@ -71,7 +72,7 @@ class _Walk:
         # With a filter on what only records tell, look further at once.
         needs_records = where.key is not None or where.error is not None
         self._each = max(limit + 1, sources.FILTERED if needs_records else 0)
-        self._items: list[Message] = []
+        self._page: Filling[Message] = Filling(limit)
         self._seen: set[bytes] = set()
 
     async def page(self, after: Cursor | None) -> Page | None:
@@ -92,13 +93,13 @@ class _Walk:
             looked += len(entries)
             last = await self._look(entries)
             if last is not None:
-                return Page(self._items, Cursor(last.due, last.id))
+                return Page(self._page.items, Cursor(last.due, last.id))
             if complete is None:
-                return Page(self._items)
+                return Page(self._page.items)
             place = complete
             if looked >= BUDGET:
                 break
-        return Page(self._items, Cursor(place.due, unpack_id(place.member)))
+        return Page(self._page.items, Cursor(place.due, unpack_id(place.member)), cut=True)
 
     async def page_of_key(self, key: str, after: Cursor | None) -> Page | None:
         """None: the index cannot tell."""
@@ -107,7 +108,7 @@ class _Walk:
         if entries is None:
             return None
         last = await self._look(sorted(entries))
-        return Page(self._items, None if last is None else Cursor(last.due, last.id))
+        return Page(self._page.items, None if last is None else Cursor(last.due, last.id))
 
     def _start(self, after: Cursor | None) -> Place:
         place = Place(0, b"") if after is None else Place(after.due, pack_id(after.id))
@@ -136,12 +137,14 @@ class _Walk:
 
     async def _look(self, entries: Sequence[Entry]) -> Message | None:
         """Take what matches; the last of the page once there is more than fits."""
-        size = max(self._limit + 1, 100)
-        for first in range(0, len(entries), size):
-            for message in await self._read(entries[first : first + size]):
-                if len(self._items) == self._limit:
-                    return self._items[-1]
-                self._items.append(message)
+        most = max(self._limit + 1, 100)
+        first = 0
+        while first < len(entries):
+            number = self._page.next_read(most)
+            for message in await self._read(entries[first : first + number]):
+                if not self._page.add(message):
+                    return self._page.items[-1]
+            first += number
         return None
 
     async def _read(self, entries: Sequence[Entry]) -> list[Message]:
@@ -160,6 +163,7 @@ class _Walk:
         for some, (records, leases, _) in zip(by_partition.values(), replies, strict=True):
             for entry, record, lease in zip(some, records, leases, strict=True):
                 if record is not None:
+                    self._page.have_read(1, len(record))
                     held = Held(entry.partition, record, lease)
                     found[entry] = unpack(entry.member, held)
         messages = []

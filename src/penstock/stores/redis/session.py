@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.model.chance import given_or_fresh
 from penstock.stores.redis.away import target_of
 from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.layout import Layout
@@ -13,6 +12,7 @@ from penstock.stores.redis.place import Bucket, Widths
 from penstock.stores.redis.records import Held
 from penstock.stores.redis.scripts import Group, Prepared, Runner
 from penstock.stores.redis.wake import Wakeups
+from penstock.time.chance import given_or_fresh
 
 LOOKS = 5
 """Times an id is looked for again: each means that the layout has grown since the last."""

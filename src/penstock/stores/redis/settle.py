@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from penstock.model.errors import PenstockError
-from penstock.model.outcome import Settlement
+from penstock.model.errors import PartlyUnavailable, PenstockError, StoreUnavailable
+from penstock.model.outcome import Entry, Settlement
 from penstock.model.state import State
 from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.events import MAX_DETAIL
@@ -49,9 +49,13 @@ class Settling:
                 nonce = self._unanswered.get((one.token, one.message.id), fresh)
             by_nonce.setdefault(nonce, []).append(i)
         failed: PenstockError | None = None
+        unanswered: set[int] = set()
         for nonce, places in by_nonce.items():
-            error = await self._settle_some(settlements, places, nonce, now, states)
+            error = await self._settle_some(settlements, places, nonce, now, states, unanswered)
             failed = failed or error
+        if isinstance(failed, StoreUnavailable) and len(unanswered) < len(settlements):
+            answers = {i: state for i, state in enumerate(states) if i not in unanswered}
+            raise PartlyUnavailable(failed.message, answers) from failed
         if failed is not None:
             raise failed
         return states
@@ -63,6 +67,7 @@ class Settling:
         nonce: bytes,
         now: int,
         states: list[State | None],
+        unanswered: set[int],
     ) -> PenstockError | None:
         session = self._session
         groups, order = self._groups(settlements, places, now)
@@ -78,14 +83,15 @@ class Settling:
         for wanted, reply in zip(order, replies, strict=True):
             if isinstance(reply, PenstockError):
                 failed = reply
+                unanswered.update(wanted)
                 continue
             for i, number in zip(wanted, reply, strict=True):
                 states[i] = None if number is None else STATES[number]
                 if number == _SCHEDULED:
                     self._tell(settlements[i])
         if failed is not None:
-            # The caller will ask for all of them again.
-            for i in places:
+            # The caller will ask for these again.
+            for i in unanswered.intersection(places):
                 self._remember(settlements[i], nonce)
         elif self._unanswered:
             for i in places:
@@ -150,13 +156,15 @@ class Settling:
             for route in {settlements[i].message.route for i in (*sent, *rest)} & keyed.keys():
                 used += keys.turns(route)
                 turns[route] = len(used) - 2
-        return Group(partition, used, [len(sent), runs, plans, turns or False], arguments)
+        entries = _entries([settlements[i].entry for i in sent], used)
+        plan = [len(sent), runs, plans, turns or False, entries or False]
+        return Group(partition, used, plan, arguments)
 
     def _plan(self, one: Settlement, keys: PartitionKeys, used: list[bytes], now: int) -> Plan:
         message = one.message
         member = pack_id(message.id)
         word = False if one.event == one.state.value else one.event
-        detail = one.detail
+        detail, kept = one.detail, one.kept
         head: Plan = [
             raw(member),
             raw(pack_token(one.token)),
@@ -166,7 +174,7 @@ class Settling:
             False if one.error is None else one.error,
             word,
             False if detail is None else detail[:MAX_DETAIL],
-            False if one.decided is None else raw(pack_decided(one.decided)),
+            False if kept is None else raw(pack_decided(kept)),
             False if one.allowed is None else one.allowed[:MAX_DETAIL],
         ]
         if one.state is State.DEAD:
@@ -182,6 +190,24 @@ class Settling:
         used.append(spot.index_key)
         entry = raw(bucket_entry(bucket, due, member))
         return [*head, spot.counter, place, len(used), entry, spot.member]
+
+
+def _entries(entries: list[Entry | None], used: list[bytes]) -> list[Plan | bool] | None:
+    """What XADD is to be told of each, false for those without; None where none has one."""
+    if not any(entries):
+        return None
+    streams: dict[str, int] = {}
+    told: list[Plan | bool] = []
+    for entry in entries:
+        if entry is None:
+            told.append(False)
+            continue
+        if entry.stream not in streams:
+            used.append(entry.stream.encode())
+            streams[entry.stream] = len(used)
+        words = [raw(word) for word in entry.fields]
+        told.append([streams[entry.stream], entry.maxlen or False, words])
+    return told
 
 
 def _runs(sent: list[Settlement]) -> list[Plan]:

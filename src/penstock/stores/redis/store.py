@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from penstock.model.clock import Clock
 from penstock.model.fleet import Heartbeat
 from penstock.model.forecast import Forecast
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import WakeListener
-from penstock.stores.redis import amend, overview, put, put_one, recall, search
+from penstock.stores.redis import amend, overview, put, recall, search
 from penstock.stores.redis.address import Address
 from penstock.stores.redis.clock import ServerClock
 from penstock.stores.redis.connect import Server
@@ -26,10 +26,11 @@ from penstock.stores.redis.health import facts
 from penstock.stores.redis.key_index import KeyIndex
 from penstock.stores.redis.lease import Leases
 from penstock.stores.redis.policies import RedisPolicies
-from penstock.stores.redis.rooms_open import open_rooms
+from penstock.stores.redis.rooms_open import Serving, open_rooms
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.settle import Settling
 from penstock.stores.redis.wake import news_of
+from penstock.time.clock import Clock
 
 
 class RedisStore:
@@ -68,21 +69,32 @@ class RedisStore:
     def put(self, messages: Sequence[NewMessage], now: int) -> Coroutine[Any, Any, list[Receipt]]:
         return put.put(self._session, messages, now)
 
-    def put_plain(
-        self, route: str, message_id: str, payload: bytes, due: int, now: int
-    ) -> Coroutine[Any, Any, Receipt | None]:
-        return put_one.put_plain(self._session, route, message_id, payload, due, now)
-
-    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
-        return await self._leases.claim(route, limit, lease, now)
+    async def claim(
+        self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
+    ) -> Claim:
+        return await self._leases.claim(route, limit, lease, now, max_bytes)
 
     async def claim_keyed(
-        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+        self,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        per_key: KeyLimit,
+        max_bytes: int = ANY_SIZE,
     ) -> Claim:
-        return await self._leases.claim(route, limit, lease, now, per_key)
+        return await self._leases.claim(route, limit, lease, now, max_bytes, per_key)
 
     async def keep_turns(self, routes: Iterable[str]) -> None:
         await self._session.layout.keep_turns(routes)
+
+    def is_at(self, place: tuple[str, int, int]) -> bool:
+        """In a cluster a stream and a message are seldom in one slot: never."""
+        address = self._address
+        return not self._server.cluster and (*address.hosts[:1], address.db) == (
+            place[:2],
+            place[2],
+        )
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
         return await self._settling.settle(settlements, now) if settlements else []
@@ -96,6 +108,9 @@ class RedisStore:
 
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
         return await amend.amend(self._session, amendments, now)
+
+    async def erasures(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
+        return await recall.erasures(self._session.runner, self._address.prefix, add, remove)
 
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         return await recall.find(self._session, ids)
@@ -140,9 +155,14 @@ class RedisStore:
     def listen(self, listener: WakeListener) -> None:
         self._session.wakeups.add(listener)
 
-    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
-        """Waiting rooms on the same connections, in the keys other programs know."""
-        return open_rooms(self._server, self.name, self._clock, capacity, consumer)
+    async def open_rooms(
+        self, capacity: int, consumer: str, *, serves_all: bool = False, signs: str = ""
+    ) -> OpenRooms:
+        """Waiting rooms on the same connections; with the usual prefix in the Dispatcher's keys."""
+        serving = Serving(consumer, serves_all=serves_all, signs=signs)
+        return await open_rooms(
+            self._server, self.name, self._clock, capacity, serving, self._address.prefix
+        )
 
     async def check(self) -> dict[str, str]:
         return await facts(self._session, self._address)

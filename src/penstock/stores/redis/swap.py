@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.model.message import Message
-from penstock.model.state import State
+from penstock.model.state import PURGEABLE, State
 from penstock.stores.redis.away import as_away, is_away
 from penstock.stores.redis.keys import DEAD, PartitionKeys
 from penstock.stores.redis.place import bucket_entry, line_entry, spot_for
@@ -30,8 +30,9 @@ class Swap(NamedTuple):
     member: bytes
     held: Held
     before: Message
-    after: Message
-    events: bytes
+    after: Message | None
+    """None: nothing of it is kept."""
+    events: bytes = b""
 
 
 async def swap(session: Session, swaps: Sequence[Swap], now: int) -> list[bool]:
@@ -62,7 +63,7 @@ async def swap(session: Session, swaps: Sequence[Swap], now: int) -> list[bool]:
         await session.layout.renew(refused)
     await _recognize(session, swaps, records, done)
     for one, was_done in zip(swaps, done, strict=True):
-        if was_done and one.after.state is State.SCHEDULED:
+        if was_done and one.after is not None and one.after.state is State.SCHEDULED:
             session.wakeups.tell(one.after.route, one.after.due)
     return done
 
@@ -75,11 +76,13 @@ async def _recognize(
         return
     found = await session.find_here([swaps[i].before.id for i in unsure])
     for i, held in zip(unsure, found, strict=True):
-        done[i] = held is not None and held.record == records[i]
+        done[i] = (b"" if held is None else held.record) == records[i]
 
 
 def _record(session: Session, one: Swap) -> bytes:
     own = one.after
+    if own is None:
+        return b""
     if own.state is State.LEASED:  # the record tells of the time before the claim
         own = one.before
     record = pack(
@@ -119,6 +122,8 @@ class _Moves:
     def of(self, one: Swap) -> tuple[list[Plan], str | bool]:
         """(commands, what to publish)."""
         before, after = one.before, one.after
+        if after is None:
+            return self._vanish(one), False
         if after.state is State.LEASED:
             return [["HSET", 2, raw(one.member), raw(ask_cancel(one.held.lease or b""))]], False
         if _spot(before) == _spot(after):
@@ -131,11 +136,23 @@ class _Moves:
         commands.append(["RPUSH", self._key(self._keys.settled), raw(entry)])
         return commands, False
 
+    def _vanish(self, one: Swap) -> list[Plan]:
+        """Its entry in the list of settled ids stays: purge holds it against the record."""
+        before, record = one.before, one.held.record
+        if before.state in PURGEABLE:
+            commands: list[Plan] = [["HINCRBY", 3, str(NUMBERS[before.state]), -1]]
+        else:
+            commands = self._leave(one.member, before) + self._turns(one)
+        commands.append(["HINCRBY", 3, f"g{generation_of(record)}", -1])
+        if is_away(record):
+            commands.append(["RPUSH", self._key(self._keys.unused), raw(one.member)])
+        return commands
+
     def _turns(self, one: Swap) -> list[Plan]:
         """Out of its key's line and into it again, where its route keeps turns."""
         commands: list[Plan] = []
         for message, command in ((one.before, "ZREM"), (one.after, "ZADD")):
-            if message.state is not State.SCHEDULED:
+            if message is None or message.state is not State.SCHEDULED:
                 continue
             if message.route not in self._session.layout.keyed:
                 continue

@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.route import KeyLimit
-from penstock.stores.redis.claiming import Claiming
+from penstock.stores.redis.claiming import Call, Claiming
 from penstock.stores.redis.connect import Argument, Reply
 from penstock.stores.redis.known import Known
 from penstock.stores.redis.scripts import Group
@@ -54,10 +54,12 @@ class KeyedClaiming(Claiming):
         now: int,
         keys_of: Callable[[str, int], list[bytes]],
         known: Known,
+        max_bytes: int,
+        token: int,
         per_key: KeyLimit,
         missing: Missing,
     ) -> None:
-        super().__init__(session, route, limit, lease, now, keys_of, known)
+        super().__init__(session, route, limit, lease, now, keys_of, known, max_bytes, token)
         self._per_key = per_key
         self._missing = missing
         self._mended: set[tuple[str, int]] = set()
@@ -65,61 +67,58 @@ class KeyedClaiming(Claiming):
     async def share_out(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
         dues: list[list[int]] = []
         answered: list[int] = []
-        for partition, reply in await self._asked(partitions, self.left, look=True):
+        for partition, reply in await self._asked(self.call(partitions, self.left), look=True):
             answered.append(partition)
-            dues.append([int(due) for due in reply[6]])
-            if not reply[6]:
+            dues.append([int(due) for due in reply[7]])
+            if not reply[7]:
                 await self._learn(partition, reply[0], reply[3], reply[4])
         wanted = first_by_due(dues, self.left)
         return [(p, share) for p, share in zip(answered, wanted, strict=True) if share > 0]
 
-    async def ask(self, partitions: Sequence[int], share: int) -> None:
-        for partition, reply in await self._asked(partitions, share, look=False):
-            generation, lease, taken, head, far, _, _ = reply
-            self._take(partition, lease, taken)
-            await self._learn(partition, generation, head, far)
+    async def ask(self, call: Call) -> None:
+        for partition, reply in await self._asked(call, look=False):
+            await self._answered_by(partition, reply)
 
-    async def _asked(
-        self, partitions: Sequence[int], share: int, *, look: bool
-    ) -> list[tuple[int, Reply]]:
+    async def _asked(self, call: Call, *, look: bool) -> list[tuple[int, Reply]]:
         """What each that could be asked says; turns that do not add up are mended on the way."""
         answers: dict[int, Reply] = {}
-        left = partitions
         for _ in range(MENDING):
-            replies = await self._call(left, share, look=look)
+            replies = await self._call(call, look=look)
             answers.update(replies)
-            left = [p for p, reply in replies if reply[5] is not None]
+            left = [p for p, reply in replies if reply[6] is not None]
             for partition in left:
-                await self._mend(partition, tuple(answers[partition][5]))
-            share -= sum(len(reply[2]) // 2 for _, reply in replies)
+                await self._mend(partition, tuple(answers[partition][6]))
+            share = call.share - sum(len(reply[2]) // 2 for _, reply in replies)
+            call = call._replace(partitions=left, share=share)
             if not left or share <= 0:
                 break
         return list(answers.items())
 
-    async def _call(
-        self, partitions: Sequence[int], share: int, *, look: bool
-    ) -> list[tuple[int, Reply]]:
-        route, per_key = self._route, self._per_key
+    async def _call(self, call: Call, *, look: bool) -> list[tuple[int, Reply]]:
+        route, per_key = self.route, self._per_key
         groups = []
-        for p in partitions:
+        for p in call.partitions:
             keys = [*self._keys_of(route, p)]
             keys[7:7] = self._session.layout.keys(p).turns(route)
             groups.append(Group(p, keys, self._missing.get((route, p), (0, 0))))
-        common: list[Argument] = [route, share, *self._more, self.round]
-        common += [per_key.in_flight, int(per_key.ordered), int(look)]
+        common = [*self._common(call), per_key.in_flight, int(per_key.ordered), int(look)]
         replies = await self._session.runner.try_run("claim_keyed", groups, common)
-        answered = []
-        for partition, reply in zip(partitions, replies, strict=True):
+        answered, failed = [], []
+        for partition, reply in zip(call.partitions, replies, strict=True):
             if isinstance(reply, PenstockError):
                 self._failed = reply
+                if isinstance(reply, StoreUnavailable):
+                    failed.append(partition)
             else:
                 self._answered = True
                 answered.append((partition, reply))
+        if failed and not look:
+            self.unanswered.append(call._replace(partitions=failed))
         return answered
 
     async def _mend(self, partition: int, missing: tuple[int, int]) -> None:
         """The first time go through everything; what is then still missing is borne with."""
-        place = self._route, partition
+        place = self.route, partition
         if place in self._mended:
             self._missing[place] = missing
             return

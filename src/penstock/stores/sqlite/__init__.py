@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.model.clock import Clock, SystemClock
+import asyncio
+
 from penstock.ports.store import MessageStore
-from penstock.stores.sqlite.address import parse_address
+from penstock.stores.sqlite.address import Address, parse_address
 from penstock.stores.sqlite.schema import connect, prepare
 from penstock.stores.sqlite.scratch import erase, scratch_url
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.store import SqliteStore
+from penstock.time.clock import Clock, SystemClock
 
 __all__ = ["SqliteStore", "erase", "in_memory", "nothing_to_read", "open_store", "scratch_url"]
 
@@ -28,22 +30,33 @@ async def open_store(
     messages stay known, whichever comes first.
     """
     address = parse_address(url)
-    connection = connect(address)
-    try:
-        epoch = prepare(connection, address, total_partitions)
-    except BaseException:
-        connection.close()
-        raise
+    if address.path is None:
+        session = _open_session(address, total_partitions)
+    else:  # in a thread: another process may hold the file
+        session = await asyncio.to_thread(_open_session, address, total_partitions)
     if clock is None:
         clock = SystemClock()
         clock.open()
     return SqliteStore(
         address,
-        Session(connection, epoch),
+        session,
         clock,
         retention=retention,
         retention_count=retention_count,
     )
+
+
+def _open_session(address: Address, total_partitions: int | None) -> Session:
+    """Connect, make or check the tables; from then on only a thread may wait for a lock."""
+    connection = connect(address)
+    try:
+        epoch = prepare(connection, address, total_partitions)
+        if address.writer == "loop":
+            connection.execute("PRAGMA busy_timeout = 0")
+    except BaseException:
+        connection.close()
+        raise
+    return Session(connection, epoch)
 
 
 def in_memory(url: str) -> bool:

@@ -1,9 +1,10 @@
-"""AMEND: cancel, reschedule, release, redrive — each with a definite answer."""
+"""AMEND: cancel, reschedule, release, redrive, delete, erase — each with a definite answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.model.amending import Change, judge
 from penstock.model.message import Message
 from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.state import State
@@ -30,22 +31,21 @@ def _amend_one(session: Session, amendment: Amendment, now: int, cancelled: list
     held = _find(session, amendment.id)
     if held is None:
         return Amended(Answer.UNKNOWN)
-    action = amendment.action
-    if action is Action.CANCEL and held.state is State.CANCELLED:
-        return Amended(Answer.DONE, held)
-    if held.state is not (State.DEAD if action is Action.REDRIVE else State.SCHEDULED):
-        if action is Action.CANCEL and held.state is State.LEASED:
-            held = _ask_cancel(session, held, now)
-        return Amended(Answer.RELEASED, held)
-    if amendment.version is not None and amendment.version != held.version:
-        return Amended(Answer.CONFLICT, held)
-    _DO[action](session, held, amendment, now)
-    if action is Action.CANCEL:
+    answer, change = judge(amendment, held)
+    if change is None:
+        return Amended(answer, held)
+    if change is Change.MARK:
+        return Amended(answer, _ask_cancel(session, held, now))
+    if change is Change.REMOVE:
+        session.remove([held.ref])
+        return Amended(answer, held)
+    _DO[amendment.action](session, held, amendment, now)
+    if amendment.action is Action.CANCEL:
         cancelled.append(held.ref)
     changed = _find(session, amendment.id)
     if changed is not None and changed.state is State.SCHEDULED:
         session.wake(changed.route, changed.due)
-    return Amended(Answer.DONE, changed)
+    return Amended(answer, changed)
 
 
 def _find(session: Session, message_id: str) -> Message | None:
@@ -54,8 +54,6 @@ def _find(session: Session, message_id: str) -> Message | None:
 
 
 def _ask_cancel(session: Session, held: Message, now: int) -> Message | None:
-    if held.cancel_pending:
-        return held
     session.execute(statements.ASK_CANCEL, (held.ref,))
     session.note(held.ref, held.claimed or now, "released", attempt=held.attempt)
     session.note(held.ref, now, "cancel_asked")

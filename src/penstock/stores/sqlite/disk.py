@@ -32,6 +32,8 @@ class Disk:
     """Syncs the log of one database. One call at a time: the next covers all that came since."""
 
     def __init__(self, path: Path) -> None:
+        self.on_failure: Callable[[BaseException], None] = _log_failure
+        """Called once when a sync has failed; there is no other after it."""
         self._log = f"{path}-wal"
         self._fd: int | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-disk")
@@ -40,12 +42,17 @@ class Disk:
         self._untold = False
         """Something was committed that the disk was not told yet, and nobody waits for."""
         self._timer: asyncio.TimerHandle | None = None
+        self._failed: BaseException | None = None
 
     def tell(self, told: Told | None = None) -> None:
         """What is committed by now: at once, and call back when it is on the disk or cannot be.
 
         Without a callback: soon.
         """
+        if self._failed is not None:
+            if told is not None:
+                told(self._failed)
+            return
         if told is None:
             self._untold = True
         else:
@@ -75,21 +82,40 @@ class Disk:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._untold = False
         asked, self._asked = self._asked, []
+        try:
+            self._open()
+        except OSError as exc:  # no file descriptor is left, say: not synced, and not failed either
+            log.warning("the write-ahead log cannot be opened, to be synced later: %s", exc)
+            self._untold = True
+            for told in asked:
+                told(exc)
+            return
+        self._untold = False
         self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
         self._running.add_done_callback(partial(self._written, asked))
 
-    def _write(self) -> None:
+    def _open(self) -> None:
         if self._fd is None:
             self._fd = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
-        _sync(self._fd)
+
+    def _write(self) -> None:
+        if self._fd is not None:
+            _sync(self._fd)
 
     def _written(self, asked: list[Told], done: asyncio.Future[None]) -> None:
         self._running = None
         error = done.exception()
-        if error is not None:
-            log.warning("the disk did not take the write-ahead log: %s", error)
-        self._go_on()
+        if error is None:
+            self._go_on()
+        else:
+            self._failed = error
+            asked += self._asked
+            self._asked = []
+            self.on_failure(error)
         for told in asked:
             told(error)
+
+
+def _log_failure(error: BaseException) -> None:
+    log.critical("fsync of the write-ahead log failed: %s", error)

@@ -27,6 +27,11 @@ _AWAY = {
 _TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT}
 
 
+def is_locked(exc: sqlite3.Error) -> bool:
+    """Whether another process holds the file, for as long as its transaction takes."""
+    return (getattr(exc, "sqlite_errorcode", 0) & _PRIMARY) == sqlite3.SQLITE_BUSY
+
+
 def translate(exc: sqlite3.Error, name: str) -> PenstockError:
     """What happened and what to do about it."""
     code = getattr(exc, "sqlite_errorcode", None)

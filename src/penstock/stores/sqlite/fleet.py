@@ -13,10 +13,6 @@ from penstock.stores.sqlite.search import routes_of
 from penstock.stores.sqlite.session import Session
 
 
-def make_table(session: Session) -> None:
-    session.execute(statements.MAKE_HEARTBEATS)
-
-
 def beat(session: Session, heartbeat: Heartbeat) -> None:
     session.execute(statements.BEAT, (heartbeat.id, heartbeat.seen, pack(heartbeat)))
 

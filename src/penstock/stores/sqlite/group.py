@@ -2,7 +2,8 @@
 
 Committed inline on the loop by default: a writer thread starves on the interpreter's lock when
 the loop is busy, and a simulation needs none. `?writer=thread` moves the same work to a thread.
-The disk is waited for inline too, unless that could make a message late (disk.py).
+The disk is waited for inline too, unless that could make a message late (disk.py). A lock that
+another process holds is never waited for inline: a timer tries again, and the loop goes on.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
-from penstock.model.errors import StoreUnavailable
+from penstock.model.errors import PenstockError, StoreFailed, StoreUnavailable
+from penstock.model.isolation import halves
 from penstock.stores.sqlite.disk import Disk
-from penstock.stores.sqlite.errors import translate
+from penstock.stores.sqlite.errors import is_locked, translate
+from penstock.stores.sqlite.failure import FailedFsync, failed_fsync, is_failed_fsync
+from penstock.stores.sqlite.schema import BUSY_MS
 from penstock.stores.sqlite.session import Session
 
 T = TypeVar("T")
@@ -33,6 +37,14 @@ LINGER_TURNS = 4
 """Turns of the loop (microseconds each) a transaction waits for company: a claim, the settling of
 what was claimed before and whatever else comes meanwhile then share one fsync."""
 
+LOCK_WAIT = BUSY_MS / 1000
+"""Seconds a caller waits for another process's lock before it is refused."""
+LOCK_PAUSES = (0.001, 0.002, 0.005, 0.01, 0.02)
+"""Seconds between tries while the file is locked; the last one for as long as it takes."""
+
+NOTHING_STORED = "nothing of this request was accepted"
+PERHAPS_STORED = "this request may have been stored: repeat it with the same id"
+
 FEW_ROWS = 8
 """Rows whose callers may wait a little longer for the disk's thread, so that the loop goes on. More
 of them mean a busy loop, on which the thread would have to wait for the interpreter's lock."""
@@ -41,7 +53,7 @@ of them mean a busy loop, on which the thread would have to wait for the interpr
 class _Operation:
     """One caller's request and where its outcome goes."""
 
-    __slots__ = ("durable", "future", "rows", "work", "writes")
+    __slots__ = ("durable", "future", "give_up", "rows", "work", "writes")
 
     def __init__(
         self, work: Work[Any], rows: int, writes: bool, durable: bool, future: asyncio.Future[Any]
@@ -51,6 +63,17 @@ class _Operation:
         self.writes = writes
         self.durable = durable and writes
         self.future = future
+        self.give_up: float | None = None
+        """The loop's time at which a caller that waits for a lock is refused."""
+
+
+class _Locked:
+    """The outcome of an operation that another process's lock kept from running: try it again."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: PenstockError) -> None:
+        self.error = error
 
 
 class GroupCommit:
@@ -65,16 +88,30 @@ class GroupCommit:
         committed: Callable[[Wakes], None],
         disk: Disk | None = None,
         busy: Callable[[], bool] = bool,
+        check: Callable[[Session], None] | None = None,
+        failed: Callable[[StoreFailed], None] | None = None,
     ) -> None:
-        """`disk`: what can be told without waiting; `busy`: whether a message is due soon."""
+        """`disk`: what can be told without waiting; `busy`: whether a message is due soon.
+
+        `check` runs at the start of each transaction and raises StoreFailed where the file is not
+        what it was; `failed` is called once, when nothing is accepted any more.
+        """
         self._session = session
         self._name = name
         self._committed = committed
         self._disk = disk
+        if disk is not None:
+            disk.on_failure = self.sync_failed
         self._busy = busy
+        self._check = check
+        self._failed = failed
+        self._failure: StoreFailed | None = None
+        """Why nothing is accepted any more."""
         self._queue: deque[_Operation] = deque()
         self._between: deque[Callable[[], None]] = deque()
         self._flush_due = False
+        self._lock_tries = 0
+        """Tries in a row that found the file locked by another process."""
         self._closed = False
         self._thread = (
             ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-writer") if thread else None
@@ -89,6 +126,8 @@ class GroupCommit:
         """
         if self._closed:
             raise StoreUnavailable(f"{self._name}: the store is closed")
+        if self._failure is not None:
+            raise StoreFailed(f"{self._failure}; {NOTHING_STORED}")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.append(_Operation(work, rows, writes, durable, future))
         self._flush_soon()
@@ -103,6 +142,8 @@ class GroupCommit:
             return await self.submit(work, writes=False)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         (outcome,) = self._run([_Operation(work, 0, writes=False, durable=False, future=answer)])
+        if isinstance(outcome, _Locked):
+            return await self.submit(work, writes=False)
         if isinstance(outcome, BaseException):
             raise outcome
         return cast("T", outcome)
@@ -116,16 +157,33 @@ class GroupCommit:
     async def close(self) -> None:
         """Answer everything asked for, then take no more."""
         if not self._closed:
-            last = self.submit(lambda _: None, writes=False)
+            last = None if self._failure else self.submit(lambda _: None, writes=False)
             self._closed = True
-            await last
+            if last is not None:
+                await asyncio.wait([last])
+            while self._queue:  # writes that wait for another process's lock
+                await asyncio.wait([operation.future for operation in self._queue])
             if self._thread is not None:
                 self._thread.shutdown()
+
+    def sync_failed(self, error: BaseException) -> None:
+        """An fsync of the file failed: nothing written since the last one may be relied on."""
+        self._notice(failed_fsync(self._name, error))
+        self._report_failure()
+
+    def _report_failure(self) -> None:
+        if self._failure is not None and self._failed is not None:
+            failed, self._failed = self._failed, None
+            failed(self._failure)
 
     def _flush_soon(self) -> None:
         if not self._flush_due:
             self._flush_due = True
-            self._linger(LINGER_TURNS)
+            if self._lock_tries:
+                pause = LOCK_PAUSES[min(self._lock_tries, len(LOCK_PAUSES)) - 1]
+                asyncio.get_running_loop().call_later(pause, self._flush)
+            else:
+                self._linger(LINGER_TURNS)
 
     def _linger(self, turns: int) -> None:
         loop = asyncio.get_running_loop()
@@ -141,11 +199,60 @@ class GroupCommit:
         if self._thread is None:
             disk = self._disk_for(batch)
             self._session.wait_for_disk(disk is None)
-            self._flushed(batch, self._run_all(batch), disk)
+            outcomes = self._run_all(batch)
+            if any(type(outcome) is _Locked for outcome in outcomes):
+                batch, outcomes = self._wait_for_lock(batch, outcomes)
+            else:
+                self._lock_tries = 0
+            self._flushed(batch, outcomes, disk)
         else:
             loop = asyncio.get_running_loop()
             running = loop.run_in_executor(self._thread, self._run_all, batch)
             running.add_done_callback(lambda done: self._flushed(batch, done.result()))
+
+    def _wait_for_lock(
+        self, batch: list[_Operation], outcomes: list[Any]
+    ) -> tuple[list[_Operation], list[Any]]:
+        """Queue again what the lock held up, and what there is to answer now.
+
+        Reads need no lock, so they go on; a caller that has waited for long enough is refused.
+        """
+        now = asyncio.get_running_loop().time()
+        held_up: list[_Operation] = []
+        answered: list[tuple[_Operation, Any]] = []
+        for operation, tried in zip(batch, outcomes, strict=False):
+            is_read = type(tried) is _Locked and not operation.writes
+            outcome = self._run([operation])[0] if is_read else tried
+            if type(outcome) is not _Locked:
+                answered.append((operation, outcome))
+                continue
+            if operation.give_up is None:
+                operation.give_up = now + LOCK_WAIT
+            if now < operation.give_up:
+                held_up.append(operation)
+            else:
+                answered.append((operation, outcome.error))
+        self._lock_tries += 1
+        self._queue.extend(held_up)
+        self._queue.extend(batch[len(outcomes) :])
+        return [operation for operation, _ in answered], [outcome for _, outcome in answered]
+
+    def _notice(self, exc: Exception) -> None:
+        """A transaction that failed because the file cannot be trusted is the last one."""
+        if self._failure is None:
+            if isinstance(exc, StoreFailed):
+                self._failure = exc
+            elif is_failed_fsync(exc):
+                self._failure = failed_fsync(self._name, exc)
+
+    def _refused(self, exc: Exception) -> Exception | _Locked:
+        """The outcome of what was refused: a lock is waited for, by a timer or in the thread."""
+        if self._failure is not None:
+            return self._failed_request()
+        if not isinstance(exc, sqlite3.Error):
+            return exc
+        error = translate(exc, self._name)
+        return _Locked(error) if self._thread is None and is_locked(exc) else error
 
     def _disk_for(self, batch: Sequence[_Operation]) -> Disk | None:
         """The disk, if it is to be told by its thread; None: the loop waits for it."""
@@ -172,12 +279,24 @@ class GroupCommit:
             done = [pair for pair in done if not pair[0].durable]
         for operation, outcome in done:
             _answer(operation.future, outcome)
-        self._committed(wakes)
+        if self._failure is None:
+            self._committed(wakes)
+        else:
+            self._report_failure()
 
     def _on_disk(self, waiting: list[tuple[_Operation, Any]], error: BaseException | None) -> None:
-        failed = None if error is None else StoreUnavailable(f"{self._name}: {error}")
+        failed: StoreUnavailable | None = None
+        if self._failure is not None:
+            failed = self._failed_request()
+        elif error is not None:
+            failed = StoreUnavailable(f"{self._name}: {error}; {PERHAPS_STORED}")
         for operation, outcome in waiting:
             _answer(operation.future, outcome if failed is None else failed)
+
+    def _failed_request(self) -> StoreFailed:
+        """For a caller whose request was under way when the store failed."""
+        unsure = isinstance(self._failure, FailedFsync)
+        return StoreFailed(f"{self._failure}; {PERHAPS_STORED if unsure else NOTHING_STORED}")
 
     def _run_all(self, batch: Sequence[_Operation]) -> list[Any]:
         """Outcomes of as many of the batch as fit into one transaction."""
@@ -188,28 +307,39 @@ class GroupCommit:
     def _run(self, batch: Sequence[_Operation]) -> list[Any]:
         session = self._session
         results: list[Any] = []
+        if self._failure is not None:
+            return [self._failed_request()] * len(batch)
         try:
             session.execute(
                 "BEGIN IMMEDIATE" if any(operation.writes for operation in batch) else "BEGIN"
             )
         except sqlite3.Error as exc:
-            return [translate(exc, self._name)] * len(batch)
+            return [self._refused(exc)] * len(batch)
         wakes = dict(session.wakes)
         full = session.changes + MAX_ROWS
         try:
+            if self._check is not None:
+                self._check(session)
             for operation in batch:
                 if results and session.changes + operation.rows > full:
                     break
                 results.append(operation.work(session))
             session.execute("COMMIT")
         except Exception as exc:  # noqa: BLE001 - each caller gets the outcome of its own request
+            self._notice(exc)
             self._roll_back()
             session.wakes = wakes
             if len(batch) == 1:
-                return [translate(exc, self._name) if isinstance(exc, sqlite3.Error) else exc]
-            # One bad request must not fail its neighbours: each gets a transaction of its own.
-            return [outcome for operation in batch for outcome in self._run([operation])]
+                return [self._refused(exc)]
+            # One bad request must not fail its neighbours.
+            return self._run_halves(batch)
         return results
+
+    def _run_halves(self, batch: Sequence[_Operation]) -> list[Any]:
+        """Each half in a transaction of its own, as far as the first of them fits into one."""
+        first, second = halves(batch)
+        outcomes = self._run(first)
+        return outcomes if len(outcomes) < len(first) else outcomes + self._run(second)
 
     def _roll_back(self) -> None:
         self._session.rollbacks += 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import stat
 from pathlib import Path
 
 from penstock.model.errors import StoreUnavailable
@@ -17,6 +19,39 @@ PROBE = 8 * 1024
 """Bytes that are written to see whether there is room: more than is free in a page."""
 MIN_FREE = 1024 * 1024
 """Bytes: with less on its disk the write-ahead log cannot grow for what is accepted next."""
+
+
+RESET_BUG_FIXED = (3, 51, 3)
+RESET_BUG_FIXED_ALSO = {(3, 50): 7, (3, 44): 6}
+"""Older branches that got the fix, and from which release on."""
+
+
+def has_reset_bug(version: tuple[int, ...]) -> bool:
+    """Whether this SQLite may corrupt a file while several connections write and copy its log."""
+    patch = RESET_BUG_FIXED_ALSO.get((version[0], version[1]))
+    return version < RESET_BUG_FIXED and (patch is None or version[2] < patch)
+
+
+def warnings_of(path: Path) -> list[str]:
+    """What an operator should change, though everything works."""
+    found = []
+    if has_reset_bug(sqlite3.sqlite_version_info):
+        found.append(
+            f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug, which may corrupt a file that"
+            " several processes write to: use SQLite 3.51.3 or newer (or 3.50.7, 3.44.6), or let"
+            " one process have the file"
+        )
+    for file in (path, *(Path(f"{path}{ending}") for ending in ("-wal", "-shm"))):
+        try:
+            mode = file.stat().st_mode
+        except OSError:
+            continue
+        if mode & (stat.S_IRGRP | stat.S_IROTH):
+            found.append(
+                f"{file} can be read by other users (mode {stat.S_IMODE(mode):04o}), and holds"
+                f" payloads and keys: chmod 600 {file}"
+            )
+    return found
 
 
 def read(session: Session) -> str | None:
@@ -40,7 +75,10 @@ def of_file(address: Address) -> dict[str, str]:
             f"{address.name}: the disk is full: {free:,} bytes are left; free some space",
             retry_after=5.0,
         )
+    warnings = warnings_of(path)
     return {
+        **({"warning": "; ".join(warnings)} if warnings else {}),
+        "sqlite_version": sqlite3.sqlite_version,
         "path": str(path),
         "size": str(_size(path)),
         "wal_size": str(_size(Path(f"{path}-wal"))),

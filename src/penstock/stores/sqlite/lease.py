@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from operator import itemgetter
 
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Reaped
+from penstock.model.size import ANY_SIZE
 from penstock.model.state import State, after_lease
 from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.rows import NUMBERS, Row, from_json_array, json_array, to_message
 from penstock.stores.sqlite.session import Session
 
 _SEQ = itemgetter(0)
+_PAYLOAD, _HEADERS = 4, 6
 _DUE_AND_ID = itemgetter(9, 1)
 _PRIORITY = itemgetter(11)
 
 
-def claim(session: Session, route: str, limit: int, lease: int, now: int) -> Claim:
+def claim(
+    session: Session, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
+) -> Claim:
     """Lease what is due, in order; when nothing is, nothing is written."""
     if limit <= 0 or session.execute(statements.IS_PAUSED, (route,)).fetchone():
         return Claim(0)
-    rows = session.execute(statements.DUE, {"route": route, "limit": limit, "now": now}).fetchall()
+    due = session.execute(statements.DUE, {"route": route, "limit": limit, "now": now})
+    rows, stopped = _read(due, max_bytes)
     token, messages = lease_rows(session, route, rows, lease, now)
     next_due = None
-    if len(rows) < limit:
+    if len(rows) < limit and not stopped:
         (next_due,) = session.execute(statements.NEXT_DUE, {"route": route}).fetchone()
-    return Claim(token, messages, next_due)
+    return Claim(token, messages, next_due, stopped)
+
+
+def _read(due: sqlite3.Cursor, max_bytes: int) -> tuple[list[Row], bool]:
+    """Rows up to so many bytes, and whether it ended there. The rest is not read."""
+    rows: list[Row] = []
+    for row in due:
+        max_bytes -= len(row[_PAYLOAD]) + (len(row[_HEADERS]) if row[_HEADERS] else 0)
+        if max_bytes < 0 and rows:
+            due.close()
+            return rows, True
+        rows.append(row)
+    return rows, False
 
 
 def lease_rows(

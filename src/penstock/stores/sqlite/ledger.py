@@ -97,6 +97,14 @@ class Ledger:
         if changed or stale:
             self._note_change(session)
 
+    def drop(self, session: Session, name: str) -> int:
+        """Forget one account; how many counters there were in it."""
+        counters = len(self.accounts(session, [name]).get(name, ()))
+        session.execute(statements.DROP_ACCOUNTS, (json_array([name]),))
+        self._note_change(session)
+        self._seen = None  # places held are laid over what is read next
+        return counters
+
     def _write(
         self, session: Session, books: Books, rules: Rules, now: int, *, changed: bool
     ) -> None:

@@ -118,6 +118,10 @@ class SqlitePolicies:
 
         return await self._group.submit(work, writes=False)
 
+    async def forget(self, key: str, now: int) -> int:
+        del now
+        return await self._group.submit(lambda s: self._ledger.drop(s, account_of(key)))
+
     async def room(self, route: str, now: int) -> Room | None:
         def work(session: Session) -> Room | None:
             rules = self._current.get(session)

@@ -7,7 +7,7 @@ from functools import partial
 
 from penstock.model.message import NewMessage, OnConflict
 from penstock.model.outcome import Receipt
-from penstock.model.state import State
+from penstock.model.state import PURGEABLE, State
 from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.rows import (
     NUMBERS,
@@ -25,8 +25,8 @@ _SCHEDULED = NUMBERS[State.SCHEDULED]
 def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
     """One receipt each."""
     receipts = _keep(session, messages, now)
-    if [message for message in messages if message.blocked is not None]:
-        _block(session, messages, receipts, now)
+    if [m for m in messages if m.blocked is not None or m.dead is not None]:
+        _end(session, messages, receipts, now)
     return receipts
 
 
@@ -58,19 +58,21 @@ def _insert(session: Session, messages: Sequence[NewMessage], now: int) -> int:
     return session.write_rows(partial(statements.put_plain, keyed=keyed), values, width)
 
 
-def _block(
+def _end(
     session: Session, messages: Sequence[NewMessage], receipts: list[Receipt], now: int
 ) -> None:
-    """Settle those that came blocked, in the transaction that brought them: no claim sees them."""
-    blocked = []
+    """Settle those that came with an ending, in their own transaction: no claim sees them."""
+    purgeable = []
     for place, message in enumerate(messages):
-        if message.blocked is None or receipts[place].duplicate:
+        if message.ending is None or receipts[place].duplicate:
             continue
+        state, reason = message.ending
         (seq, _, due) = session.execute(statements.HELD, (message.id,)).fetchone()
-        session.execute(statements.BLOCK, (now, message.blocked, seq))
-        receipts[place] = Receipt(message.id, State.BLOCKED, due)
-        blocked.append(seq)
-    session.retire(blocked, now)
+        session.execute(statements.END, (NUMBERS[state], now, reason, seq))
+        receipts[place] = Receipt(message.id, state, due)
+        if state in PURGEABLE:
+            purgeable.append(seq)
+    session.retire(purgeable, now)
 
 
 def _wake(session: Session, messages: Sequence[NewMessage]) -> None:

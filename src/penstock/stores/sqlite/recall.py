@@ -10,6 +10,9 @@ from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.rows import event_of, from_json_array, json_array, to_message
 from penstock.stores.sqlite.session import Session
 
+_ERASE, _AFTER_ERASE = "erase:", "erase;"
+"""Begins the name of a fact that a message is to be erased, and what comes after all of these."""
+
 
 def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
     rows = session.execute(statements.BY_IDS, (json_array(ids),))
@@ -46,10 +49,25 @@ def purge(session: Session, now: int, limit: int, retention: int, retention_coun
             session.execute(statements.KEEP_REST_OF_RETIRED, (count - over, rest, number))
         else:
             session.execute(statements.DROP_RETIRED, (number,))
-        session.execute(statements.FORGET, {"seqs": text})
-        session.execute(statements.FORGET_EVENTS, {"seqs": text})
+        _forget(session, text, at)
         purged += over
     return purged
+
+
+def erasures(session: Session, add: Sequence[str], remove: Sequence[str]) -> list[str]:
+    """Kept among the facts about the store: there are as few as messages of a key in flight."""
+    for message_id in add:
+        session.execute(statements.SET_META, (f"{_ERASE}{message_id}", ""))
+    for message_id in remove:
+        session.execute(statements.DROP_META, (f"{_ERASE}{message_id}",))
+    rows = session.execute(statements.META_NAMES, (_ERASE, _AFTER_ERASE))
+    return [name.removeprefix(_ERASE) for (name,) in rows]
+
+
+def _forget(session: Session, seqs: str, at: int) -> None:
+    """Those of them that still are the messages settled at that time."""
+    rows = session.execute(statements.RETIRED_THEN, {"seqs": seqs, "at": at})
+    session.remove([row[0] for row in rows])
 
 
 def pause(session: Session, route: str, paused: bool) -> None:

@@ -8,7 +8,6 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.model.admission import LOOK_EVERY_MS
-from penstock.model.clock import Clock
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState, first_state
 from penstock.model.ticket import (
     LIVE,
@@ -29,6 +28,7 @@ from penstock.stores.sqlite.room_promote import promote
 from penstock.stores.sqlite.room_record import Record
 from penstock.stores.sqlite.rooms_schema import make_tables
 from penstock.stores.sqlite.session import Session
+from penstock.time.clock import Clock
 
 _SECRET = "entry-token"  # noqa: S105 - a row's name
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Callable
 from importlib.resources import files
+from pathlib import Path
 
-from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.model.errors import ConfigError, StoreFailed, StoreUnavailable
 from penstock.model.identity import DEFAULT_PARTITIONS
 from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.errors import store_errors
+from penstock.stores.sqlite.failure import sync_what_is_marked
+from penstock.stores.sqlite.session import Session
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x50454E53  # "PENS"
 BUSY_MS = 5_000
 """How long to wait for another process's transaction (they take milliseconds)."""
@@ -23,16 +28,7 @@ WAL_LIMIT = 64 * 1024 * 1024
 
 Migration = Callable[[sqlite3.Connection], None]
 
-
-def _hold_apart(connection: sqlite3.Connection) -> None:
-    """To 2: places held have tables of their own; rows of accounts are read as they are."""
-    for statement in _statements():
-        if statement.startswith(("CREATE TABLE holds", "CREATE TABLE ended")):
-            connection.execute(statement)
-    connection.execute("DROP INDEX stale_accounts")
-
-
-MIGRATIONS: dict[int, Migration] = {1: _hold_apart}
+MIGRATIONS: dict[int, Migration] = {}
 """From version → the step to the next one; each runs inside one transaction."""
 
 
@@ -40,6 +36,8 @@ def connect(address: Address) -> sqlite3.Connection:
     """A connection with its settings; transactions are begun and ended by hand."""
     path = ":memory:" if address.path is None else str(address.path)
     with store_errors(address.name):
+        if address.path is not None:
+            make_private(address.path)
         connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, cached_statements=256
         )
@@ -54,6 +52,39 @@ def connect(address: Address) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def make_private(path: Path) -> None:
+    """Make the file, if it is not there, readable by this user only.
+
+    SQLite gives the files it keeps beside a database the same permissions.
+    """
+    with contextlib.suppress(OSError):  # it is there, or SQLite will say why it cannot be
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
+class SchemaWatch:
+    """Called at the start of each transaction: is the file still one that this program knows?
+
+    A newer program may have changed the tables while this one has the file open.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._seen: int | None = None
+
+    def __call__(self, session: Session) -> None:
+        """Cheap while nobody else writes: a number tells whether another process has."""
+        (changed,) = session.execute("PRAGMA data_version").fetchone()
+        if changed == self._seen:
+            return
+        version = int(get_meta(session.connection, "schema_version") or 0)
+        if version > SCHEMA_VERSION:
+            raise StoreFailed(
+                f"{self._name}: a newer Penstock has changed this file (schema {version}, this one"
+                f" knows {SCHEMA_VERSION}): upgrade Penstock and start it again"
+            )
+        self._seen = changed
 
 
 def prepare(connection: sqlite3.Connection, address: Address, total_partitions: int | None) -> int:
@@ -76,6 +107,7 @@ def prepare(connection: sqlite3.Connection, address: Address, total_partitions: 
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        sync_what_is_marked(connection, address)
     return int(epoch)
 
 
@@ -116,7 +148,10 @@ def _bring_up_to_date(connection: sqlite3.Connection, address: Address) -> None:
         )
     for step in range(version, SCHEMA_VERSION):
         if step not in MIGRATIONS:
-            raise ConfigError(f"{address.name}: schema {step} is too old to be brought up to date")
+            raise ConfigError(
+                f"{address.name}: schema {step} is too old to be brought up to date (it was written"
+                " before 0.2); name another file"
+            )
         MIGRATIONS[step](connection)
         _set_version(connection, step + 1)
 

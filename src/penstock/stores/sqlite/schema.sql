@@ -122,3 +122,10 @@ CREATE TABLE paces (
     name  TEXT PRIMARY KEY,
     state BLOB NOT NULL                        -- msgpack
 ) WITHOUT ROWID;
+
+-- What each process last said of itself.
+CREATE TABLE heartbeats (
+    id   TEXT PRIMARY KEY,
+    seen INTEGER NOT NULL,
+    body BLOB NOT NULL                         -- msgpack
+) WITHOUT ROWID;

@@ -23,7 +23,7 @@ async def erase(url: str) -> None:
     path = parse_address(url).path
     if path is None:
         return
-    for ending in ("", "-wal", "-shm"):
+    for ending in ("", "-wal", "-shm", "-lock", "-unsynced"):
         file = path.with_name(path.name + ending)
         try:
             file.unlink(missing_ok=True)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
 from penstock.model.query import Cursor, Filter, Page, RouteFigures, StoreFigures
+from penstock.model.size import PAGE_BYTES, fitting
 from penstock.model.state import State
 from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.rows import NUMBERS, STATES, from_json_array, json_array, to_message
@@ -27,13 +28,21 @@ def search(connection: sqlite3.Connection, where: Filter, after: Cursor | None, 
     """One page in order of (due, id)."""
     merged = heapq.merge(*_streams(connection, where, _conditions(where, after)))
     entries = list(islice(merged, limit + 1))
-    more = len(entries) > limit
-    del entries[limit:]
+    fits = fitting(_sizes(connection, entries[:limit]), PAGE_BYTES)
+    more = len(entries) > fits
+    del entries[fits:]
     seqs = json_array([seq for _, _, seq in entries])
     rows = connection.execute(statements.BY_SEQS, {"seqs": seqs})
     found = {row[0]: to_message(row) for row in rows}
     items = [found[seq] for _, _, seq in entries]
     return Page(items, Cursor(items[-1].due, items[-1].id) if more and items else None)
+
+
+def _sizes(connection: sqlite3.Connection, entries: Sequence[Entry]) -> list[int]:
+    """Of each entry's message, without reading it: SQLite knows the length of a blob."""
+    seqs = json_array([seq for _, _, seq in entries])
+    sizes = dict(connection.execute(statements.SIZES, {"seqs": seqs}).fetchall())
+    return [sizes[seq] for _, _, seq in entries]
 
 
 class _Conditions:

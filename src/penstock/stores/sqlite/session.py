@@ -89,6 +89,12 @@ class Session:
             values = {"at": at, "count": len(seqs), "seqs": json_array(seqs)}
             self.execute(statements.RETIRE, values)
 
+    def remove(self, seqs: Sequence[int]) -> None:
+        """Keep nothing of these messages; none of them is leased."""
+        gone = {"seqs": json_array(seqs)}
+        self.execute(statements.REMOVE, gone)
+        self.execute(statements.FORGET_EVENTS, gone)
+
     def note(
         self,
         seq: int,

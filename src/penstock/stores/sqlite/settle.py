@@ -87,7 +87,7 @@ def _settle_one(
         claimed=claimed if sent and not goes_on else None,
         now=now,
         error=settlement.error,
-        decided=decided_column(settlement.decided),
+        decided=decided_column(settlement.kept),
     )
     session.close_leases(settlement.token, 1)
     if state is State.SCHEDULED:

@@ -51,11 +51,12 @@ SEQS_OF_IDS: Final = "SELECT id, seq FROM messages WHERE id IN (SELECT value FRO
 HELD: Final = "SELECT seq, state, due FROM messages WHERE id = ?"
 REPLACE: Final = """
 UPDATE messages
-SET route = ?, key = ?, payload = ?, content_type = ?, headers = ?, labels = ?, topic = ?, due = ?,
-    expires = ?, priority = ?, version = version + 1
-WHERE seq = ?
-"""
-BLOCK: Final = "UPDATE messages SET state = 4, settled = ?, last_error = ? WHERE seq = ?"
+SET decided = CASE WHEN route = ?1 AND key IS ?2 THEN decided END,
+    route = ?1, key = ?2, payload = ?3, content_type = ?4, headers = ?5, labels = ?6, topic = ?7,
+    due = ?8, expires = ?9, priority = ?10, version = version + 1
+WHERE seq = ?11
+"""  # of `decided`: see `refusal_kept`
+END: Final = "UPDATE messages SET state = ?, settled = ?, last_error = ? WHERE seq = ?"
 
 # --- claim, extend, reap
 
@@ -129,7 +130,7 @@ WHERE seq = ?
 RELEASE: Final = "UPDATE messages SET due = min(due, ?), version = version + 1 WHERE seq = ?"
 REDRIVE: Final = """
 UPDATE messages
-SET state = 0, due = ?, attempt_floor = attempt, claimed = NULL, settled = NULL,
+SET state = 0, due = ?, attempt_floor = attempt, claimed = NULL, settled = NULL, decided = NULL,
     version = version + 1
 WHERE seq = ?
 """
@@ -161,7 +162,9 @@ FROM retired ORDER BY n LIMIT 1
 """
 KEEP_REST_OF_RETIRED: Final = "UPDATE retired SET count = ?, seqs = ? WHERE n = ?"
 DROP_RETIRED: Final = "DELETE FROM retired WHERE n = ?"
-FORGET: Final = f"DELETE FROM messages WHERE {_SEQS}"  # noqa: S608
+# The number of a message that was removed may be given again: `settled` tells the two apart.
+RETIRED_THEN: Final = f"SELECT seq FROM messages WHERE {_SEQS} AND settled = :at"  # noqa: S608
+REMOVE: Final = f"DELETE FROM messages WHERE {_SEQS}"  # noqa: S608
 FORGET_EVENTS: Final = f"DELETE FROM events WHERE {_SEQS}"  # noqa: S608
 
 # --- routes
@@ -176,6 +179,7 @@ GET_META: Final = "SELECT value FROM meta WHERE name = ?"
 SET_META: Final = """
 INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """
+META_NAMES: Final = "SELECT name FROM meta WHERE name > ? AND name < ? ORDER BY name"
 DROP_META: Final = "DELETE FROM meta WHERE name = ?"
 NEXT_EPOCH: Final = """
 INSERT INTO meta (name, value) VALUES ('epoch', '1')
@@ -210,15 +214,8 @@ FROM messages INDEXED BY settled WHERE state = 3 AND state >= 2 AND route = :rou
 ORDER BY due DESC LIMIT :limit
 """
 
-# --- heartbeats: not in schema.sql, so that files of earlier versions get the table too
+# --- heartbeats
 
-MAKE_HEARTBEATS: Final = """
-CREATE TABLE IF NOT EXISTS heartbeats (
-    id   TEXT PRIMARY KEY,
-    seen INTEGER NOT NULL,
-    body BLOB NOT NULL
-) WITHOUT ROWID
-"""
 BEAT: Final = """
 INSERT INTO heartbeats (id, seen, body) VALUES (?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET seen = excluded.seen, body = excluded.body
@@ -249,3 +246,6 @@ STREAM_KEY: Final = "SELECT due, id, seq FROM messages INDEXED BY keyed WHERE ke
 STREAM_ID: Final = "SELECT due, id, seq FROM messages WHERE id = :key AND key IS NULL"
 IN_ORDER: Final = " ORDER BY due, id"
 BY_SEQS: Final = f"SELECT {COLUMNS} FROM messages WHERE {_SEQS}"  # noqa: S608
+SIZES: Final = f"""
+SELECT seq, coalesce(length(payload), 0) + coalesce(length(headers), 0) FROM messages WHERE {_SEQS}
+"""  # noqa: S608

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from penstock.model.clock import Clock, SystemClock
 from penstock.model.decision import Subject
-from penstock.model.errors import StoreCorrupt
+from penstock.model.errors import StoreCorrupt, StoreFailed
 from penstock.model.fleet import Heartbeat
 from penstock.model.forecast import Forecast
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.fleet import DeadLetter
 from penstock.ports.rooms import OpenRooms, StoreCalls
@@ -28,13 +28,15 @@ from penstock.stores.sqlite import put as puts
 from penstock.stores.sqlite import settle as settles
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.disk import Disk
-from penstock.stores.sqlite.group import PUT_ROWS, GroupCommit, Wakes, Work
+from penstock.stores.sqlite.failure import FailedFsync, abandon, mark_unsynced
+from penstock.stores.sqlite.group import NOTHING_STORED, PUT_ROWS, GroupCommit, Wakes
 from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.reader import Reader
 from penstock.stores.sqlite.rooms import SqliteRooms
-from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect
+from penstock.stores.sqlite.schema import SCHEMA_VERSION, SchemaWatch, connect
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.wal import Checkpoints
+from penstock.time.clock import Clock, SystemClock, reached
 
 T = TypeVar("T")
 
@@ -72,13 +74,16 @@ class SqliteStore:
             committed=self._committed,
             disk=self._disk,
             busy=self._is_something_due,
+            check=None if address.path is None else SchemaWatch(address.name),
+            failed=self._fail,
         )
+        self._failure: StoreFailed | None = None
+        self._has_failed = asyncio.Event()
         self._next: dict[str, int] = {}
         """Route → when something is due that was not claimed, as far as is known."""
         self.policies = SqlitePolicies(self._group)
         self._turns: dict[str, KeyLimit] = {}
         """Routes whose turns are known to be kept."""
-        self._has_heartbeats = False
         self._written_at = -health.WRITE_MS
         """When a write was last seen to work."""
         self._checkpoints: Checkpoints | None = None
@@ -88,6 +93,7 @@ class SqliteStore:
                 address.path,
                 partial(connect, address),
                 self._group.between,
+                self._group.sync_failed,
             )
         self._reader = None if address.path is None else Reader(address)
 
@@ -98,6 +104,12 @@ class SqliteStore:
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator should change, though everything works."""
+        path = self._address.path
+        return [] if path is None else health.warnings_of(path.absolute())
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
         if len(messages) <= PUT_ROWS:
@@ -110,20 +122,31 @@ class SqliteStore:
     def _put(self, messages: Sequence[NewMessage], now: int) -> asyncio.Future[list[Receipt]]:
         return self._group.submit(lambda s: puts.put(s, messages, now), rows=len(messages))
 
-    async def claim(self, route: str, limit: int, lease: int, now: int) -> Claim:
+    async def claim(
+        self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
+    ) -> Claim:
         claim = await self._group.submit(
-            lambda s: leases.claim(s, route, limit, lease, now), rows=0, durable=False
+            lambda s: leases.claim(s, route, limit, lease, reached(now, self._clock), max_bytes),
+            rows=0,
+            durable=False,
         )
         self._learn(route, claim, now)
         return claim
 
     async def claim_keyed(
-        self, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+        self,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        per_key: KeyLimit,
+        max_bytes: int = ANY_SIZE,
     ) -> Claim:
         def work(session: Session) -> Claim:
             if self._turns.get(route) != per_key:
                 turns.prepare(session, route, per_key)
-            return turns.claim(session, route, limit, lease, now, per_key)
+            at = reached(now, self._clock)
+            return turns.claim(session, route, limit, lease, at, per_key, max_bytes)
 
         claim = await self._group.submit(work, rows=0, durable=False)
         self._turns[route] = per_key
@@ -153,7 +176,9 @@ class SqliteStore:
             )
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        return await self._group.submit(lambda s: leases.reap(s, now, limit), durable=False)
+        return await self._group.submit(
+            lambda s: leases.reap(s, reached(now, self._clock), limit), durable=False
+        )
 
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
         if not amendments:
@@ -161,6 +186,10 @@ class SqliteStore:
         return await self._group.submit(
             lambda s: amends.amend(s, amendments, now), rows=len(amendments)
         )
+
+    async def erasures(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
+        writes = bool(add or remove)
+        return await self._group.submit(lambda s: recall.erasures(s, add, remove), writes=writes)
 
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         return await self._group.submit(lambda s: recall.find(s, ids), writes=False)
@@ -173,8 +202,9 @@ class SqliteStore:
 
     async def purge(self, now: int, limit: int) -> int:
         def work(session: Session) -> int:
-            self.policies.forget_within(session, now, limit)
-            return recall.purge(session, now, limit, self._retention, self._retention_count)
+            at = reached(now, self._clock)
+            self.policies.forget_within(session, at, limit)
+            return recall.purge(session, at, limit, self._retention, self._retention_count)
 
         return await self._group.submit(work, durable=False)
 
@@ -188,13 +218,13 @@ class SqliteStore:
         return await self._read(lambda c: fleet.dead_letters(c, route, limit))
 
     async def beat(self, heartbeat: Heartbeat) -> None:
-        await self._with_heartbeats(lambda s: fleet.beat(s, heartbeat))
+        await self._group.submit(lambda s: fleet.beat(s, heartbeat), durable=False)
 
     async def heartbeats(self) -> list[Heartbeat]:
-        return await self._with_heartbeats(fleet.heartbeats, writes=False)
+        return await self._group.submit(fleet.heartbeats, writes=False, durable=False)
 
     async def forget_heartbeats(self, before: int) -> None:
-        await self._with_heartbeats(lambda s: fleet.forget(s, before))
+        await self._group.submit(lambda s: fleet.forget(s, before), durable=False)
 
     async def pause(self, route: str, paused: bool) -> None:
         await self._group.submit(lambda s: recall.pause(s, route, paused))
@@ -205,9 +235,12 @@ class SqliteStore:
     def listen(self, listener: WakeListener) -> None:
         self._listeners.append(listener)
 
-    async def open_rooms(self, capacity: int, consumer: str) -> OpenRooms:
+    async def open_rooms(
+        self, capacity: int, consumer: str, *, serves_all: bool = False, signs: str = ""
+    ) -> OpenRooms:
         """Waiting rooms in the same file."""
-        del capacity, consumer  # rooms are PUT here or are not there, and nobody else consumes
+        # Rooms are PUT here or are not there, and nobody else consumes.
+        del capacity, consumer, serves_all, signs
         rooms = SqliteRooms(self._group, self._clock)
         await rooms.make_tables()
 
@@ -229,6 +262,12 @@ class SqliteStore:
         facts = {"store": self.name, "schema_version": version or str(SCHEMA_VERSION)}
         return facts if self._address.path is None else facts | health.of_file(self._address)
 
+    async def failure(self) -> StoreFailed:
+        """Wait until the store accepts nothing any more; why."""
+        await self._has_failed.wait()
+        assert self._failure is not None, "set before the event"  # noqa: S101 - for the type
+        return self._failure
+
     async def integrity(self) -> None:
         """Read the whole file and check it; StoreCorrupt says what is wrong."""
         wrong = await self._read(search.integrity)
@@ -236,7 +275,11 @@ class SqliteStore:
             raise StoreCorrupt(f"{self.name}: {'; '.join(wrong[:10])}")
 
     async def close(self) -> None:
-        """Answer what was asked for, then let go of the file; closing twice is harmless."""
+        """Answer what was asked for, then let go of the file; closing twice is harmless.
+
+        Raises StoreFailed when the last writes did not reach the disk.
+        """
+        failed_before = self._failure is not None
         await self._group.close()
         if self._disk is not None:
             await self._disk.close()
@@ -246,7 +289,18 @@ class SqliteStore:
             self._reader.close()
         if isinstance(self._clock, SystemClock):
             self._clock.close()
-        self._session.connection.close()
+        if isinstance(self._failure, FailedFsync):
+            abandon(self._session.connection)
+        else:
+            self._session.connection.close()
+        if self._failure is not None and not failed_before:
+            raise self._failure
+
+    def _fail(self, failure: StoreFailed) -> None:
+        if self._address.path is not None and isinstance(failure, FailedFsync):
+            mark_unsynced(self._address.path)
+        self._failure = failure
+        self._has_failed.set()
 
     def _learn(self, route: str, claim: Claim, now: int) -> None:
         if claim.next_due is not None:
@@ -270,15 +324,10 @@ class SqliteStore:
             for listener in self._listeners:
                 listener(route, due)
 
-    async def _with_heartbeats(self, work: Work[T], *, writes: bool = True) -> T:
-        """Their table is made when it is first used: older files do not have it."""
-        if not self._has_heartbeats:
-            await self._group.submit(fleet.make_table)
-            self._has_heartbeats = True
-        return await self._group.submit(work, writes=writes, durable=False)
-
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Of a file in a thread; what is in memory is read in turn with the writes."""
+        if self._failure is not None:
+            raise StoreFailed(f"{self._failure}; {NOTHING_STORED}")
         if self._reader is None:
             return await self._group.submit(lambda s: work(s.connection), writes=False)
         return await self._reader.read(work)

@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.model.outcome import Claim
 from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE, fitting
 from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.lease import lease_rows
 from penstock.stores.sqlite.rows import json_array
@@ -18,6 +19,7 @@ from penstock.stores.sqlite.session import Session
 
 _KEY = "coalesce({row}.key, {row}.id)"
 _OF_KEY = "m.route = k.route AND coalesce(m.key, m.id) = {key}"
+_SIZE = "length(m.payload) + coalesce(length(m.headers), 0)"
 _BEGUN = "(m.attempt > m.attempt_floor OR m.decided IS NOT NULL)"
 
 # When the key's next message may be claimed: not while it has its number in flight; in an ordered
@@ -89,15 +91,15 @@ DUE_KEYS: Final = """
 SELECT key FROM turns WHERE route = ? AND due <= ? ORDER BY due, key LIMIT ?
 """
 BEGUN: Final = f"""
-SELECT m.seq, m.due FROM messages m INDEXED BY keys_begun
+SELECT m.seq, {_SIZE}, m.due FROM messages m INDEXED BY keys_begun
 WHERE m.state = 0 AND {_BEGUN} AND m.route = :route AND coalesce(m.key, m.id) = :key
 ORDER BY m.due, m.id LIMIT 1
 """  # noqa: S608 - constants
-WAITING: Final = """
-SELECT m.seq FROM messages m INDEXED BY keys_waiting
+WAITING: Final = f"""
+SELECT m.seq, {_SIZE} FROM messages m INDEXED BY keys_waiting
 WHERE m.state = 0 AND m.route = :route AND coalesce(m.key, m.id) = :key AND m.due <= :now
 ORDER BY m.due, m.id LIMIT :room
-"""
+"""  # noqa: S608 - constants
 LEASED_OF_KEY: Final = """
 SELECT count(*) FROM messages WHERE state = 1 AND route = ? AND coalesce(key, id) = ?
 """
@@ -117,30 +119,43 @@ def prepare(session: Session, route: str, limit: KeyLimit) -> None:
 
 
 def claim(
-    session: Session, route: str, limit: int, lease: int, now: int, per_key: KeyLimit
+    session: Session,
+    route: str,
+    limit: int,
+    lease: int,
+    now: int,
+    per_key: KeyLimit,
+    max_bytes: int = ANY_SIZE,
 ) -> Claim:
     """Lease what is due and whose turn it is."""
     if limit <= 0 or session.execute(statements.IS_PAUSED, (route,)).fetchone():
         return Claim(0)
-    seqs: list[int] = []
+    heads: list[tuple[int, int]] = []
+    total = 0
     for (key,) in session.execute(DUE_KEYS, (route, now, limit)).fetchall():
-        seqs += _heads(session, route, key, now, per_key)[: limit - len(seqs)]
-        if len(seqs) == limit:
+        more = _heads(session, route, key, now, per_key)[: limit - len(heads)]
+        heads += more
+        total += sum(size for _, size in more)
+        if len(heads) == limit or total > max_bytes:
             break
+    seqs = [seq for seq, _ in heads[: fitting((size for _, size in heads), max_bytes)]]
+    stopped = len(seqs) < len(heads)
     values = {"seqs": json_array(seqs), "now": now}
     rows = session.execute(statements.CHOSEN, values).fetchall() if seqs else []
     token, messages = lease_rows(session, route, rows, lease, now)
     next_due = None
-    if len(rows) < limit:
+    if len(rows) < limit and not stopped:
         (next_due,) = session.execute(NEXT_TURN, (route,)).fetchone()
-    return Claim(token, messages, next_due)
+    return Claim(token, messages, next_due, stopped)
 
 
-def _heads(session: Session, route: str, key: str, now: int, per_key: KeyLimit) -> list[int]:
-    """The messages of the key that may go next, and are due."""
+def _heads(
+    session: Session, route: str, key: str, now: int, per_key: KeyLimit
+) -> list[tuple[int, int]]:
+    """The messages of the key that may go next, and are due, with the size of each."""
     (leased,) = session.execute(LEASED_OF_KEY, (route, key)).fetchone()
     values = {"route": route, "key": key, "now": now, "room": per_key.in_flight - leased}
     if per_key.ordered and (begun := session.execute(BEGUN, values).fetchone()) is not None:
-        seq, due = begun
-        return [seq] if due <= now else []
-    return [seq for (seq,) in session.execute(WAITING, values)]
+        seq, size, due = begun
+        return [(seq, size)] if due <= now else []
+    return session.execute(WAITING, values).fetchall()

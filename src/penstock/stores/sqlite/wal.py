@@ -3,16 +3,25 @@
 The bulk is copied into the database by a thread on a connection of its own (PASSIVE: it blocks
 nobody). Under constant writing that alone never lets the log start over, because there is always
 a frame more; so when the log has grown, the short tail is copied inline between two transactions.
+
+One process at a time: SQLite before 3.51.3 may corrupt the file when a log that was just copied as
+a whole is copied a second time while another connection commits (its "WAL-reset bug"). So whoever
+copies holds a lock on a file beside the database, and a log that was copied as a whole is left to
+the next commit, which starts it over.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from penstock.stores.sqlite.failure import is_failed_fsync
 
 log = logging.getLogger("penstock.sqlite")
 
@@ -30,6 +39,37 @@ ROUNDS = 4
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
+class CheckpointLock:
+    """Held by the one process that copies the log of a file; it goes with the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = f"{path}-lock"
+        self._fd: int | None = None
+
+    def take(self) -> bool:
+        """Without waiting; False while another process copies."""
+        try:
+            if self._fd is None:
+                flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+                self._fd = os.open(self._path, flags, 0o600)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as exc:  # no file descriptor is left, say
+            log.warning("the write-ahead log is not copied now: %s: %s", self._path, exc)
+            return False
+        return True
+
+    def release(self) -> None:
+        if self._fd is not None:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
 class Checkpoints:
     """Watches one store's log. `after_commit` is called on the loop after each transaction."""
 
@@ -39,23 +79,28 @@ class Checkpoints:
         path: Path,
         connect: Callable[[], sqlite3.Connection],
         between: Callable[[Callable[[], None]], None],
+        sync_failed: Callable[[BaseException], None],
     ) -> None:
         self._main = main
         self._log_file = Path(f"{path}-wal")
         self._connect = connect
         self._between = between
+        self._sync_failed = sync_failed
+        self._lock = CheckpointLock(path)
         self._own: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-checkpoint")
         self._running: asyncio.Future[tuple[int, int]] | None = None
         self._seen_changes = main.total_changes
         self._seen_size = 0
         self._rounds = 0
+        self._tail_due = False
         self._closing = False
 
     def after_commit(self) -> None:
-        if not (self._closing or self._running) and (
-            self._main.total_changes - self._seen_changes >= CHANGES or self._has_grown()
-        ):
+        if self._closing or self._running or self._tail_due:
+            return
+        changes = self._main.total_changes - self._seen_changes
+        if (changes >= CHANGES or self._has_grown()) and self._lock.take():
             self._start()
 
     async def close(self) -> None:
@@ -64,6 +109,7 @@ class Checkpoints:
         if self._running is not None:
             await asyncio.wait([self._running])
         self._thread.shutdown()
+        self._lock.close()
         if self._own is not None:
             self._own.close()
 
@@ -92,21 +138,37 @@ class Checkpoints:
         self._running = None
         error = done.exception()
         if error is not None:
-            log.warning("the write-ahead log could not be copied: %s", error)
+            self._failed(error)
             return
         frames, left = done.result()
-        if frames < START_OVER or self._closing:
-            self._rounds = 0
+        # Frames that came while the thread was at it are in neither number.
+        whole = left == 0 and self._main.total_changes == self._seen_changes
+        if frames < START_OVER or whole or self._closing:
+            self._end()
             return
         self._rounds += 1
         if left > SHORT_TAIL and self._rounds < ROUNDS:
             self._start()
         else:
-            self._rounds = 0
+            self._tail_due = True
             self._between(self._tail)
 
     def _tail(self) -> None:
         try:
             self._main.execute(CHECKPOINT).fetchone()
         except sqlite3.Error as exc:
-            log.warning("the write-ahead log could not be copied: %s", exc)
+            self._failed(exc)
+        else:
+            self._end()
+
+    def _failed(self, error: BaseException) -> None:
+        self._end()
+        if is_failed_fsync(error):
+            self._sync_failed(error)
+        else:
+            log.warning("the write-ahead log could not be copied: %s", error)
+
+    def _end(self) -> None:
+        self._rounds = 0
+        self._tail_due = False
+        self._lock.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest_asyncio
 
@@ -27,6 +27,9 @@ _numbers = count()
 
 class StoreCases:
     """The base of all cases; an author's subclass provides the `harness` fixture."""
+
+    first_by_bytes: ClassVar[bool] = True
+    """A claim that its bytes end still gives the very first; not so where servers share it out."""
 
     @pytest_asyncio.fixture
     async def store(self, harness: StoreHarness) -> AsyncIterator[MessageStore]:

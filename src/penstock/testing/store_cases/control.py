@@ -6,6 +6,7 @@ import pytest
 
 from penstock.model.message import Labels
 from penstock.model.outcome import Action, Amendment, Answer
+from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.testing.store_cases.base import (
@@ -18,6 +19,7 @@ from penstock.testing.store_cases.base import (
     claim_one,
     ending,
     held,
+    listed,
     new,
     put,
     settle,
@@ -25,6 +27,7 @@ from penstock.testing.store_cases.base import (
 )
 from penstock.testing.store_harness import StoreHarness
 
+_LABELS = Labels(channel="push")
 _SETTLED = [State.DELIVERED, State.BLOCKED, State.EXPIRED]
 
 
@@ -32,6 +35,18 @@ async def _settled(store: MessageStore, state: State) -> str:
     message, token = await claim_one(store)
     await settle(store, ending(message, token, state, error="because"))
     return message.id
+
+
+async def _assert_gone(store: MessageStore, message_id: str) -> None:
+    """Nothing is left of it, and a message of the same id is a new one."""
+    assert await store.find([message_id]) == [None]
+    assert await store.timeline(message_id) == []
+    assert await listed(store, Filter()) == []
+    assert await listed(store, Filter(key="who")) == []
+    (receipt,) = await put(store, new(message_id, due=store.clock.now(), key="other"))
+    assert not receipt.duplicate
+    assert [m.id for m in (await claim(store)).messages] == [message_id]
+    assert await words(store, message_id) == ["accepted", "released"]
 
 
 class AmendCases(StoreCases):
@@ -67,7 +82,9 @@ class AmendCases(StoreCases):
             assert answer.message.cancel_pending
         assert (await held(store, message.id)).version == 1
 
-    @pytest.mark.parametrize("action", [Action.RESCHEDULE, Action.RELEASE, Action.REDRIVE])
+    @pytest.mark.parametrize(
+        "action", [Action.RESCHEDULE, Action.RELEASE, Action.REDRIVE, Action.DELETE]
+    )
     async def test_a_leased_message_cannot_be_changed(
         self, store: MessageStore, action: Action
     ) -> None:
@@ -81,7 +98,7 @@ class AmendCases(StoreCases):
             False,
         )
 
-    @pytest.mark.parametrize("action", Action)
+    @pytest.mark.parametrize("action", sorted(set(Action) - {Action.ERASE}))
     @pytest.mark.parametrize("state", _SETTLED)
     async def test_a_settled_message_cannot_be_changed(
         self, store: MessageStore, state: State, action: Action
@@ -175,13 +192,71 @@ class AmendCases(StoreCases):
         assert (await amend(store, Action.REDRIVE, message_id)).answer is Answer.RELEASED
 
     @pytest.mark.parametrize("action", [Action.CANCEL, Action.RESCHEDULE, Action.RELEASE])
-    async def test_a_dead_message_can_only_be_redriven(
+    async def test_a_dead_message_can_only_be_redriven_or_removed(
         self, store: MessageStore, action: Action
     ) -> None:
         message_id = await _settled(store, State.DEAD)
         assert (await amend(store, action, message_id)).answer is Answer.RELEASED
         answer = await amend(store, Action.REDRIVE, message_id, version=7)
         assert answer.answer is Answer.CONFLICT
+
+    async def test_a_deleted_dead_message_is_gone_and_its_id_is_new_again(
+        self, store: MessageStore
+    ) -> None:
+        message_id = await _settled(store, State.DEAD)
+        dead = await held(store, message_id)
+        conflict = await amend(store, Action.DELETE, message_id, version=7)
+        assert (conflict.answer, conflict.message) == (Answer.CONFLICT, dead)
+        answer = await amend(store, Action.DELETE, message_id, version=1)
+        assert (answer.answer, answer.message) == (Answer.DONE, dead)
+        assert (await amend(store, Action.DELETE, message_id)).answer is Answer.UNKNOWN
+        await _assert_gone(store, message_id)
+        assert (await store.figures(store.clock.now())).states[State.DEAD] == 0
+
+    @pytest.mark.parametrize("ahead", [0, FAR])
+    async def test_a_waiting_message_cannot_be_deleted_but_erased(
+        self, store: MessageStore, ahead: int
+    ) -> None:
+        await put(store, new("x", due=store.clock.now() + ahead, key="who", labels=_LABELS))
+        await amend(store, Action.RESCHEDULE, "x", priority=3)
+        assert (await amend(store, Action.DELETE, "x")).answer is Answer.RELEASED
+        before = await held(store, "x")
+        answer = await amend(store, Action.ERASE, "x")
+        assert (answer.answer, answer.message) == (Answer.DONE, before)
+        assert (await claim(store)).messages == ()
+        assert (await store.figures(store.clock.now())).states[State.SCHEDULED] == 0
+        await _assert_gone(store, "x")
+
+    @pytest.mark.parametrize("state", [*_SETTLED, State.DEAD])
+    async def test_an_erased_settled_message_is_gone_and_its_id_is_new_again(
+        self, store: MessageStore, state: State
+    ) -> None:
+        message_id = await _settled(store, state)
+        assert (await amend(store, Action.ERASE, message_id)).answer is Answer.DONE
+        assert (await store.figures(store.clock.now())).states[state] == 0
+        await _assert_gone(store, message_id)
+
+    async def test_erasing_a_leased_message_stops_it_and_is_done_after_its_lease(
+        self, store: MessageStore
+    ) -> None:
+        message, token = await claim_one(store)
+        for _ in range(2):
+            answer = await amend(store, Action.ERASE, message.id)
+            assert answer.answer is Answer.RELEASED
+            assert answer.message is not None
+            assert answer.message.cancel_pending
+        again = ending(message, token, State.SCHEDULED, due=store.clock.now())
+        assert await settle(store, again) == [State.CANCELLED]
+        assert (await amend(store, Action.ERASE, message.id)).answer is Answer.DONE
+        await _assert_gone(store, message.id)
+
+    async def test_what_is_to_be_erased_later_is_listed_until_it_is_taken_off(
+        self, store: MessageStore
+    ) -> None:
+        assert await store.erasures() == []
+        assert await store.erasures(add=["b", "a", "b"]) == ["a", "b"]
+        assert await store.erasures(add=["c"], remove=["a", "nobody"]) == ["b", "c"]
+        assert await store.erasures() == ["b", "c"]
 
     async def test_a_batch_is_answered_in_order(self, store: MessageStore) -> None:
         now = store.clock.now()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.model.message import Labels, OnConflict
-from penstock.model.outcome import Action
+from penstock.model.outcome import Action, Amendment
+from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.testing.store_cases.base import (
@@ -60,6 +61,29 @@ class IntakeCases(StoreCases):
         assert message.settled is not None
         assert (await words(store, blocked.id))[-1] == "blocked"
 
+    async def test_a_message_that_comes_dead_is_kept_for_a_person_and_can_be_redriven(
+        self, store: MessageStore
+    ) -> None:
+        now = store.clock.now()
+        poison = new(due=now, dead="cannot be read", payload=b"\xff", key="k")
+        elsewhere = new(due=now, dead="cannot be read", route="other")
+        other, blocked = new(due=now), new(due=now, blocked="no")
+        receipts = await store.put([poison, other, elsewhere, blocked], now)
+        ends = [State.DEAD, State.SCHEDULED, State.DEAD, State.BLOCKED]
+        assert [r.state for r in receipts] == ends
+        again = (await store.put([poison], now))[0]
+        assert (again.state, again.duplicate) == (State.DEAD, True)
+        assert [m.id for m in (await claim(store)).messages] == [other.id]
+        message = await held(store, poison.id)
+        assert (message.state, message.last_error) == (State.DEAD, "cannot be read")
+        assert (message.payload, message.attempt, message.settled) == (b"\xff", 0, now)
+        assert (await words(store, poison.id))[-1] == "dead"
+        page = await store.search(Filter(state=State.DEAD, route=poison.route), None, 10)
+        assert [m.id for m in page.items] == [poison.id]
+        assert (await store.figures(now)).routes[poison.route].dead == 1
+        await store.amend([Amendment(action=Action.REDRIVE, id=poison.id)], now)
+        assert [m.id for m in (await claim(store)).messages] == [poison.id]
+
     async def test_an_empty_put_answers_nothing(self, store: MessageStore) -> None:
         assert await store.put([], store.clock.now()) == []
 
@@ -94,7 +118,11 @@ class IntakeCases(StoreCases):
         await put(store, message)
         found = await held(store, message.id)
         for field in message.__struct_fields__:
-            if field not in {"on_conflict", "blocked"}:  # what becomes of it, not what it is
+            if field not in {
+                "on_conflict",
+                "blocked",
+                "dead",
+            }:  # what becomes of it, not what it is
                 assert getattr(found, field) == getattr(message, field), field
         assert (found.state, found.version, found.attempt) == (State.SCHEDULED, 1, 0)
         assert found.created == now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest_asyncio
 
@@ -32,6 +32,8 @@ from penstock.testing.store_cases.base import (
 from penstock.testing.store_harness import StoreHarness
 
 ORDERED = KeyLimit(1, ordered=True)
+BESIDE_ANN = "ann33447"
+"""A key that a store which divides keys by their checksum keeps in the same part as ann's."""
 REFUSED = Decided(Verdict.DEFER, "cap", "enough for today")
 
 
@@ -58,6 +60,9 @@ async def end(
 class KeyedCases:
     """An author's subclass provides the `harness` fixture."""
 
+    first_by_bytes: ClassVar[bool] = True
+    """As for `StoreCases`."""
+
     @pytest_asyncio.fixture
     async def store(self, harness: StoreHarness) -> AsyncIterator[MessageStore]:
         store = await harness.open()
@@ -69,6 +74,33 @@ class KeyedCases:
         """Put messages that are due, one after the other."""
         first = store.clock.now() - len(names)
         await put(store, *(new(name, due=first + n, key=key) for n, name in enumerate(names)))
+
+    async def hold_back(self, store: MessageStore, claim: Claim, wait: int) -> None:
+        """A policy defers all of a claim."""
+        due = store.clock.now() + wait
+        back = State.SCHEDULED
+        refused = [
+            ending(message, claim.token, back, due=due, refund=True, decided=REFUSED)
+            for message in claim.messages
+        ]
+        assert None not in await settle(store, *refused)
+
+    async def test_a_claim_ends_at_its_bytes_and_the_next_one_goes_on(
+        self, store: MessageStore
+    ) -> None:
+        now = store.clock.now()
+        payload = b'"' + b"x" * 9_998 + b'"'
+        names = [f"k{n}" for n in range(7)]
+        await put(
+            store,
+            *(new(k, due=now - 9 + n, key=k, payload=payload) for n, k in enumerate(names)),
+        )
+        keyed = cast("KeyedClaims", store)
+        claims = [await keyed.claim_keyed("r", 100, LEASE, now, ORDERED, 35_000) for _ in range(3)]
+        assert sorted(name for claim in claims for name in ids(claim)) == names
+        if self.first_by_bytes:
+            assert [ids(claim) for claim in claims] == [names[:3], names[3:6], names[6:]]
+        assert [claim.stopped_at_bytes for claim in claims] == [True, True, False]
 
     async def test_messages_of_a_key_come_one_by_one_in_order_of_due(
         self, store: MessageStore
@@ -120,13 +152,7 @@ class KeyedCases:
         self, store: MessageStore
     ) -> None:
         await self.line_up(store, "first", "second")
-        claim = await take(store)
-        later = store.clock.now() + FAR
-        (deferred,) = claim.messages
-        refused = ending(
-            deferred, claim.token, State.SCHEDULED, due=later, refund=True, decided=REFUSED
-        )
-        await settle(store, refused)
+        await self.hold_back(store, await take(store), FAR)
         assert ids(await take(store)) == []
         await amend(store, Action.RELEASE, "first")
         assert ids(await take(store)) == ["first"]
@@ -156,6 +182,35 @@ class KeyedCases:
         assert ids(claim) == ["next"]
         await end(store, claim)
         assert ids(await take(store)) == ["dead"]
+
+    async def test_a_redriven_message_that_was_once_held_back_takes_its_place_by_due(
+        self, store: MessageStore
+    ) -> None:
+        await self.line_up(store, "dead", "next")
+        await self.hold_back(store, await take(store), 0)
+        await end(store, await take(store), State.DEAD)
+        await end(store, await take(store), State.SCHEDULED, after=SHORT)
+        await amend(store, Action.REDRIVE, "dead", due=store.clock.now())
+        assert ids(await take(store)) == []  # the retry goes first
+
+    async def test_what_was_held_back_for_another_key_takes_its_place_by_due(
+        self, store: MessageStore
+    ) -> None:
+        await self.line_up(store, "moved", key=BESIDE_ANN)
+        await self.hold_back(store, await take(store), FAR)
+        await self.line_up(store, "first")
+        await self.hold_back(store, await take(store), FAR)
+        now = store.clock.now()
+        await put(store, new("moved", due=now, key="ann", on_conflict=OnConflict.REPLACE))
+        assert (await held(store, "moved")).decided is None
+        assert ids(await take(store)) == []
+        await amend(store, Action.RELEASE, "first")
+        claim = await take(store)
+        assert ids(claim) == ["first"]
+        await end(store, claim, State.SCHEDULED, after=FAR)
+        assert ids(await take(store)) == []  # and so does its retry
+        await amend(store, Action.CANCEL, "first")
+        assert ids(await take(store)) == ["moved"]
 
     async def test_rescheduling_changes_the_order(self, store: MessageStore) -> None:
         await self.line_up(store, "1", "2", "3")

@@ -29,6 +29,11 @@ from penstock.testing.store_harness import StoreHarness
 _NOT_SENT = [State.DEAD, State.BLOCKED, State.EXPIRED, State.CANCELLED]
 
 
+def _text(size: int) -> bytes:
+    """JSON of so many bytes."""
+    return b'"' + b"x" * (size - 2) + b'"'
+
+
 class ClaimCases(StoreCases):
     async def test_a_claim_leases_what_is_due(self, store: MessageStore) -> None:
         (message_id,) = await put_due(store)
@@ -38,6 +43,57 @@ class ClaimCases(StoreCases):
         assert (message.id, message.state, message.attempt) == (message_id, State.LEASED, 1)
         assert message.claimed == now
         assert (await held(store, message_id)).state is State.LEASED
+
+    async def test_a_claim_ends_at_its_bytes_and_the_next_one_goes_on(
+        self, store: MessageStore
+    ) -> None:
+        now = store.clock.now()
+        messages = [new(f"{n:02}", due=now - 100 + n, payload=_text(10_000)) for n in range(10)]
+        await put(store, *messages, new("high", due=now, priority=9, payload=_text(10_000)))
+        claims = [await store.claim("r", 100, FAR, now, 35_000) for _ in range(4)]
+        found = [[m.id for m in taken.messages] for taken in claims]
+        assert [len(some) for some in found] == [3, 3, 3, 2]
+        assert len({one for some in found for one in some}) == 11
+        assert [taken.stopped_at_bytes for taken in claims] == [True, True, True, False]
+        if self.first_by_bytes:
+            assert found[:2] == [["high", "00", "01"], ["02", "03", "04"]]
+
+    async def test_a_claim_that_its_bytes_ended_says_so(self, store: MessageStore) -> None:
+        await put_due(store, 3, payload=_text(10_000))
+        now = store.clock.now()
+        taken = await store.claim("r", 3, FAR, now, 25_000)
+        assert (len(taken.messages), taken.stopped_at_bytes, taken.next_due) == (2, True, None)
+        assert not (await store.claim("r", 3, FAR, now, 25_000)).stopped_at_bytes
+
+    async def test_a_message_larger_than_the_bytes_of_a_claim_is_claimed_alone(
+        self, store: MessageStore
+    ) -> None:
+        await put_due(store, 2, payload=_text(10_000))
+        for _ in range(2):
+            assert len((await store.claim("r", 10, FAR, store.clock.now(), 1)).messages) == 1
+        assert (await claim(store)).messages == ()
+
+    async def test_headers_count_as_bytes_of_a_claim(self, store: MessageStore) -> None:
+        await put_due(store, 4, headers={f"h{n}": "x" * 4_000 for n in range(3)})
+        taken = await store.claim("r", 10, FAR, store.clock.now(), 30_000)
+        assert len(taken.messages) == 2
+
+    async def test_small_messages_behind_large_ones_are_claimed_in_their_order(
+        self, store: MessageStore
+    ) -> None:
+        now = store.clock.now()
+        sizes = [10, 60_000, 10, 60_000, 10, 10, 60_000, 10]
+        await put(
+            store,
+            *(new(f"{n}", due=now - 10 + n, payload=_text(s)) for n, s in enumerate(sizes)),
+        )
+        found: list[str] = []
+        while (taken := await store.claim("r", 100, FAR, now, 70_000)).messages:
+            found += [m.id for m in taken.messages]
+            assert sum(len(m.payload) for m in taken.messages) <= 70_000
+        assert sorted(found) == [f"{n}" for n in range(len(sizes))]
+        if self.first_by_bytes:
+            assert found == sorted(found)
 
     async def test_nothing_is_claimed_early(
         self, store: MessageStore, harness: StoreHarness
@@ -304,6 +360,7 @@ class LeaseCases(StoreCases):
     ) -> None:
         message, token = await claim_one(store, lease=SHORT)
         await harness.pass_time(AFTER_SHORT)
+        assert await store.reap(0, 1) == []  # as a worker asks whether the store answers
         assert await settle(store, ending(message, token)) == [State.DELIVERED]
         assert await store.reap(store.clock.now(), 10) == []
 

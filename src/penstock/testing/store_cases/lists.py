@@ -9,6 +9,7 @@ from itertools import product
 from penstock.model.message import Message
 from penstock.model.outcome import Action
 from penstock.model.query import Cursor, Filter, decode_cursor, encode_cursor
+from penstock.model.size import PAGE_BYTES
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.testing.store_cases.base import (
@@ -114,6 +115,25 @@ class SearchCases(StoreCases):
             assert await listed(store, Filter(), limit=limit) == wanted
         beta = [message for message in wanted if message.route == "beta"]
         assert await listed(store, Filter(route="beta"), limit=1) == beta
+
+    async def test_a_page_ends_at_its_bytes_and_the_next_one_goes_on(
+        self, store: MessageStore
+    ) -> None:
+        due = store.clock.now() + FAR
+        payload = b'"' + b"x" * 250_000 + b'"'
+        names = [f"m{place:02}" for place in range(30)]
+        await put(store, *(new(name, due=due, payload=payload) for name in names[:15]))
+        await put(store, *(new(name, due=due, payload=payload) for name in names[15:]))
+        found: list[Message] = []
+        cursor: Cursor | None = None
+        pages = 0
+        while cursor is not None or not pages:
+            page = await store.search(Filter(), cursor, 1_000)
+            assert 0 < sum(len(m.payload) for m in page.items) <= PAGE_BYTES
+            found += page.items
+            cursor, pages = page.next, pages + 1
+        assert [m.id for m in found] == names
+        assert pages == 2
 
     async def test_a_cursor_survives_its_text_form(self, store: MessageStore) -> None:
         due = store.clock.now() + FAR

@@ -48,7 +48,7 @@ class AllowCases(StoreCases):
     ) -> None:
         labels = Labels(channel="push")
         await put_due(store, 3, labels=labels, **_EXTRAS)
-        token, messages, _ = msgspec.structs.astuple(await claim(store))
+        token, messages, *_ = msgspec.structs.astuple(await claim(store))
         said = ["ALLOW by other", ALLOW, None]
         ended = [
             ending(message, token, allowed=why) for message, why in zip(messages, said, strict=True)
@@ -83,7 +83,9 @@ class AllowCases(StoreCases):
         now = store.clock.now()
         retry = ending(message, token, State.SCHEDULED, due=now, error="away", allowed=ALLOW)
         await settle(store, retry)
-        assert (await held(store, message.id)).decided is None
+        waits = await held(store, message.id)
+        assert waits.decided == Decided(Verdict.ALLOW, "", "", missed=1)  # and not what let it go
+        assert reason_of(waits) is None
         taken = await claim(store)
         dead = ending(taken.messages[0], taken.token, State.DEAD, error="gone", allowed="ALLOW")
         await settle(store, dead)
@@ -157,6 +159,26 @@ class RefusalCases(StoreCases):
         found = await held(store, message.id)
         assert (found.state, found.decided) == (state, _refused(message, now))
         assert found.key == "who"
+
+    async def test_attempts_that_did_not_arrive_are_known_until_it_is_redriven(
+        self, store: MessageStore
+    ) -> None:
+        message, token = await claim_one(store)
+        now, back = store.clock.now(), State.SCHEDULED
+        for unsure in (False, True, False):
+            said = "ALLOW by cap"
+            await settle(store, ending(message, token, back, due=now, unsure=unsure, allowed=said))
+            taken = await claim(store)
+            (message,), token = taken.messages, taken.token
+        assert message.decided is not None
+        assert (message.attempt, message.decided.missed) == (4, 2)
+        last = ending(message, token, State.DEAD, error="no")
+        assert last.may_have_arrived  # the second may have
+        await settle(store, last)
+        released = [e.detail for e in await store.timeline(message.id) if e.event == "released"]
+        assert released == ["ALLOW by cap"] * 3 + [None]
+        await amend(store, Action.REDRIVE, message.id, due=now)
+        assert (await held(store, message.id)).decided is None
 
     async def test_the_latest_refusal_is_the_one_that_is_kept(self, store: MessageStore) -> None:
         message, token = await claim_one(store)

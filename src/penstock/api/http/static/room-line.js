@@ -5,9 +5,10 @@ export const ENDED = new Set(["LEFT", "EXPIRED", "REVOKED"]);
 
 /** What the server refused, with its status and how long it asks to be left alone. */
 export class Refused extends Error {
-  constructor(status, message, waitMs) {
+  constructor(status, code, message, waitMs) {
     super(message);
     this.status = status;
+    this.code = code;
     this.waitMs = waitMs;
   }
 }
@@ -30,15 +31,16 @@ export class Line {
   }
 
   async join() {
-    const ticket = await this.#call("POST", "/join", { user: this.me.user });
-    if (ticket.ticket) {
-      this.me.ticket = ticket.ticket;
-    } else if (this.named === null && !this.me.ticket) {
-      this.me.user = freshName(); // somebody else has that name
+    try {
+      const ticket = await this.#call("POST", "/join", { user: this.me.user });
+      this.me.ticket = ticket.ticket ?? this.me.ticket;
+      this.#remember();
+      return ticket;
+    } catch (error) {
+      if (error.code !== "ticket_taken" || this.named !== null) throw error;
+      this.me = { user: freshName(), ticket: null, first: null }; // another visitor has that name
       return this.join();
     }
-    this.#remember();
-    return ticket;
   }
 
   /** Forget the ticket: the next join is a new visit. */
@@ -100,6 +102,7 @@ export class Line {
     let watchdog = setTimeout(giveUp, SILENT_MS);
     try {
       const answer = await fetch(this.#api + this.#ticketPath() + "/events", { headers: this.#headers(), signal: cut.signal });
+      if (answer.status === 401 || answer.status === 404) throw new Refused(answer.status, "", 0); // the ticket is void
       if (!answer.ok) {
         this.#streams = answer.status !== 429 && answer.status < 500;
         return;
@@ -115,12 +118,14 @@ export class Line {
         text = blocks.pop();
         for (const block of blocks) {
           this.live = true;
+          if (block.startsWith("event: gone")) throw new Refused(404, "", 0); // known: no need to ask
           const data = block.split("\n").find((line) => line.startsWith("data: "));
           if (data) yield JSON.parse(data.slice(6));
         }
       }
-    } catch {
-      // The connection broke or was cut: whoever follows the news asks next, and is told why.
+    } catch (error) {
+      if (error instanceof Refused) throw error;
+      // The connection broke or was cut: the next request for the ticket says why.
     } finally {
       clearTimeout(watchdog);
       cut.abort();
@@ -133,7 +138,7 @@ export class Line {
     const answer = await fetch(this.#api + path, { method, headers, body: body && JSON.stringify(body), signal: this.#ended.signal });
     if (answer.ok) return answer.json();
     const said = await answer.json().catch(() => ({}));
-    throw new Refused(answer.status, said.error?.message ?? "", 1000 * Number(answer.headers.get("retry-after") ?? 0));
+    throw new Refused(answer.status, said.error?.code, said.error?.message ?? "", 1000 * Number(answer.headers.get("retry-after") ?? 0));
   }
 
   #headers() {

@@ -94,20 +94,19 @@ function tellTurn(ticket) {
     ticking = setInterval(tick, 1000);
   }
   part("token").value = ticket.token;
-  const target = next(ticket.token);
+  const target = next();
   show("go", target !== null);
-  part("go").href = target ?? "";
+  part("way").action = target ?? "";
+  part("handed").value = ticket.token;
   if (target === null) part("pass").open = true;
 }
 
 /** Where to go with the token: only a place on this same site, so that nobody is led elsewhere with it. */
-function next(token) {
+function next() {
   const target = asked.get("next");
   if (!target?.startsWith("/")) return null;
   const url = new URL(target, location.origin);
-  if (url.origin !== location.origin) return null;
-  url.searchParams.set("token", token);
-  return url.href;
+  return url.origin === location.origin ? url.href : null;
 }
 
 function clock(millis) {
@@ -139,7 +138,7 @@ function mend(error) {
     line.forget();
     return 1;
   }
-  const said = { 404: words.missing, 409: words.closed };
+  const said = { 404: words.missing, 409: error.code === "room_closed" ? words.closed : words.refused };
   for (const id of ["line", "turn", "leave", "live"]) show(id, false);
   notice("");
   say("hint", "");
@@ -178,6 +177,14 @@ part("leave").addEventListener("click", () => line.leave().catch(mend));
 part("again").addEventListener("click", () => {
   line.forget();
   attend();
+});
+part("way").addEventListener("submit", (event) => {
+  // Posted, or after the #, the token is in no log, no history of a server and no Referer.
+  if (asked.get("handover") !== "fragment") return;
+  event.preventDefault();
+  const url = new URL(part("way").action);
+  url.hash = new URLSearchParams({ token: part("handed").value }).toString();
+  location.assign(url);
 });
 part("copy").addEventListener("click", async () => {
   part("token").select();

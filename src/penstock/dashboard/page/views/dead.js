@@ -1,6 +1,6 @@
 // Dead letters, grouped by what went wrong: thousands of them are usually a handful of reasons.
 
-import { redriveMany } from "../actions.js";
+import { deleteMany, redriveMany } from "../actions.js";
 import { get, query } from "../api.js";
 import { h, setText } from "../dom.js";
 import { lesson } from "../empty.js";
@@ -19,8 +19,9 @@ export function mount(root) {
   const truncated = h("p.soft", { hidden: true }, "There are more groups than are shown: the biggest are here.");
   const folded = h("p.soft", { hidden: true }, "# stands for numbers and ids, which differ from message to message.");
   const groups = groupTable(() => asking.now());
+  const all = (label, action) => h("button", { type: "button", onclick: async () => { if (await action({})) asking.now(); } }, label);
   root.append(
-    h("div.head", {}, h("h1", {}, title), h("div.buttons", {}, h("button", { type: "button", onclick: async () => { if (await redriveMany({})) asking.now(); } }, "Redrive all…"))),
+    h("div.head", {}, h("h1", {}, title), h("div.buttons", {}, all("Redrive all…", redriveMany), all("Delete all…", deleteMany))),
     trouble, h("section.card", {}, groups.node, folded, truncated));
   const asking = poll(SECONDS, trouble, async (signal) => {
     const found = await get("v1/dead/groups", signal);
@@ -32,7 +33,7 @@ export function mount(root) {
 }
 
 /** What finds a group again: numbers and ids are folded in its text, so that it comes with a literal
- *  piece to look for. That may find more; the question before a redrive says how many. */
+ *  piece to look for. That may find more; the question before something is done says how many. */
 const filterOf = (group) => ({ state: "dead", route: group.route, ...(group.match ? { error: group.match } : {}) });
 
 function groupTable(done) {
@@ -58,11 +59,14 @@ function groupTable(done) {
         label: "", class: "act",
         make: (read) => h("div.buttons", {},
           h("a.button.plain", {}, "See them"),
-          h("button", { type: "button", onclick: async () => { if (await redriveMany(filterOf(read()), "Redrive this group")) done(); } }, "Redrive…")),
+          h("button", { type: "button", onclick: async () => { if (await redriveMany(filterOf(read()), "Redrive this group")) done(); } }, "Redrive…"),
+          h("button", { type: "button", onclick: async () => { if (await deleteMany(filterOf(read()), "Delete this group")) done(); } }, "Delete…")),
         update(node, group) {
-          node.firstChild.href = `#/messages${query(filterOf(group))}`;
-          node.firstChild.setAttribute("aria-label", `See messages: ${group.error}`);
-          node.lastChild.setAttribute("aria-label", `Redrive: ${group.error}`);
+          const [see, redrive, remove] = node.children;
+          see.href = `#/messages${query(filterOf(group))}`;
+          see.setAttribute("aria-label", `See messages: ${group.error}`);
+          redrive.setAttribute("aria-label", `Redrive: ${group.error}`);
+          remove.setAttribute("aria-label", `Delete: ${group.error}`);
         },
       },
     ],

@@ -1,6 +1,6 @@
 // One message: what it is, what became of it and why, and what can still be done.
 
-import { cancelOne, redriveOne, releaseOne, rescheduleOne } from "../actions.js";
+import { cancelOne, deleteOne, redriveOne, releaseOne, rescheduleOne } from "../actions.js";
 import { get, messagePath } from "../api.js";
 import { facts, h } from "../dom.js";
 import { noticePlace } from "../notice.js";
@@ -15,7 +15,7 @@ const SECONDS = 2;
 const ACTIONS = {
   scheduled: [["Release now…", releaseOne], ["Reschedule…", rescheduleOne], ["Cancel…", cancelOne]],
   leased: [["Cancel…", cancelOne]],
-  dead: [["Redrive…", redriveOne]],
+  dead: [["Redrive…", redriveOne], ["Delete…", deleteOne]],
 };
 const BAD = new Set(["dead", "retry", "blocked", "expired", "lost"]);
 
@@ -41,7 +41,7 @@ export function mount(root, { path: id }) {
 
 function parts(message, again) {
   const act = (action) => async () => { if (await action(message.id)) again(); };
-  const buttons = (ACTIONS[message.state] ?? []).map(([label, action]) => h(label.startsWith("Cancel") ? "button.danger" : "button", { type: "button", onclick: act(action) }, label));
+  const buttons = (ACTIONS[message.state] ?? []).map(([label, action]) => h(/^(Cancel|Delete)/.test(label) ? "button.danger" : "button", { type: "button", onclick: act(action) }, label));
   return [
     h("section.card.summary", { "aria-label": "Summary" },
       h("div.head", {}, h("p", {}, pill(message.state), message.cancel_pending ? " cancel asked: it will not go out again" : ""), h("div.buttons", {}, buttons)),

@@ -1,6 +1,6 @@
 // Messages: find them, look at one, act on many.
 
-import { cancelMany, redriveMany, releaseMany, rescheduleMany } from "../actions.js";
+import { cancelMany, deleteMany, redriveMany, releaseMany, rescheduleMany } from "../actions.js";
 import { get, messagePath, query } from "../api.js";
 import { field } from "../dialog.js";
 import { h, setText } from "../dom.js";
@@ -17,7 +17,7 @@ const STATES = ["scheduled", "leased", "delivered", "dead", "blocked", "expired"
 const PAGE = 50;
 const BULK = [
   ["Release…", releaseMany, "scheduled"], ["Reschedule…", rescheduleMany, "scheduled"],
-  ["Cancel…", cancelMany, "scheduled"], ["Redrive…", redriveMany, "dead"],
+  ["Cancel…", cancelMany, "scheduled"], ["Redrive…", redriveMany, "dead"], ["Delete…", deleteMany, "dead"],
 ];
 
 export function mount(root, { search }) {

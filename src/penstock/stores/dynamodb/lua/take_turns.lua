@@ -1,20 +1,29 @@
 -- Take ids whose turn it is: keys by the due of their next message, over all groups of this call.
 -- What is taken counts as busy until it is freed; what should be over by now is told, to be checked.
--- KEYS: of every group, its line, turns, busy and ends (line.lua stands before this).
+-- A call that is repeated with its token gives the same again.
+-- KEYS: of every group, its line, turns, busy, ends and what the caller took last (line.lua stands before this).
 -- ARGV[1]: msgpack, a group each: {first key}
 -- ARGV[2]: now (held against the server's own time), ARGV[3]: limit, ARGV[4]: until when it is busy,
 -- ARGV[5]: of one key in flight at most, ARGV[6]: 1 ordered, ARGV[7]: how many to tell at most
+-- ARGV[8]: token of this call, always as long; ARGV[9]: how long it may be repeated (ms)
 -- Returns of each group {next due or '', {key, entry, key, entry …}, {key \0 id …} to be checked}.
 local time = redis.call('TIME')
 local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local now = math.min(tonumber(ARGV[2]), server)
 local asked = { now = now, limit = tonumber(ARGV[3]), in_flight = tonumber(ARGV[5]), ordered = ARGV[6] == '1' }
 
+local token = ARGV[8]
 local states = {}
 for g, group in ipairs(cmsgpack.unpack(ARGV[1])) do
   local k = group[1]
-  states[g] = { line = KEYS[k + 1], turns = KEYS[k + 2], busy = KEYS[k + 3], ends = KEYS[k + 4],
-    taken = {}, open = true }
+  local s = { line = KEYS[k + 1], turns = KEYS[k + 2], busy = KEYS[k + 3], ends = KEYS[k + 4],
+    last = KEYS[k + 5], taken = {}, open = true }
+  local last = redis.call('GET', s.last)
+  if last and string.sub(last, 1, #token) == token then
+    s.taken, s.open = cmsgpack.unpack(string.sub(last, #token + 1)), false
+    asked.limit = asked.limit - #s.taken / 2
+  end
+  states[g] = s
 end
 serve(states, asked, false, function(s, key, heads, most)
   local number = 0
@@ -35,6 +44,9 @@ serve(states, asked, false, function(s, key, heads, most)
 end)
 local answers = {}
 for g, s in ipairs(states) do
+  if s.open and #s.taken > 0 then
+    redis.call('SET', s.last, token .. cmsgpack.pack(s.taken), 'PX', ARGV[9])
+  end
   local head = redis.call('ZRANGE', s.turns, 0, 0, 'WITHSCORES')[2]
   local over = redis.call('ZRANGEBYSCORE', s.ends, '-inf', now, 'LIMIT', 0, ARGV[7])
   answers[g] = { head or '', s.taken, over }

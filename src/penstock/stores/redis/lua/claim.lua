@@ -8,8 +8,10 @@
 -- ARGV  1 groups (msgpack): { first key } in the order to be served
 --       2 route · 3 limit · 4 now · 5 lease (ms) · 6 token (8 bytes)
 --       7 … 16 the counters of the lanes · 17 the field of the pause · 18 round, from 1
+--       19 bytes of records to give at most · 20 messages to give in any case: 1 or 0
 -- →     a group: { generation or nil, the lease of all, { id, record … }, due of its first lane entry left
---       or nil, { index member, earliest due … } of at most 4 buckets, nearest first }
+--       or nil, { index member, earliest due … } of at most 4 buckets, nearest first,
+--       1 if the bytes ended it }
 
 local groups = cmsgpack.unpack(ARGV[1])
 local route = ARGV[2]
@@ -19,18 +21,21 @@ local until_ = now + tonumber(ARGV[5])
 local token = ARGV[6]
 local lease = struct.pack('<c8I6B', token, now, 0)
 local round = tonumber(ARGV[18])
+local max_bytes = tonumber(ARGV[19])
+local at_least = tonumber(ARGV[20])
 local EXACT = 1024 -- heads compared at most to give exact order; beyond, partitions share equally
+local FEW = 4 -- records read at first, then twice as many each time: large ones are not read in vain
 
 local states = {}
-local left = limit
+local left, given, bytes, stopped = limit, 0, 0, 0
 for i = 1, #groups do
   local k = groups[i][1]
   local s = { k = k, ids = {}, out = {}, open = false, lease = lease }
   s.generation = redis.call('GET', KEYS[k + 1])
   states[i] = s
-  local again = granted_before(s, token, round)
+  local again = granted_before(s, token, round, until_)
   if again then
-    left = left - again
+    left, given = left - again, given + again
   elseif s.generation then
     local fields = redis.call('HMGET', KEYS[k + 6], unpack(ARGV, 7, 17))
     s.open = not fields[11]
@@ -85,12 +90,70 @@ local function shares(lane)
   return taken, left
 end
 
+-- Into `s`: the first entries of its lane and their records. False: that is more than `room` bytes.
+local function read(s, lane, number, room)
+  s.first = redis.call('ZRANGE', KEYS[s.k + 7 + lane], 0, number - 1)
+  s.records, s.read = {}, 0
+  while s.read < #s.first do
+    local last = math.min(2 * s.read + FEW, #s.first)
+    local some = hmget(KEYS[s.k + 2], s.first, s.read + 1, last)
+    for j = 1, #some do
+      s.records[s.read + j] = some[j]
+      if some[j] then bytes = bytes + #some[j] end
+    end
+    s.read = last
+    if bytes > room then return false end
+  end
+  return true
+end
+
+local function read_all(lane, taken)
+  for i = 1, #states do
+    states[i].read = 0
+    if taken[i] > 0 and not read(states[i], lane, taken[i], max_bytes) then return false end
+  end
+  return true
+end
+
+-- How many of these the bytes allow, over all partitions in the order of due; and their bytes.
+local function fitting(lane, taken)
+  local heads, fits, total, size = {}, {}, 0, 0
+  for i = 1, #states do
+    fits[i] = 0
+    if taken[i] > 0 then
+      local first = redis.call('ZRANGE', KEYS[states[i].k + 7 + lane], 0, taken[i] - 1, 'WITHSCORES')
+      for j = 1, #first, 2 do heads[#heads + 1] = { tonumber(first[j + 1]), first[j], i } end
+    end
+  end
+  table.sort(heads, function(one, other)
+    if one[1] ~= other[1] then return one[1] < other[1] end
+    return one[2] < other[2]
+  end)
+  for j = 1, #heads do
+    local s = states[heads[j][3]]
+    local more = redis.call('HSTRLEN', KEYS[s.k + 2], heads[j][2])
+    if size + more > max_bytes - bytes and given + total >= at_least then break end
+    size, total, fits[heads[j][3]] = size + more, total + 1, fits[heads[j][3]] + 1
+  end
+  return fits, total, size
+end
+
+-- Only what the bytes allow, where all of it is too much.
+local function read_fitting(lane, taken, before)
+  bytes = before
+  local fits, total, size = fitting(lane, taken)
+  for i = 1, #states do
+    if states[i].read < fits[i] then read(states[i], lane, fits[i], math.huge) end
+  end
+  bytes = before + size
+  return fits, total
+end
+
 local function take(s, lane, number)
-  local ids = redis.call('ZRANGE', KEYS[s.k + 7 + lane], 0, number - 1)
+  local ids, found = s.first, s.records
   redis.call('ZREMRANGEBYRANK', KEYS[s.k + 7 + lane], 0, number - 1)
-  local found = hmget(KEYS[s.k + 2], ids)
   local taken, out, n = s.ids, s.out, #s.ids
-  for j = 1, #ids do
+  for j = 1, number do
     if found[j] then
       n = n + 1
       taken[n] = ids[j]
@@ -104,10 +167,16 @@ end
 for lane = 1, 10 do
   if left <= 0 then break end
   local taken, total = shares(lane)
+  local before = bytes
+  if not read_all(lane, taken) then
+    taken, total = read_fitting(lane, taken, before)
+    stopped = 1
+  end
   for i = 1, #states do
     if taken[i] > 0 then take(states[i], lane, taken[i]) end
   end
-  left = left - total
+  left, given = left - total, given + total
+  if stopped == 1 then break end
 end
 
 -- Write down who holds what.
@@ -126,6 +195,6 @@ for i = 1, #states do
     end
   end
   local far = redis.call('ZRANGE', KEYS[s.k + 7], 0, 3, 'WITHSCORES')
-  answer[i] = { s.generation, s.lease, s.out, head, far }
+  answer[i] = { s.generation, s.lease, s.out, head, far, stopped }
 end
 return answer

@@ -4,9 +4,9 @@
 
 local char = string.char
 
--- What this round of the claim has been given before (its answer was lost), into `s`; how many.
--- False: this round has not been here.
-local function granted_before(s, token, round)
+-- What this round of the claim has been given before (its answer was lost), into `s`; how many. Its
+-- lease begins again. False: this round has not been here.
+local function granted_before(s, token, round, until_)
   local last = redis.call('HGET', KEYS[s.k + 5], token .. 'r')
   if not last then return false end
   local last_round, begins = struct.unpack('<I2I4', last)
@@ -22,6 +22,7 @@ local function granted_before(s, token, round)
       number = number + 1
     end
   end
+  if number > 0 then redis.call('ZADD', KEYS[s.k + 4], 'XX', 'GT', until_, token) end
   return number
 end
 

@@ -2,6 +2,7 @@
 --
 -- KEYS  a group: layout
 -- ARGV  1 groups (msgpack): { first key } · 2 step · 3 value · 4 routes "a,b" · 5 generation known
+--       6 the caller's format of what is stored
 --       'read'      nothing is changed
 --       'grow'      note that there are to be `value` partitions, unless a change is under way or
 --                   there are as many already: whoever asks may not know of the last change
@@ -11,7 +12,8 @@
 --                   everywhere: it holds from now on
 --       'forget'    the totals were `value` (all of them): drop what the older ones are kept for
 -- →     a group: { totals by generation "8,16" or nil, total under way or nil, routes that keep
---       turns, each with the partitions they are kept in, "a=8,b=16" or nil }
+--       turns, each with the partitions they are kept in, "a=8,b=16" or nil, the store's format
+--       or nil }
 
 local key = KEYS[cmsgpack.unpack(ARGV[1])[1][1] + 1]
 local step = ARGV[2]
@@ -41,6 +43,7 @@ elseif step == 'promise' and not pending and last == tonumber(value)
   redis.call('HSET', key, 'pending', value, 'promised', new_routes())
   pending = value
 elseif step == 'publish' and pending == value and generation == tonumber(ARGV[5]) then
+  if not totals then redis.call('HSET', key, 'format', ARGV[6]) end
   totals = totals and (totals .. ',' .. value) or value
   redis.call('HSET', key, 'totals', totals)
   for route in string.gmatch(redis.call('HGET', key, 'promised') or '', '[^,]+') do
@@ -53,4 +56,4 @@ elseif step == 'forget' and totals == value and not pending then
   totals = string.gsub(totals, '%d+,', '0,')
   redis.call('HSET', key, 'totals', totals)
 end
-return { { totals, pending, keyed } }
+return { { totals, pending, keyed, redis.call('HGET', key, 'format') } }

@@ -1,6 +1,6 @@
 -- POLICY_ACCOUNT: the counters of one key, to be read by people.
 --
--- KEYS  a group: accounts, and where an earlier version had the account
+-- KEYS  a group: accounts
 -- ARGV  1 groups (msgpack): { first key } · 2 now · 3 the key
 -- →     a group: { name, { time … }, { count … }, places held, latest send … }
 
@@ -10,7 +10,7 @@ local now = tonumber(ARGV[2])
 local answers = {}
 for i = 1, #groups do
   local k = groups[i][1]
-  local blob = redis.call('HGET', KEYS[k + 1], ARGV[3]) or redis.call('GET', KEYS[k + 2])
+  local blob = redis.call('HGET', KEYS[k + 1], ARGV[3])
   local counters = unpacked(blob, now)[2]
   local answer = {}
   for name, c in pairs(counters) do

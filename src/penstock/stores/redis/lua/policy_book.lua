@@ -4,8 +4,6 @@
 -- ARGV  1 groups (msgpack): { first key } · 2 step · 3 id · 4 body
 --       'read'    nothing is changed
 --       'shards'  there are `id` counter shards, unless a number was set before
---       'older'   until the moment `id` there may be accounts as earlier versions had them, unless
---                 a moment was set before
 --       'put'     keep the policy; its counters go on from the version it was first put with
 --       'drop'    the policy is gone
 --       'list'    keep the suppression list (without its keys)
@@ -13,7 +11,7 @@
 --       'raise'   the version is above `id`, which some part of the store has seen
 -- →     a group: { version, number of shards or nil, 1 if something was there to change or 0,
 --         { field, value … } of the book }
--- The book  v: version · n: shards · o: older accounts until · p<id>: "<mark> <body>" · s<id>: body
+-- The book  v: version · n: shards · p<id>: "<mark> <body>" · s<id>: body
 
 local key = KEYS[cmsgpack.unpack(ARGV[1])[1][1] + 1]
 local step, id, body = ARGV[2], ARGV[3], ARGV[4]
@@ -27,9 +25,7 @@ local function changed(above)
 end
 
 if step == 'shards' then
-  if redis.call('HSETNX', key, 'n', id) == 1 then redis.call('HSET', key, 'o', 0) end
-elseif step == 'older' then
-  redis.call('HSETNX', key, 'o', id)
+  redis.call('HSETNX', key, 'n', id)
 elseif step == 'put' then
   local before = redis.call('HGET', key, 'p' .. id)
   local mark = before and string.match(before, '^%d+')

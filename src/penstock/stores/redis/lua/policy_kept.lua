@@ -72,25 +72,6 @@ local function add_send(c, s, moment)
   end
 end
 
--- From when an account was msgpack as a whole, and held a map, or a list, of ids of any length.
-local function converted(counters)
-  for _, c in pairs(counters) do
-    local held, entries = c[HELD], {}
-    local function add(id, ends)
-      id = string.sub(id .. string.rep('\0', ID), 1, ID)
-      entries[#entries + 1] = id .. pack_struct(NUMBER, ends)
-    end
-    for id, ends in pairs(held) do
-      if type(id) == 'string' then
-        add(id, ends)
-      elseif id % 2 == 1 then
-        add(ends, held[id + 1])
-      end
-    end
-    c[TIMES], c[HELD] = strung(c[TIMES]), table.concat(entries)
-  end
-end
-
 -- What the tail says, in the counters it speaks of; ids that were counted are known for a while.
 local function fold(counters, caps, tail, now)
   local held, sends = {}, {}
@@ -120,11 +101,6 @@ end
 local function unpacked(blob, now)
   if not blob then return { 0, {} } end
   local kind = byte(blob)
-  if kind ~= SHORT and kind ~= FULL then
-    local account = cmsgpack.unpack(blob)
-    if account[3] ~= 2 then converted(account[2]) end
-    return { account[1], account[2] }
-  end
   local head = kind == SHORT and SHORT_HEAD or FULL_HEAD
   local last = head + 2 + unpack_struct('>I2', blob, head + 1) -- of the caps
   local account, begins = { 0, {} }, last
@@ -160,24 +136,16 @@ local function sweep(accounts, ids, now)
   end
 end
 
--- What is kept of each key, in the order of the keys; and, of an earlier version, where.
-local function read(accounts, first, number, older)
-  local blobs, was_in = hmget(accounts, ARGV, first, first + number - 1), {}
-  if older then
-    local others = redis.call('MGET', unpack(KEYS, older + 1, older + number))
-    for n = 1, number do
-      if not blobs[n] and others[n] then blobs[n], was_in[n] = others[n], KEYS[older + n] end
-    end
-  end
-  return blobs, was_in
+-- What is kept of each key, in the order of the keys.
+local function read(accounts, first, number)
+  return hmget(accounts, ARGV, first, first + number - 1)
 end
 
--- `fields`: key and account, one after the other. `moved`: where earlier versions had some of them.
-local function write(accounts, fields, moved, ttl)
+-- `fields`: key and account, one after the other.
+local function write(accounts, fields, ttl)
   if #fields == 0 then return end
   local left = redis.call('PTTL', accounts)
   if left == -2 then redis.call('HSET', accounts, SEED, SEEDED) end
   variadic('HSET', accounts, fields)
   if left < tonumber(ttl) then redis.call('PEXPIRE', accounts, ttl) end
-  for _, key in ipairs(moved) do redis.call('UNLINK', key) end
 end

@@ -1,10 +1,8 @@
 -- POLICY_KEYED: in the shard of their keys, look up suppression and reserve, count or give back
 -- in every cap whose scope contains the key; a message's caps all or none, messages in order.
 --
--- KEYS  a group: version, accounts, the suppression lists its plans point at, then, if there may be
---       accounts of an earlier version, the name that each account had
+-- KEYS  a group: version, accounts, the suppression lists its plans point at
 -- ARGV  1 groups (msgpack): { first key, first argument, number of lists, number of accounts,
---         whether there may be accounts of an earlier version,
 --         plans = { { lists = { place … }, caps = { cap … }, tail } … },
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         the account of each message, or false: one message an account, in their order }
@@ -321,7 +319,7 @@ local function looked_at(account, caps, what, me, list, until_)
 end
 
 local function decide(group)
-  local k, a, listed, number, older, plans, runs, placed = unpack(group)
+  local k, a, listed, number, plans, runs, placed = unpack(group)
   local looks = runs[1] == LOOK
   if not is_current(KEYS[k + 1], version, not looks) then
     return redis.call('GET', KEYS[k + 1])
@@ -340,7 +338,7 @@ local function decide(group)
 
   local ids, item = ARGV[a + 1], 0
   if not looks then sweep(KEYS[k + 2], ids, now) end
-  local blobs, was_in = read(KEYS[k + 2], a + 2, number, older and k + 2 + listed)
+  local blobs = read(KEYS[k + 2], a + 2, number)
   local accounts, changed, answers, plain = {}, {}, {}, true
   local fields, f = {}, 0
   for r = 1, #runs, 5 do
@@ -373,13 +371,11 @@ local function decide(group)
       end
     end
   end
-  local moved = {}
   for n in pairs(changed) do
     fields[f + 1], fields[f + 2] = ARGV[a + 1 + n], accounts[n] and packed(accounts[n]) or blobs[n]
     f = f + 2
-    moved[#moved + 1] = was_in[n] -- in the short form none was before
   end
-  write(KEYS[k + 2], fields, moved, ttl)
+  write(KEYS[k + 2], fields, ttl)
   if plain then return 0 end
   for i = 1, item do answers[i] = answers[i] or 0 end
   return answers

@@ -6,9 +6,6 @@
 --                    until then (8 bytes)
 --   counted  LIST    ids that were counted, those of one call as one, the oldest first
 --
--- Earlier versions had two sorted sets instead: id → held until, and id → remembered until. What is
--- in them goes over to the others the first time that it is needed.
---
 -- What a call needs of the ids is read at once and written at once.
 
 local NUMBER, ID = '>d', 16
@@ -26,43 +23,22 @@ local function number_of(packed)
   return number
 end
 
--- The sets of an earlier version, as ids and list.
-local function taken_over(c, sets)
-  for i = 1, 2 do
-    local entries = redis.call('ZRANGE', sets[i], 0, -1, 'WITHSCORES')
-    for j = 1, #entries, 2 do
-      local id, ends = entries[j], tonumber(entries[j + 1])
-      c.older[id] = struct.pack(NUMBER, i == 1 and ends or -ends)
-      if i == 1 then
-        c.places[ends] = (c.places[ends] or 0) + 1
-      else
-        c.counted_now[#c.counted_now + 1] = id
-      end
-    end
-  end
-end
-
--- The counter whose keys these are: sends, ids, counted, and the two sets.
-local function counter_at(sends, held, counted, sets, ids, now)
+-- The counter whose keys these are: sends, ids, counted.
+local function counter_at(sends, held, counted, ids, now)
   local blob = redis.call('GET', sends)
   local c = blob and cmsgpack.unpack(blob) or new_counter()
-  c.sends, c.ids, c.counted, c.sets = sends, held, counted, sets
+  c.sends, c.ids, c.counted = sends, held, counted
   c.places, c.waiting = {}, 0 -- until → places held
   for i = 1, #c[HELD], 2 do c.places[c[HELD][i]] = c[HELD][i + 1] end
   c.values, c.changes = {}, {} -- id → packed moment, as it is and to be written (false: gone)
   c.sent_now, c.counted_now = {}, {} -- cap → sends to be written down, ids counted
   c.fresh = not c[KNOWN]
-  if redis.call('EXISTS', sets[1], sets[2]) > 0 then
-    c.older = {}
-    taken_over(c, sets)
-  end
   for ends, number in pairs(c.places) do
     if ends > now then c.waiting = c.waiting + number end
   end
   local values = redis.call('HMGET', held, unpack(ids))
   for i = 1, #ids do
-    local value = values[i] or c.older and c.older[ids[i]]
-    if value then c.values[ids[i]] = value end
+    if values[i] then c.values[ids[i]] = values[i] end
   end
   return c
 end
@@ -154,12 +130,6 @@ end
 
 local function write_ids(c)
   seed(c)
-  if c.older then
-    for id, value in pairs(c.older) do
-      if c.changes[id] == nil then c.changes[id] = value end
-    end
-    redis.call('DEL', c.sets[1], c.sets[2])
-  end
   local fields, gone, f, g = {}, {}, 0, 0
   for id, value in pairs(c.changes) do
     if value then
@@ -222,7 +192,7 @@ local function packed_places(c, now)
 end
 
 local function write_counter(c, now, ttl)
-  if not (c.changed or c.older) then return end
+  if not c.changed then return end
   for s, number in pairs(c.sent_now) do add_sends(c, s, now, number) end
   write_ids(c)
   local known = forget_counted(c)

@@ -5,8 +5,8 @@
 -- places elsewhere are reserved; 2: they are not, because a rule here was expected to refuse it;
 -- 0: something else refuses it, and only a slot or a release is left to do here.
 --
--- KEYS  a group (only one): version, paces, then five a counter: sends, ids, counted, and the sets
---       of an earlier version, held and counted (policy_places.lua)
+-- KEYS  a group (only one): version, paces, then three a counter: sends, ids, counted
+--       (policy_places.lua)
 -- ARGV  1 groups (msgpack): { first key, first argument,
 --         plans = { { caps = { { counter, cap } … }, paces = { { name, kind, ticks, gap, slack,
 --           whole 1, blocks 1, longest deferral or false } … },
@@ -45,8 +45,8 @@ for i = 1, #ARGV[a + 1], ID do ids[#ids + 1] = sub(ARGV[a + 1], i, i + ID - 1) e
 local function counter_of(n)
   local c = counters[n]
   if not c then
-    local sends, held, counted, older_held, older_counted = unpack(KEYS, k + 5 * n - 2, k + 5 * n + 2)
-    c = counter_at(sends, held, counted, { older_held, older_counted }, ids, now)
+    local sends, held, counted = unpack(KEYS, k + 3 * n, k + 3 * n + 2)
+    c = counter_at(sends, held, counted, ids, now)
     counters[n] = c
   end
   return c
@@ -233,7 +233,7 @@ local function reserve_all(numbers)
     local caps, last = plans[runs[r + 1]][1], item + runs[r + 4]
     for j = 1, #caps do
       local c = counter_of(caps[j][1])
-      if next(c.values) or c.older then
+      if next(c.values) then
         for i = item + 1, last do hold(c, caps[j][2], ids[i]) end
       else
         hold_all(c, ids, item + 1, last, hold_until)

@@ -3,7 +3,7 @@
 
 local TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS, DECIDED = 1, 2, 4, 8, 16, 32, 64
 local AWAY = 128 -- the id's own partition has a pointer to this one
-local SCHEDULED, DELIVERED, DEAD, CANCELLED = 0, 2, 3, 6
+local SCHEDULED, LEASED, DELIVERED, DEAD, CANCELLED = 0, 1, 2, 3, 6
 local ELSEWHERE = 7 -- no message but a pointer (pointers.py): its id is in another partition
 local NO_NONCE = '\0\0\0\0'
 local MAX_EVENTS = 20

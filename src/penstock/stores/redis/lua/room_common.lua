@@ -12,15 +12,17 @@
 --  10 seen      ZSET   waiters of ours by their last sign of life (ms); others are not in it
 --  11 held      ZSET   tickets that hold a slot, by the moment they lose it (ms, or +inf)
 --  12 gone      ZSET   tickets to forget, by when (ms)
---  13 entry     STREAM promotions
+--  13 unrecorded HASH  user → moment (ms) and score of members found without a record
+--  14 late      ZSET   users who went without a record, by when it is no longer awaited (ms)
+--  15 entry     STREAM promotions
 -- A ticket: { state A E L X R, lane, number, joined, promoted, until, entered, pass, instance,
 --             1 if the slot is ours to give back }; -1: none. Packed by msgpack; a fresh
 -- admission as the text '!' lane, promoted, until, ours, pass, score if the record has no place,
 -- record, with NULs between: it costs least, and few ask for it before it changes.
 
-local ROOM, SLOTS, WAITING, RECORDS, USERS, TICKETS, SEEN, HELD, GONE, ENTRY =
-  1, 2, 3, 7, 8, 9, 10, 11, 12, 13
-local KEYS_EACH = 13
+local ROOM, SLOTS, WAITING, RECORDS, USERS, TICKETS, SEEN, HELD, GONE, UNRECORDED, LATE, ENTRY =
+  1, 2, 3, 7, 8, 9, 10, 11, 12, 13, 14, 15
+local KEYS_EACH = 15
 local STATE, LANE, NUMBER, JOINED, PROMOTED, UNTIL, ENTERED, PASS, INSTANCE, OURS =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local DEFAULT = 'default'
@@ -64,11 +66,12 @@ end
 
 local NO_LANES = {}
 
--- The room at KEYS[b + 1 …], or nil. `default` are the settings of rooms nobody has PUT. What few
--- rooms have, or one script asks for, is read where it is needed.
+-- The room at KEYS[b + 1 …], or nil. `default` are the settings of rooms nobody has PUT; with ''
+-- there is no such room. What few rooms have, or one script asks for, is read where it is needed.
 local function load_room(b, now, default)
   local f = call('HMGET', KEYS[b + ROOM], 'settings', 'state', 'epoch', 'attended', 'floor',
     'lanes', 'flow_since', 'flow_count', 'flow_before', 'A', 'promoted')
+  if not f[1] and default == '' then return nil end
   if not f[3] then
     if call('EXISTS', KEYS[b + WAITING]) == 0 then return nil end
     call('HSET', KEYS[b + ROOM], 'epoch', 1, 'state', 'open', 'attended', now)
@@ -276,6 +279,7 @@ local function save_ended(e)
   call_many('HDEL', KEYS[b + RECORDS], e.waited, 1)
   call_many('HDEL', KEYS[b + USERS], e.waited, 1)
   call_many('ZREM', KEYS[b + SEEN], e.waited, 1)
+  call_many('HDEL', KEYS[b + UNRECORDED], e.waited, 1)
   local tickets, gone = {}, {}
   for i, user in ipairs(e.users) do
     tickets[2 * i - 1], tickets[2 * i] = user, cmsgpack.pack(e.by[user])

@@ -1,6 +1,6 @@
 -- ENTER: redeem admissions, each at most once and only while it holds its slot.
 --
--- KEYS  a room's 13
+-- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 … (user, pass) each
 -- →     false: no such room; or { 'entered' or 'used', ticket } or { 'invalid' } each
 

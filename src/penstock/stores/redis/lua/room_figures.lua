@@ -1,6 +1,6 @@
 -- FIGURES: what rooms hold now, and what their earlier epochs came to.
 --
--- KEYS  each room's 13
+-- KEYS  each room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT
 -- →     each: false (no such room), or { outlook, waiting, admitted, entered, left, expired,
 --       revoked, joined, promoted, and of earlier epochs: joined, promoted, left, expired }

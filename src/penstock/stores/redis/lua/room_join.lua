@@ -1,6 +1,6 @@
 -- JOIN: line up at the end of the lane, once.
 --
--- KEYS  a room's 13
+-- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 channel of wake-ups · 4 the room's name
 --       5 … (user, lane, instance) each
 -- →     false: no such room; or { outlook, answers }: { 'new' or 'known', ticket },

@@ -1,6 +1,6 @@
 -- LEAVE: end live tickets; each that held a slot gives exactly one back.
 --
--- KEYS  a room's 13
+-- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 channel of wake-ups · 4 the room's name
 --       5 L (left) or R (revoked) · 6 … users
 -- →     false: no such room; or tickets or false each

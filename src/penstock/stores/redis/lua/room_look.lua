@@ -1,6 +1,6 @@
 -- LOOK and HEARTBEAT: tickets with their place, and signs of life.
 --
--- KEYS  a room's 13
+-- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT
 --       3 'look' · 'alive' (waiters asked themselves) · 'heartbeat' (sessions go on, too)
 --       4 … users

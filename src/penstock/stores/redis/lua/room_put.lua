@@ -1,6 +1,6 @@
 -- PUT: make a room or change its settings.
 --
--- KEYS  a room's 13
+-- KEYS  a room's 15
 -- ARGV  1 now · 2 settings (JSON) · 3 state, or '' to leave it · 4 state if the room is new
 -- →     { settings, state, epoch }
 

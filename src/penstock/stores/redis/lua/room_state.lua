@@ -1,6 +1,6 @@
 -- STATE: open, pause or close a room, or reset it: a new epoch in which nobody has come yet.
 --
--- KEYS  a room's 13
+-- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 state, or 'reset'
 -- →     { settings, state, epoch }, or false: no such room
 
@@ -8,7 +8,7 @@ local now = clamped(tonumber(ARGV[1]))
 local r = load_room(0, now, ARGV[2])
 if not r then return false end
 if ARGV[3] == 'reset' then
-  for i = WAITING, GONE do redis.call('UNLINK', KEYS[i]) end
+  for i = WAITING, LATE do redis.call('UNLINK', KEYS[i]) end
   redis.call('SET', KEYS[SLOTS], 0)
   for _, count in ipairs({ 'joined', 'promoted', 'L', 'X' }) do -- totals never go back
     local number = redis.call('HGET', KEYS[ROOM], count)

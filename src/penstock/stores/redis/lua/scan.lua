@@ -4,7 +4,7 @@
 -- ARGV  1 groups (msgpack): { first key }
 --       2 cursor ('0' begins) · 3 about how many to look at · 4 state's number or '' · 5 route or ''
 --       6 earliest due · 7 latest due
--- →     a group: { next cursor ('0': that was all), id, record, lease or nil … }
+-- →     a group: { next cursor ('0': that was all), records looked at, their bytes, id, record, lease or nil … }
 
 local groups = cmsgpack.unpack(ARGV[1])
 local cursor = ARGV[2]
@@ -17,10 +17,11 @@ local LEASED = 1
 
 local k = groups[1][1]
 local found = redis.call('HSCAN', KEYS[k + 1], cursor, 'COUNT', number)
-local answer = { found[1] }
 local pairs_ = found[2]
+local answer = { found[1], #pairs_ / 2, 0 }
 for i = 1, #pairs_, 2 do
   local id, record = pairs_[i], pairs_[i + 1]
+  answer[3] = answer[3] + #record
   local h = read_head(record)
   if h.due >= due_from and h.due <= due_to and h.state ~= ELSEWHERE
     and (route == '' or route_of(record, h.at) == route) then

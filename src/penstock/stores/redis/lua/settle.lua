@@ -8,13 +8,16 @@
 --         others = { { id, token, state, 1 if no send was begun, due or false, error or false,
 --           word or false, detail or false, refusal (packed) or false, what let it go or false,
 --           counter, key, index or false, entry or score, member } … },
---         turns = { route → key of its line, before those of its turns and busy } or false }
+--         turns = { route → key of its line, before those of its turns and busy } or false,
+--         entries = { { stream, maximal length or false, names and values } or false … } of the
+--           delivered, or false: added to its stream before the message is settled }
 --         A message that goes back: `key` is its lane (`entry` its score) or, with an index, its
 --         bucket. A dead one: `key` is the dead letters of its route.
 --       2 now · 3 nonce of this call (4 bytes) · 4 how long settled ones are kept
 --       5 number of settled kept · 6 channel
 --       a group's arguments: ids of the delivered
--- →     a group: the state's number or nil for each of its delivered, then of its others.
+-- →     a group: the state's number or nil for each of its delivered, then of its others; leased
+--       for one whose entry the stream did not take.
 --       A message that this very call settled before (its answer was lost) is answered again.
 
 local groups = cmsgpack.unpack(ARGV[1])
@@ -27,7 +30,7 @@ local moment = struct.pack('<I6', now)
 local FORGET = 16 -- forgotten with every call, beyond as many as it settles
 
 local function settle(group)
-  local k, a, number, runs, others, turns = unpack(group)
+  local k, a, number, runs, others, turns, adds = unpack(group)
   local records, leases, tokens, grants = KEYS[k + 1], KEYS[k + 2], KEYS[k + 3], KEYS[k + 4]
   local counters, settled = KEYS[k + 5], KEYS[k + 6]
   local answers, counts, ended = {}, {}, {}
@@ -48,6 +51,13 @@ local function settle(group)
     make_way(line, next_, busy, key, id)
   end
 
+  local function is_added(entry)
+    local stream, maxlen, words = unpack(entry)
+    local told = maxlen and { 'MAXLEN', '~', maxlen, '*' } or { '*' }
+    for w = 1, #words do told[#told + 1] = words[w] end
+    return type(redis.pcall('XADD', KEYS[k + stream], unpack(told))) == 'string'
+  end
+
   local function stale(record)
     if record then
       local h = read_head(record)
@@ -66,7 +76,10 @@ local function settle(group)
       for _ = 1, length do
         i = i + 1
         local id, record, lease = ARGV[a + i], found[i], held[i]
-        if lease and sub(lease, 1, 8) == token and not seen[id] then
+        local held_here = lease and sub(lease, 1, 8) == token and not seen[id]
+        if held_here and adds and adds[i] and not is_added(adds[i]) then
+          answers[i] = LEASED
+        elseif held_here then
           seen[id] = true
           closed = closed + 1
           done = done + 1

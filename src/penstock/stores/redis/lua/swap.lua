@@ -6,7 +6,7 @@
 --         there, lease that must be there or false, commands = { { name, key, arguments … } … },
 --         news or false } … }, generation }
 --       2 channel
---       a group's arguments: the new record of each entry
+--       a group's arguments: the new record of each entry; '': nothing is kept of the message
 -- →     a group: 1 where it was done, 0 where the message was another by then; nothing was done and
 --       the answer is empty: another generation of the layout holds
 
@@ -22,9 +22,14 @@ local function swap(group)
     local record = redis.call('HGET', KEYS[k + 1], id)
     if record and string.sub(record, 1, #head) == head
       and redis.call('HGET', KEYS[k + 2], id) == lease then
-      redis.call('HSET', KEYS[k + 1], id, ARGV[a + i])
+      local after = ARGV[a + i]
+      if after == '' then
+        redis.call('HDEL', KEYS[k + 1], id)
+      else
+        redis.call('HSET', KEYS[k + 1], id, after)
+      end
       if indexed then
-        local old, new = key_entry(record, id), key_entry(ARGV[a + i], id)
+        local old, new = key_entry(record, id), after ~= '' and key_entry(after, id)
         if old ~= new then
           if old then redis.call('ZREM', KEYS[k + 4], old) end
           if new then redis.call('ZADD', KEYS[k + 4], 0, new) end

@@ -1,0 +1,98 @@
+"""What the Dispatcher's monitoring asks at `/actuator/*`, for the API and a worker's own port."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.model.errors import PenstockError, UnknownThing
+from penstock.ports.store import MessageStore
+from penstock.rooms.parts import RoomParts
+from penstock.telemetry.rooms import meter_of, names_of
+
+
+class Component(msgspec.Struct, frozen=True):
+    status: str
+    details: dict[str, str | int] = {}
+
+
+class HealthOut(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    threadPoolActive: int  # noqa: N815 - the name the Dispatcher's monitoring reads
+    queueSize: int  # noqa: N815
+    components: dict[str, Component]
+
+    @property
+    def code(self) -> int:
+        """The status of the answer."""
+        return 200 if self.status == "UP" else 503
+
+
+class Names(msgspec.Struct, frozen=True):
+    names: list[str]
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    statistic: str
+    value: float
+
+
+class MetricOut(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    baseUnit: str | None = None  # noqa: N815 - as Spring's actuator has it
+    measurements: list[Measurement]
+    availableTags: list[str] = []  # noqa: N815
+
+
+async def health_of(store: MessageStore, rooms: RoomParts | None, *, details: bool) -> HealthOut:
+    """DOWN when the store does not answer, or the breaker towards it is open."""
+    reached = await _store(store)
+    shown = reached if details else Component(reached.status)
+    components = {"redis" if _is_redis(store) else "store": shown}
+    if rooms is not None:
+        components["dispatcher"] = _dispatcher(rooms)
+    down = any(component.status == "DOWN" for component in components.values())
+    return HealthOut(
+        status="DOWN" if down else "UP",
+        threadPoolActive=0 if rooms is None else rooms.promoter.figures.active,
+        queueSize=0 if rooms is None else rooms.promoter.queue_size,
+        components=components,
+    )
+
+
+def metrics_of(rooms: RoomParts | None) -> Names:
+    return Names(names_of(rooms))
+
+
+def metric_of(rooms: RoomParts | None, name: str) -> MetricOut:
+    """UnknownThing if there is none of that name."""
+    meter = meter_of(rooms, name)
+    if meter is None:
+        raise UnknownThing(f"no metric named {name[:100]!r}")
+    values = [Measurement(statistic, value) for statistic, value in meter.values.items()]
+    return MetricOut(name=name, baseUnit=meter.unit, measurements=values)
+
+
+def _dispatcher(rooms: RoomParts) -> Component:
+    promoter, is_open = rooms.promoter, rooms.away()
+    details: dict[str, str | int] = {
+        "threadPoolActive": promoter.figures.active,
+        "threadPoolSize": promoter.workers,
+        "queueSize": promoter.queue_size,
+        "queueCapacity": promoter.queue_limit,
+        "promotions": promoter.figures.promotions,
+        "redisErrors": rooms.calls().errors + promoter.figures.errors,
+        "breaker": "open" if is_open else "closed",
+    }
+    return Component("DOWN" if is_open else "UP", details)
+
+
+def _is_redis(store: MessageStore) -> bool:
+    return "redis" in store.name.partition(":")[0]
+
+
+async def _store(store: MessageStore) -> Component:
+    try:
+        await store.check()
+    except PenstockError as exc:
+        return Component("DOWN", {"error": exc.message})
+    return Component("UP", {"store": store.name})

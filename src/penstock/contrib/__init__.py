@@ -1,0 +1,1 @@
+"""What the systems that Penstock replaces had of their own: their calls, formats and clients."""

@@ -1,0 +1,15 @@
+"""Buckets as Prometheus wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def cumulative(bounds: Sequence[float | str], numbers: Sequence[int]) -> list[tuple[str, float]]:
+    """Upper bound → how many are at most that; `numbers` has one more for the rest."""
+    seen = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, number in zip((*bounds, "+Inf"), numbers, strict=True):
+        seen += number
+        buckets.append((str(bound), seen))
+    return buckets

@@ -1,0 +1,1 @@
+"""Clock, timers, alarm and chance: everything that waits or draws is given one of these."""

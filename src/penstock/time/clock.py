@@ -1,0 +1,153 @@
+"""Time, as something that is given and never just taken.
+
+Everything in `flow/` and `rooms/` asks a Clock and waits through it, so that a whole fleet can
+run in virtual time, and so that "never early" is measured on the store's clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.time.timers import FineTimers
+
+EARLY_MS = 2
+"""What a timer may be early by: then it is set again. uvloop's may, by one."""
+
+FINE_MS = 1_000
+"""What is further away is left to the loop: a millisecond matters less there, and timers that were
+given up are kept until their moment."""
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Epoch milliseconds of whoever is the authority on time (the store)."""
+
+    def now(self) -> int: ...
+
+    def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
+        """Call back at `when`, perhaps a little early or late: callers look again at now()."""
+        ...
+
+    async def sleep_until(self, when: int) -> None:
+        """Return when now() has reached `when`, never before.
+
+        A clock that is set back meanwhile ends nobody's work for as long: the time that was
+        asked for is waited, not more.
+        """
+        ...
+
+
+def reached(now: int, clock: Clock) -> int:
+    """`now`, held against the store's own clock at the moment that a step takes effect.
+
+    A caller read its clock before it asked; since then the store's may have been set back. By the
+    moment the caller read, leases would seem to be over and messages to be due that are not.
+    """
+    return min(now, clock.now())
+
+
+def is_ahead(moment: int, now: int, most: int) -> bool:
+    """Whether a moment that was set at most `most` ahead is still to come.
+
+    One that is further away was set before the clock was set back: waiting for it would stop the
+    work for as long as the clock had been wrong.
+    """
+    return 0 < moment - now <= most
+
+
+class SystemClock:
+    """The machine's wall clock, plus an offset measured to the store's own."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        """Milliseconds to add to this machine's clock to get the store's."""
+        self._fine: FineTimers | None = None
+
+    def open(self) -> None:
+        """Use fine timers on the running loop from now on, where there are any."""
+        if self._fine is None:
+            self._fine = FineTimers.open()
+
+    def close(self) -> None:
+        """Those that were opened; what is asked for afterwards is a matter of the loop."""
+        if self._fine is not None:
+            self._fine.close()
+            self._fine = None
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000 + self.offset
+
+    def exact(self) -> float:
+        """now() with what is below the millisecond."""
+        return time.time_ns() / 1_000_000 + self.offset
+
+    def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
+        wait = when - self.exact()
+        if self._fine is not None and wait <= FINE_MS:
+            return self._fine.call_later(max(0.0, wait) / 1000, callback)
+        # Half of one more: timers of whole milliseconds round to the nearest.
+        return asyncio.get_running_loop().call_later(max(0.0, wait + 0.5) / 1000, callback)
+
+    async def sleep_until(self, when: int) -> None:
+        now = self.now()
+        while (wait := when - now) > 0:
+            # A wall clock that jumps forward must not leave us asleep: look again now and then.
+            step = min(wait, 1000)
+            await asyncio.sleep(step / 1000)
+            before, now = now, self.now()
+            if now < before:  # set back: what was waited for is as near as it was
+                when -= before + step - now
+
+
+class Alarm:
+    """Something to wait on that others can ring, and that the clock rings at a moment."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: Timer | None = None
+        self.set_for: int | None = None
+        """While waiting: the moment it will ring by itself."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody waits for it who was not called yet."""
+        return self._waiter is not None and not self._waiter.done()
+
+    def ring(self) -> None:
+        self._rung = True
+        if self._waiter is not None and self.is_waiting:
+            self._waiter.set_result(None)
+
+    async def wait(self, until: int | None = None) -> None:
+        """Return once rung, or about `until`; a ring before the wait counts."""
+        if self._rung:
+            self._rung = False
+            return
+        self._waiter = asyncio.get_running_loop().create_future()
+        self.set_for = until
+        if until is not None:
+            self._timer = self._clock.call_at(until, self._due)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            self.set_for = None
+            self._rung = False
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _due(self) -> None:
+        until = self.set_for
+        if until is not None and is_ahead(until, self._clock.now(), EARLY_MS):
+            self._timer = self._clock.call_at(until, self._due)
+        else:
+            self.ring()

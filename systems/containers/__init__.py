@@ -1,0 +1,1 @@
+"""Systems in containers, and a container engine to start them with."""

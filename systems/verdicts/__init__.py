@@ -1,0 +1,1 @@
+"""One module per system: `verdict(reports)`, and optionally `drained(system)`."""
