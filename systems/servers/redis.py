@@ -20,6 +20,8 @@ from systems.servers.certificates import Certificate
 from systems.servers.ports import free_port
 
 START_SECONDS = 20.0
+PATIENCE = 120.0
+"""Seconds for what a busy machine's cluster does in one."""
 BUS = 10_000
 """A cluster's nodes talk to each other on their port and this."""
 OUTGOING = 32_768
@@ -249,6 +251,19 @@ class RedisCluster:
             if time.monotonic() > deadline:
                 raise RuntimeError("no replica took over")
             time.sleep(0.05)
+
+    def wait_agreed(self) -> None:
+        """Until every node tells the same of which node has which slots."""
+        deadline = time.monotonic() + PATIENCE
+        while len({self._view(node) for node in self.nodes if node.is_up}) > 1:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the nodes do not agree on who has which slots")
+            time.sleep(0.05)
+
+    def _view(self, node: RedisServer) -> tuple[str, ...]:
+        """Each primary with its slots, as this node sees them; slots that move are marked."""
+        lines = (line.split() for line in node.cli("CLUSTER", "NODES").splitlines())
+        return tuple(sorted(f"{line[0]} {' '.join(line[8:])}" for line in lines if len(line) > 8))
 
     def _role(self, node: RedisServer) -> str:
         with node.client as client:

@@ -1,7 +1,7 @@
 """A process that decides and sends by policies: `python -m tests.faults.policy_caller URL NAME …`.
 
-`URL NAME turns N`  says ready, waits for a line, then decides N batches over the same few keys;
-                    prints the key of what it sent
+`URL NAME turns N`  says ready, waits for a line, decides one batch over a few keys, says begun, waits
+                    for a line, decides N more; prints the key of each message it sent
 `URL NAME hold KEY` gets one message allowed, says so, and does nothing more until it is killed
 """
 
@@ -27,8 +27,8 @@ async def opened(url: str) -> RedisStore | SqliteStore:
     return store
 
 
-async def turns(store: RedisStore | SqliteStore, name: str, number: int) -> None:
-    for turn in range(number):
+async def turns(store: RedisStore | SqliteStore, name: str, turns: range) -> None:
+    for turn in turns:
         now = store.clock.now()
         batch = [
             Question(id=f"{name}-{turn}-{n}", key=f"k{n % KEYS}", due=now) for n in range(4 * KEYS)
@@ -52,7 +52,10 @@ async def main(url: str, name: str, what: str, more: str) -> None:
     if what == "turns":
         print("ready", flush=True)
         sys.stdin.readline()
-        await turns(store, name, int(more))
+        await turns(store, name, range(1))
+        print("begun", flush=True)
+        sys.stdin.readline()
+        await turns(store, name, range(1, 1 + int(more)))
     else:
         now = store.clock.now()
         asked = [Question(id=name, key=more, due=now)]

@@ -43,19 +43,35 @@ async def caller(url: str, name: str, what: str, more: str) -> Process:
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
 
 
+async def lines_until(process: Process, last: str) -> list[str]:
+    """The lines it writes before that one."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while (line := await process.stdout.readline()) != f"{last}\n".encode():
+        assert line, f"it ended without saying {last}: {lines}"
+        lines.append(line.decode().strip())
+    return lines
+
+
+def tell_all(callers: list[Process]) -> None:
+    for process in callers:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+
+
 async def test_processes_at_once_never_exceed_a_cap(url: str) -> None:
     store = await opened(url)
     await store.policies.put_policy("each", Cap(scope=(Scope.KEY,), limit=LIMIT, window="24h"))
     everybody = Cap(scope=(Scope.ROUTE,), limit=LIMIT * KEYS - 10, window="24h")
     await store.policies.put_policy("all", everybody)
     callers = [await caller(url, f"c{n}", "turns", "30") for n in range(3)]
-    for process in callers:
-        assert process.stdout is not None
-        assert await process.stdout.readline() == b"ready\n"
-    told = await asyncio.gather(*(process.communicate(b"go\n") for process in callers))
-    keys = [out.decode().split() for out, _ in told]
+    await asyncio.gather(*(lines_until(process, "ready") for process in callers))
+    tell_all(callers)
+    keys = await asyncio.gather(*(lines_until(process, "begun") for process in callers))
+    assert all(keys)  # each has sent some before any goes on to the limit
+    rest = await asyncio.gather(*(process.communicate(b"go\n") for process in callers))
     assert [process.returncode for process in callers] == [0, 0, 0]
-    assert all(keys)  # they worked beside each other
+    keys += [out.decode().split() for out, _ in rest]
     sent = Counter(key for some in keys for key in some)
     assert max(sent.values()) <= LIMIT
     assert LIMIT * KEYS - 20 <= sum(sent.values()) <= LIMIT * KEYS - 10

@@ -143,6 +143,7 @@ async def test_slots_that_move_to_another_node_under_load_lose_nothing(tmp_path:
 
 def reshard(cluster: RedisCluster, giver: RedisServer, taker: RedisServer, slots: int) -> None:
     """As an operator does: SETSLOT, MIGRATE key by key, ASK and TRYAGAIN meanwhile."""
+    cluster.wait_agreed()  # redis-cli refuses while the nodes still tell each other of the last one
     names = [node.cli("CLUSTER", "MYID") for node in (giver, taker)]
     command = ["redis-cli", "--cluster", "reshard", f"127.0.0.1:{cluster.nodes[0].port}"]
     command += ["--cluster-from", names[0], "--cluster-to", names[1]]

@@ -20,7 +20,7 @@ local SHORT, FULL = 3, 4
 local SHORT_HEAD, FULL_HEAD = 4, 10
 local UNSURE = 65535
 local STEP = 512000
-local SWEPT, ROUNDS = 16, 16
+local SWEPT, ROUNDS = 16, 32
 local find, unpack_struct, pack_struct = string.find, struct.unpack, struct.pack
 
 local function strung(numbers)
@@ -114,26 +114,29 @@ local function unpacked(blob, now)
   return account
 end
 
--- Drop accounts that are of no use any more: one call in sixteen looks through as many accounts as it
--- has messages, and goes on while it finds a quarter of them of no use, so that whoever never writes
--- to the same key twice does not fill the server. From where on is chance (the id of the first), and
--- half the time it is the beginning, which is seldom come to otherwise.
+-- Drop accounts that are of no use any more: one call in sixteen (by the id of its first message)
+-- looks through as many accounts as it has messages, from where the last one stopped (written behind
+-- the value of SEED), and goes on while an eighth of them is of no use. It may drop twice what comes
+-- in between, so keys that are written to only once do not fill the server.
 local function sweep(accounts, ids, now)
   local chance = byte(ids, ID)
   if not chance or chance % SWEPT > 0 then return end
-  local cursor = chance % (2 * SWEPT) > 0 and unpack_struct('>I4', ids, ID - 4) or 0
-  cursor = string.format('%.0f', cursor)
+  local seed = redis.call('HGET', accounts, SEED)
+  if not seed then return end
+  local cursor = #seed > #SEEDED and sub(seed, #SEEDED + 1) or '0'
   for _ = 1, ROUNDS do
     local answer = redis.call('HSCAN', accounts, cursor, 'COUNT', #ids / ID)
     local found, gone = answer[2], {}
     for i = 1, #found, 2 do
-      local ends = unpack_struct('>I3', found[i + 1], 2)
-      if ends * STEP < now and found[i] ~= SEED then gone[#gone + 1] = found[i] end
+      if found[i] ~= SEED and unpack_struct('>I3', found[i + 1], 2) * STEP < now then
+        gone[#gone + 1] = found[i]
+      end
     end
     if #gone > 0 then variadic('HDEL', accounts, gone) end
     cursor = answer[1]
-    if cursor == '0' or #gone < #found / 8 then return end
+    if cursor == '0' or #gone < #found / 16 then break end
   end
+  redis.call('HSET', accounts, SEED, SEEDED .. cursor)
 end
 
 -- What is kept of each key, in the order of the keys.
