@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 
 from penstock.cli.monitor_view import Look, SmsLook, as_lines, as_tables
-from penstock.flow.status import LatenessStats, RouteStats, Stats
 from penstock.model.state import State
+from penstock.model.status_view import LatenessStats, RouteStats, Stats
 
 SMS = SmsLook(
     queue="sms_queue",

@@ -32,7 +32,6 @@ from penstock.cli.options import (
     Yes,
 )
 from penstock.cli.session import FAILED, Session, command, confirm
-from penstock.flow.control import BulkResult
 from penstock.model.errors import (
     AlreadyReleased,
     InvalidMessage,
@@ -41,6 +40,7 @@ from penstock.model.errors import (
 )
 from penstock.model.message import Message
 from penstock.model.times import format_moment
+from penstock.model.view import BulkResult
 
 if TYPE_CHECKING:
     from penstock.cli.session import Verbs

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.show import printable, route_state
-from penstock.flow.status import Stats
+from penstock.model.status_view import Stats
 
 if TYPE_CHECKING:
     from penstock.sim.sms.stats import SmsFigures

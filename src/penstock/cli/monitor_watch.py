@@ -17,8 +17,8 @@ from rich.live import Live
 from penstock.cli import monitor_view, show
 from penstock.cli.monitor_view import Look, SmsLook
 from penstock.cli.session import Session
-from penstock.flow.status import Stats
 from penstock.model.errors import PenstockError, StoreUnavailable, UnknownThing
+from penstock.model.status_view import Stats
 from penstock.model.times import format_moment
 from penstock.settings_origin import dotenv
 from penstock.sim.errors import client_library

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.flow.control import BulkResult
 from penstock.model.decision import reason_of, verdict_of
 from penstock.model.message import Event, Message
 from penstock.model.state import State
 from penstock.model.times import format_moment
 from penstock.model.verdict import Verdict
-from penstock.model.view import message_out
+from penstock.model.view import BulkResult, message_out
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from penstock.flow.status import RouteStats
+    from penstock.model.status_view import RouteStats
 
 WIDE = 400
 """Columns where there is no terminal: nothing is cut for `grep`."""

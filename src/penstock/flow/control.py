@@ -15,19 +15,13 @@ from penstock.model.query import Cursor, Filter, Page
 from penstock.model.size import PAGE_BYTES, total_size
 from penstock.model.state import State
 from penstock.model.times import format_moment
+from penstock.model.view import BulkResult
 from penstock.ports.store import MessageStore
 
 LOOKS = 8
 """Searches of the store that one page of a list may take."""
 BULK = 500
 """Messages a bulk change touches in one store call."""
-
-
-class BulkResult(msgspec.Struct, frozen=True):
-    """How many matched the filter, and of how many it was done."""
-
-    matched: int
-    done: int
 
 
 Chosen: TypeAlias = Callable[[Message], bool]

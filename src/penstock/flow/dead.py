@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from penstock.model.query import Cursor, Filter
 from penstock.model.state import State
+from penstock.model.status_view import DeadGroup, DeadGroups
 from penstock.model.times import format_moment
 from penstock.ports.fleet import DeadLetter, DeadLetters
 from penstock.ports.store import MessageStore
@@ -28,29 +27,6 @@ _VARYING = re.compile(
     r"|(?<!answered )(?<![0-9])[0-9]+"  # 404 and 410 are two different errors
 )
 _REPEATED = re.compile(rf"{FOLDED}(?:[.:,]?{FOLDED})+")
-
-
-class DeadGroup(msgspec.Struct, kw_only=True):
-    """Dead letters of a route that died of the same."""
-
-    route: str
-    error: str
-    """What they have in common: numbers and ids are #, but for the status that a sink answered."""
-    match: str | None
-    """A literal piece of it, for the `error` of a filter; None: there is none."""
-    count: int
-    oldest: str
-    newest: str
-    """When the first and the last of them died."""
-    example_id: str
-
-
-class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest group first."""
-
-    items: list[DeadGroup]
-    truncated: bool
-    """There are more dead letters than were looked at, or more groups than are told."""
 
 
 async def dead_groups(store: MessageStore, route: str | None) -> DeadGroups:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import msgspec
-
 from penstock.flow.policies import Policies
 from penstock.model.message import Message
 from penstock.model.outcome import Action, Amendment, Answer
 from penstock.model.query import Filter, decode_cursor, encode_cursor
 from penstock.model.state import State
+from penstock.model.view import Erased, added
 from penstock.ports.store import MessageStore
 
 log = logging.getLogger("penstock.erase")
@@ -20,29 +19,6 @@ STEP = 100
 """Messages of one page: they are read with their payloads."""
 PAGES = 100
 """Pages of one call; a call that needs more says where the next one goes on."""
-
-
-class Erased(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a key was removed, and what is left to be."""
-
-    key: str
-    messages: int
-    counters: int
-    pending: int
-    """Messages being sent: removed when their leases have ended, by any worker."""
-    next: str | None = None
-    """The cursor of the call that goes on from here; None: everything was looked at."""
-
-
-def added(one: Erased, following: Erased) -> Erased:
-    """Both together, as far as the second came."""
-    return Erased(
-        key=one.key,
-        messages=one.messages + following.messages,
-        counters=one.counters + following.counters,
-        pending=one.pending + following.pending,
-        next=following.next,
-    )
 
 
 class Erase:

@@ -3,58 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
-
-import msgspec
 
 from penstock.model.fleet import LaneState
+from penstock.model.status_view import PartHealth
 
 BEHIND_MS = 5_000
 """Something due longer ago that a worker could have taken means that it does not keep up."""
-
-
-class PartHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How one part stands."""
-
-    status: Literal["ok", "behind", "waiting", "overdue", "failed", "none"]
-    """behind: the worker does not keep up; waiting: the sink does not answer, and its circuit
-    breaker is open; overdue: calls of a function take longer than the route's timeout; none: there
-    is no worker in this process."""
-    detail: str | None = None
-    facts: dict[str, str | float | bool] = {}
-
-
-class Readiness(msgspec.Struct, frozen=True):
-    """Whether messages can be taken now, with the facts."""
-
-    status: str
-    """ready · not ready · stopping"""
-    store: str = ""
-    """Its name; empty where the caller may not see more than status and names of parts."""
-    facts: dict[str, str] = {}
-    """Of the store."""
-    error: str | None = None
-    parts: dict[str, PartHealth] = {}
-    """store, worker, and sink.ROUTE for each route that is served here."""
-
-
-class PartStatus(msgspec.Struct, frozen=True):
-    """How one part stands, without any detail."""
-
-    status: str
-
-
-class ReadinessSummary(msgspec.Struct, frozen=True):
-    """Whether messages can be taken now, for callers who may not see more."""
-
-    status: str
-    parts: dict[str, PartStatus] = {}
-
-
-def summary_of(readiness: Readiness) -> ReadinessSummary:
-    """The status and the names of the parts: no address, path, host or error text."""
-    parts = {name: PartStatus(part.status) for name, part in readiness.parts.items()}
-    return ReadinessSummary(readiness.status, parts)
 
 
 def sink_health(lane: LaneState) -> PartHealth:

@@ -1,4 +1,4 @@
-"""HISTORY: the last quarter of an hour of the fleet, a point a second, in bounded memory."""
+"""HISTORY: the last twenty minutes of the fleet, one point per second, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.model.lateness import Lateness
+from penstock.model.status_view import HistoryPoint, HistoryView
 from penstock.model.times import format_moment
 
 STEP_MS = 1_000
@@ -24,25 +25,6 @@ RATES: Mapping[str, tuple[str, ...]] = {
     "blocked": ("blocked",),
 }
 """Name of a curve → the stages that add up to it."""
-
-
-class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """Curves of equal length, the newest last; null where nothing is known."""
-
-    step: int
-    """Seconds between two points."""
-    from_: str = msgspec.field(name="from")
-    """The moment of the first point."""
-    points: dict[str, list[float | None]]
-    """accepted, released, delivered, failed, deferred, blocked: messages in that second;
-    pending: scheduled; late_p50, late_p99: milliseconds."""
-
-
-class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest point of every curve."""
-
-    at: str
-    points: dict[str, float | None]
 
 
 class _Point(msgspec.Struct, frozen=True):

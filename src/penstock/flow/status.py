@@ -8,16 +8,27 @@ from typing import TypedDict
 
 import msgspec
 
-from penstock.flow.dead import DeadGroups, dead_groups
+from penstock.flow.dead import dead_groups
 from penstock.flow.fleet import Fleet
-from penstock.flow.health import PartHealth, Readiness, sink_health, worker_health
+from penstock.flow.health import sink_health, worker_health
 from penstock.flow.reuse import Reuse
 from penstock.model.errors import PenstockError, UnknownThing
-from penstock.model.fleet import Heartbeat, LaneState, Role
+from penstock.model.fleet import Heartbeat, LaneState
 from penstock.model.forecast import HOUR_MS, MINUTE_MS, Forecast
 from penstock.model.lateness import Lateness
 from penstock.model.query import RouteFigures, StoreFigures
-from penstock.model.state import State
+from penstock.model.status_view import (
+    DeadGroups,
+    ForecastSpan,
+    ForecastView,
+    LatenessStats,
+    PartHealth,
+    ProcessStats,
+    Readiness,
+    RouteStats,
+    RouteStatus,
+    Stats,
+)
 from penstock.model.times import format_moment
 from penstock.ports.fleet import Forecasting, SharesFigures
 from penstock.ports.store import MessageStore
@@ -29,102 +40,6 @@ FAILED = ("retry", "dead")
 VERDICTS = ("allowed", "deferred", "blocked", "shadowed")
 MAX_ASKED = 100
 """Routes whose dead letters are remembered as grouped."""
-
-
-class RouteStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store holds for a route, and what the fleet is doing for it."""
-
-    scheduled: int
-    overdue: int
-    leased: int
-    dead: int
-    next_due: str | None
-    sink: str | None = None
-    """None: nobody serves the route, but the store holds messages for it."""
-    paused: bool = False
-    in_flight: int | None = None
-    """Sends under way; None: no worker that is alive serves the route."""
-    capacity: int | None = None
-    """Sends in flight at most, of all workers together."""
-    waiting_for_sink: bool | None = None
-    """To some worker the sink does not answer at all: its messages wait in the store."""
-    errors: int = 0
-    """Attempts that failed, as far as the processes now known have counted."""
-
-
-class RouteStatus(RouteStats, frozen=True, kw_only=True):
-    """The same with the route's name, for lists."""
-
-    name: str
-
-
-class LatenessStats(msgspec.Struct, frozen=True, kw_only=True):
-    """released - due in milliseconds; quantiles are upper bounds of their bucket."""
-
-    count: int
-    mean: float
-    p50: int | None
-    p99: int | None
-    max: int
-    early: int
-
-
-class ProcessStats(msgspec.Struct, frozen=True, kw_only=True):
-    """One process on the store."""
-
-    id: str
-    role: Role
-    host: str
-    pid: int
-    version: str
-    started: str
-    last_seen: str
-    alive: bool
-    """False: it stopped, or was not seen for a while."""
-    stopped: bool = False
-    """It said that it ends: nothing went wrong."""
-    routes: dict[str, LaneState]
-    """What its worker is doing; empty without one."""
-    metrics: str | None
-    """Where it serves Prometheus; None: nowhere."""
-
-
-class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store holds, and what the processes on it did since they started."""
-
-    now: str
-    version: str
-    uptime: float
-    """Seconds since the process that answers was started."""
-    states: dict[State, int]
-    routes: dict[str, RouteStats]
-    totals: dict[str, int]
-    """Messages by stage: accepted, released, delivered, retry, dead …"""
-    counts: dict[str, dict[str, int]]
-    """The same by route, then stage."""
-    lateness: dict[str, LatenessStats]
-    processes: list[ProcessStats] = []
-    policies: dict[str, dict[str, int]] = {}
-    """Policy → allowed (it applied, and the message went), deferred, blocked (it was the one
-    that bound), shadowed (it would have been)."""
-
-
-class ForecastSpan(msgspec.Struct, frozen=True, kw_only=True):
-    from_: str = msgspec.field(name="from")
-    routes: dict[str, int]
-    """Only routes of which something is due in this span."""
-
-
-class ForecastView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is coming due; the first minute and the first hour begin with what is overdue."""
-
-    now: str
-    minutes: list[ForecastSpan]
-    hours: list[ForecastSpan]
-    later: dict[str, int]
-    """Due behind the last hour."""
-    exact: bool
-    """False: some were spread evenly over the time they may be due in."""
 
 
 class Tally(msgspec.Struct, kw_only=True):

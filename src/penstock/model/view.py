@@ -77,6 +77,36 @@ class PageOut(msgspec.Struct, frozen=True):
 _NO_LABELS = Labels()
 
 
+class BulkResult(msgspec.Struct, frozen=True):
+    """How many matched the filter, and of how many it was done."""
+
+    matched: int
+    done: int
+
+
+class Erased(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a key was removed, and what is left to be."""
+
+    key: str
+    messages: int
+    counters: int
+    pending: int
+    """Messages being sent: removed when their leases have ended, by any worker."""
+    next: str | None = None
+    """The cursor of the call that goes on from here; None: everything was looked at."""
+
+
+def added(one: Erased, following: Erased) -> Erased:
+    """Both together, as far as the second came."""
+    return Erased(
+        key=one.key,
+        messages=one.messages + following.messages,
+        counters=one.counters + following.counters,
+        pending=one.pending + following.pending,
+        next=following.next,
+    )
+
+
 def accepted(receipt: Receipt) -> Accepted:
     return Accepted(receipt.id, receipt.state, format_moment(receipt.due), receipt.duplicate)
 

@@ -8,14 +8,12 @@ from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-from penstock.flow.control import BulkResult
-from penstock.flow.erase import Erased, added
-from penstock.flow.health import Readiness
-from penstock.flow.status import RouteStatus, Stats
 from penstock.model.decision import CounterFigure, Decision
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.policy import Policy, Suppression
+from penstock.model.status_view import Readiness, RouteStatus, Stats
+from penstock.model.view import BulkResult, Erased, added
 from penstock.sdk import calls
 from penstock.sdk.asked import (
     Delay,

@@ -13,10 +13,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.flow.control import BulkResult
-from penstock.flow.erase import Erased
-from penstock.flow.health import Readiness
-from penstock.flow.status import RouteStatus, Stats
 from penstock.model.decision import CounterFigure, Decision
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, ServerFault
@@ -36,9 +32,12 @@ from penstock.model.policy_view import (
 )
 from penstock.model.query import Filter
 from penstock.model.state import State
+from penstock.model.status_view import Readiness, RouteStatus, Stats
 from penstock.model.times import format_moment, parse_moment
 from penstock.model.view import (
     Accepted,
+    BulkResult,
+    Erased,
     MessageOut,
     PageOut,
     message_of,

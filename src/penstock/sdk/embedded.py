@@ -8,11 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeAlias, Unpack
 
-from penstock.flow.control import BulkResult
-from penstock.flow.erase import Erased
-from penstock.flow.health import Readiness
 from penstock.flow.policies import Policies
-from penstock.flow.status import RouteStatus, Stats
 from penstock.flow.worker import Worker
 from penstock.model.decision import CounterFigure, Decision
 from penstock.model.errors import ConfigError, InvalidMessage, PenstockError, UnknownThing
@@ -23,6 +19,8 @@ from penstock.model.policy_view import question_of
 from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.rate import parse_rate
 from penstock.model.route import is_route_name
+from penstock.model.status_view import Readiness, RouteStatus, Stats
+from penstock.model.view import BulkResult, Erased
 from penstock.ports.sink import Sink
 from penstock.ports.store import MayFail, MessageStore
 from penstock.rooms.parts import RoomParts

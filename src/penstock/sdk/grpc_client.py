@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from msgspec import UnsetType
 
-from penstock.flow.control import BulkResult
 from penstock.model.draft import Draft
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.identity import IdMaker
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
+from penstock.model.view import BulkResult
 from penstock.sdk.asked import MessageLike, change_of, draft_for, drafted, filter_of
 from penstock.sdk.calls import Outcome, with_id
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields

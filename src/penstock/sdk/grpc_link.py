@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message as Proto
 
-from penstock.flow.control import BulkResult
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, ServerFault
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
 from penstock.model.patch import Patch
 from penstock.model.query import Filter
+from penstock.model.view import BulkResult
 from penstock.sdk.calls import Outcome
 from penstock.sdk.grpc_faults import failed
 from penstock.sdk.grpc_shapes import (

@@ -13,9 +13,9 @@ import pytest
 
 from penstock.cli.session import Session
 from penstock.cli.show import route_state
-from penstock.flow.status import RouteStatus
 from penstock.model.errors import Unauthorized
 from penstock.model.message import NewMessage
+from penstock.model.status_view import RouteStatus
 from penstock.settings import Settings
 from penstock.version import __version__
 from penstock.wiring import open_store

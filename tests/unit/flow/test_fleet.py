@@ -10,11 +10,12 @@ import pytest
 from penstock.flow.dead import folded
 from penstock.flow.fleet import ALIVE_MS, FORGET_MS, KEPT_MS, PERIOD_MS, QUIET_MS, SHOWN_MS, Fleet
 from penstock.flow.observe import Observer
-from penstock.flow.status import Stats, Status
+from penstock.flow.status import Status
 from penstock.model.fleet import Heartbeat, ProcessName, Role, pack, unpack_all
 from penstock.model.outcome import Dead, Retry, SendOutcome
 from penstock.model.query import StoreFigures
 from penstock.model.state import State
+from penstock.model.status_view import Stats
 from penstock.ports.fleet import HeartbeatStore
 from tests.unit.flow.rig import Engine
 

@@ -9,8 +9,8 @@ from penstock.api.audit import filter_text
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.context import LIMITED, SMALL_BODY, Api, TheApi, read_body
 from penstock.api.http.shapes import decode_bulk, decode_move
-from penstock.flow.control import BulkResult
 from penstock.model.query import Filter
+from penstock.model.view import BulkResult
 
 
 @post("/v1/messages/cancel", status_code=200, opt=LIMITED)

@@ -11,7 +11,7 @@ from litestar.response.base import ASGIResponse
 from penstock.api.grants import Scope
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.context import VERSION, TheApi
-from penstock.flow.health import Readiness, summary_of
+from penstock.model.status_view import Readiness, summary_of
 
 
 class HealthOut(msgspec.Struct, frozen=True):

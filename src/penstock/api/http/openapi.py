@@ -20,12 +20,6 @@ from penstock.api.http.room_shapes import EnterIn, HeartbeatIn, JoinIn
 from penstock.api.http.routes import PausedOut, RoutesOut
 from penstock.api.http.shapes import BulkIn, FilterIn, MoveIn, Refused
 from penstock.api.http.ticks import Healthy, TickIn, TickOut
-from penstock.flow.control import BulkResult
-from penstock.flow.dead import DeadGroups
-from penstock.flow.erase import Erased
-from penstock.flow.health import Readiness
-from penstock.flow.history import HistoryView
-from penstock.flow.status import ForecastView, Stats
 from penstock.model.draft import Draft
 from penstock.model.patch import Patch
 from penstock.model.policy import Cap, Pace, Quiet, Suppression
@@ -38,7 +32,8 @@ from penstock.model.policy_view import (
 )
 from penstock.model.room import RoomDraft
 from penstock.model.room_view import EnteredOut, RoomOut, RoomPage, TicketOut
-from penstock.model.view import Accepted, EventOut, MessageOut, PageOut
+from penstock.model.status_view import DeadGroups, ForecastView, HistoryView, Readiness, Stats
+from penstock.model.view import Accepted, BulkResult, Erased, EventOut, MessageOut, PageOut
 from penstock.rooms.history import RoomHistoryView
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's

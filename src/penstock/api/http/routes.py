@@ -10,8 +10,8 @@ from litestar.response.base import ASGIResponse
 from penstock.api.grants import Scope
 from penstock.api.http.answers import HttpRequest, json_answer
 from penstock.api.http.context import LIMITED, Api, TheApi, path_id
-from penstock.flow.status import RouteStatus
 from penstock.model.errors import UnknownMessage, UnknownThing
+from penstock.model.status_view import RouteStatus
 
 LIMITED_ADMIN = {"scope": Scope.ADMIN, **LIMITED}
 

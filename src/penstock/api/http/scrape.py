@@ -23,9 +23,9 @@ from penstock.api.grants import Grant, Scope
 from penstock.api.http.auth import Guard
 from penstock.api.http.errors import error_answer
 from penstock.api.http.listen import listen_first, url_of
-from penstock.flow.health import summary_of
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError, Malformed, PenstockError, UnknownThing
+from penstock.model.status_view import summary_of
 from penstock.rooms.parts import RoomParts
 from penstock.settings import ApiSettings
 from penstock.settings.ports import PortRange
