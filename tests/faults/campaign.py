@@ -47,6 +47,8 @@ class Schedulers:
         self._urls = urls
         self._chance = chance
         self._ahead = ahead
+        self.requested: set[str] = set()
+        """Every id sent so far: the store may have it, and the answer may still be on its way."""
         self.acknowledged: dict[str, int] = {}
         self.refused = 0
         """Answers 503: the store was away, and said so."""
@@ -93,6 +95,7 @@ class Schedulers:
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:  # the same id until there is an answer: it is one message
             url = self._chance.choice(self._urls)
+            self.requested.add(message_id)
             try:
                 answer = await client.post(f"{url}/v1/messages", json=body)
             except httpx.TransportError:
