@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aio_pika
 import uvloop
 from redis.asyncio import Redis
 
@@ -34,12 +35,14 @@ from penstock.sim.receiver import Receiver
 from penstock.sim.requests import Received
 from systems.servers.rabbitmq import RabbitServer
 from systems.servers.redis import RedisServer
-from tests.faults.witnesses import rabbit_witness
+from tests.faults.witnesses import Listener
 
 KILLS = 20
 LEASE = 2
 LOOK = 0.002
 """Seconds between looks at how many have arrived."""
+QUIET = 0.5
+"""Seconds without an arrival after which nothing is on its way any more."""
 MOST = 100
 """Repeats per kill that are aimed at."""
 CONFIG = """
@@ -49,8 +52,10 @@ metrics = "off"
 lease = "{lease}s"
 [routes.default]
 sink = "{sink}"
-{more}
+max_attempts = 1000
 """
+"""Attempts for all of the kills: a message that a worker had claimed when it was killed has used
+one, sent or not."""
 ROOT = Path(__file__).parent.parent
 
 
@@ -69,7 +74,8 @@ class End:
     sink: str
     number: Callable[[], Awaitable[int]]
     arrivals: Callable[[], Awaitable[list[Arrived]]]
-    more: str = ""
+    moment: Callable[[], Awaitable[int]] | None = None
+    """Now, in the unit of an arrival's `at`. None: milliseconds by the clock."""
 
 
 Ends = Callable[[Path], AbstractAsyncContextManager[End]]
@@ -138,9 +144,7 @@ async def _repeats(case: Case, place: Path, kills: int) -> list[int]:
     async with case.end(place) as end, penstock.open(case.store) as engine:
         await engine.schedule_many(drafts(case.backlog, delay=0))
         config = place / "penstock.toml"
-        config.write_text(
-            CONFIG.format(store=case.store, sink=end.sink, more=end.more, lease=LEASE)
-        )
+        config.write_text(CONFIG.format(store=case.store, sink=end.sink, lease=LEASE))
         killed: list[int] = []
         for _ in range(kills):
             with _worker(config, place) as worker:
@@ -148,14 +152,17 @@ async def _repeats(case: Case, place: Path, kills: int) -> list[int]:
                 await _until(worker, end.number, enough)
                 worker.kill()
                 worker.wait()
-            killed.append(engine.clock.now())
+            await _all_come(end)
+            killed.append(engine.clock.now() if end.moment is None else await end.moment())
         with _worker(config, place) as worker:
 
-            async def delivered() -> int:
-                return (await engine.stats()).states.get(State.DELIVERED, 0)
+            async def settled() -> int:
+                states = (await engine.stats()).states
+                return states.get(State.DELIVERED, 0) + states.get(State.DEAD, 0)
 
-            await _until(worker, delivered, case.backlog)
+            await _until(worker, settled, case.backlog)
             worker.kill()
+        await _all_come(end)
         found = await end.arrivals()
     lost = case.backlog - len({one.id for one in found})
     if lost:
@@ -170,6 +177,14 @@ async def _until(
         if worker.poll() is not None:
             raise RuntimeError(f"the worker ended by itself ({worker.returncode}): see its log")
         await asyncio.sleep(LOOK)
+
+
+async def _all_come(end: End) -> None:
+    """Wait until what the worker had written has come: it may be on its way when that is killed."""
+    before = -1
+    while (number := await end.number()) != before:
+        before = number
+        await asyncio.sleep(QUIET)
 
 
 def repeats_by_kill(found: list[Arrived], killed: list[int]) -> list[int]:
@@ -252,16 +267,27 @@ def stream(server: RedisServer) -> Ends:
 
 
 def queue(server: RabbitServer) -> Ends:
+    """Nobody reads the queue before the end, so that its length says how many have arrived; where
+    a message stands in it says in which life of the worker it came."""
+
     @asynccontextmanager
     async def end(_: Path) -> AsyncIterator[End]:
-        async with rabbit_witness(server.url, "arrived") as witness:
+        async with await aio_pika.connect(server.url) as connection:
+            channel = await connection.channel()
+            arrived = await channel.declare_queue("arrived", durable=True)
 
             async def number() -> int:
-                return len(await witness.arrivals())
+                found = await channel.declare_queue("arrived", passive=True)
+                return found.declaration_result.message_count or 0
 
             async def arrivals() -> list[Arrived]:
-                return [Arrived(one.id, one.at) for one in await witness.arrivals()]
+                left = await number()
+                listener = Listener()
+                await arrived.consume(listener.take_from_queue, no_ack=True)
+                while len(found := await listener.arrivals()) < left:  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK)
+                return [Arrived(one.id, place) for place, one in enumerate(found, 1)]
 
-            yield End(f"{server.url}/arrived", number, arrivals)
+            yield End(f"{server.url}/arrived", number, arrivals, moment=number)
 
     return end

@@ -88,7 +88,10 @@ async def drained(
     finally:
         await worker.kill()
     lines = sorted(taken.read_text().splitlines())
-    assert lines == sorted(f"m{place} 1 {SIZE}" for place in range(number))
+    right = sorted(f"m{place} 1 {SIZE}" for place in range(number))
+    wrong = sorted(set(lines) - set(right))
+    log = worker.log.read_text()[-2_000:]
+    assert lines == right, f"{len(lines)} taken, {len(wrong)} wrong, such as {wrong[:3]}; {log}"
     states = (await store.figures(store.clock.now())).states
     assert (states[State.DEAD], states[State.SCHEDULED]) == (0, 0)
     print(f"{number} messages of {SIZE:,} bytes: at most {peak / MB:.0f} MB")

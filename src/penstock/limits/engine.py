@@ -303,9 +303,11 @@ def spread(plan: Plan, binding: Finding, subject: Subject, deadline: int | None)
 
 
 def _give_slots(findings: Findings, decision: Decision, books: Books) -> None:
-    if decision.verdict is Verdict.DEFER:
-        for rule, until, _ in findings:
-            if isinstance(rule, PaceRule) and not rule.shadow and until == decision.until:
+    """Only the pace that is told as the reason gives one: its name is what the message has when it
+    comes back, and a slot of another pace would hold up the message it was given to."""
+    if decision.verdict is Verdict.DEFER and decision.reason is not None:
+        for rule, _, _ in findings:
+            if isinstance(rule, PaceRule) and rule.id == decision.reason.policy:
                 rule.rate.give_slot(books.open_pace(rule))
 
 

@@ -304,6 +304,16 @@ async def test_the_kth_deferral_by_a_pace_gets_slot_k() -> None:
     assert [d.until for d in decisions[10:]] == [worlds.START + 20 * k for k in range(1, 21)]
 
 
+async def test_of_two_paces_that_give_the_same_moment_one_gives_its_slot() -> None:
+    store = await opened({"one": Pace(rate="1/s", burst=1), "two": Pace(rate="1/s", burst=1)})
+    batch = [Question(id=f"m{n}", key="ann", due=worlds.START) for n in range(4)]
+    decisions = await store.decide(batch, worlds.START, worlds.HOLD)
+    for k, (question, decision) in enumerate(zip(batch[1:], decisions[1:], strict=True), 1):
+        assert decision.until == worlds.START + 1_000 * k
+        again = await decide(store, worlds.woken(question, decision), decision.until)
+        assert again.verdict is Verdict.ALLOW
+
+
 @settings(max_examples=5)
 @given(st.data())
 async def test_what_a_night_held_goes_out_spread_over_the_morning(data: st.DataObject) -> None:

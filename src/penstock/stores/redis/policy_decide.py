@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from penstock.limits import engine
 from penstock.limits.engine import Finding, Findings
-from penstock.limits.rules import CapRule, PaceRule, QuietRule, Rules
+from penstock.limits.rules import CapRule, PaceRule, Rules
 from penstock.model.decision import Decision, Subject
 from penstock.model.verdict import Verdict
 from penstock.stores.redis.connect import Reply
@@ -316,9 +316,7 @@ def _shared_work(subject: Subject, known: _Found, what: int = DECIDE) -> Work:
     latest = max(acting, key=_until, default=None)
     deadline = engine.deadline_of(subject, acting)
     end = 0 if deadline is None else deadline[0]
-    until, taken = (0, 1) if latest is None else (latest.until, 1)
-    if latest is not None and isinstance(latest.rule, QuietRule):
-        taken = int(engine.spread(numbers.plan, latest, subject, end or None) == latest.until)
+    until = 0 if latest is None else latest.until
     slot = 0
     for number, pace in enumerate(numbers.paces, start=1):
         if engine.waits_for(pace, subject):
@@ -327,7 +325,6 @@ def _shared_work(subject: Subject, known: _Found, what: int = DECIDE) -> Work:
         int(bool(known.findings)),
         until,
         end,
-        taken,
         int(any(finding.rule.blocks for finding in acting)),
         engine.waiting_since(subject),
         slot,

@@ -15,8 +15,7 @@
 --         false, or { account of each message, more of each } }
 --         until: KEEP holds the place until then
 --         more: 0, or { 1 if its refusal may come from a place held in this batch, until, deadline
---           or 0, 1 if a slot at the same `until` is taken, 1 if it is blocked, waiting since,
---           pace whose slot it has or 0 }
+--           or 0, 1 if it is blocked, waiting since, pace whose slot it has or 0 }
 --       2 now · 3 hold places until · 4 version · 5 time to live of a counter (ms)
 --       a group's argument: the ids of its messages in one
 -- →     a group: a string { stale version }, or 0 when that is the answer of every message, or
@@ -116,12 +115,12 @@ local function give_slot(p, state)
   state.changed = true
 end
 
-local NOTHING = { 0, 0, 0, 0, 0, 0, 0 }
+local NOTHING = { 0, 0, 0, 0, 0, 0 }
 
 -- What the rules here say: { rule, until, used … }, whether one acts, which refuse, and with what
 -- was found before: the latest moment, the deadline, whether it is blocked.
 local function findings(plan, me, more, all)
-  local _, latest, deadline, _, blocked, since, slot = unpack(more)
+  local _, latest, deadline, blocked, since, slot = unpack(more)
   local found, acts, refusing = {}, false, {}
   blocked = blocked == 1
 
@@ -182,14 +181,20 @@ local function is_quiet(spans, moment)
   return false
 end
 
--- Whoever waits for nothing but a pace gets the next slot of it.
+-- Whoever waits for nothing but a pace gets the next slot of it: of the first pace that gives the
+-- latest moment, which is the one the message is told, and only where no other rule gives the same.
 local function give_slots(plan, refusing, latest, more)
-  if latest == 0 or is_quiet(plan[3], latest) then return end
-  if more[2] == latest and more[4] == 0 then return end
+  if latest == 0 or more[2] == latest or is_quiet(plan[3], latest) then return end
   local caps, plan_paces = plan[1], plan[2]
+  for i = 1, #caps do
+    if caps[i][2][KIND] == ACTING and refusing[i] == latest then return end
+  end
   for i = 1, #plan_paces do
     local p = plan_paces[i]
-    if p[KIND] == ACTING and refusing[#caps + i] == latest then give_slot(p, pace_of(p)) end
+    if p[KIND] == ACTING and refusing[#caps + i] == latest then
+      give_slot(p, pace_of(p))
+      return
+    end
   end
 end
 
