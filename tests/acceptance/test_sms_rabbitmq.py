@@ -51,6 +51,10 @@ def has_sent(sender: Command, number: int) -> bool:
     return sender.stderr.count('"message":"sent') >= number
 
 
+def consumes(sender: Command) -> bool:
+    return "waits for messages" in sender.stderr
+
+
 async def figures(folder: Path) -> dict[str, float]:
     printed = await run(folder, "monitor", "--json", "--updates", "1")
     look: dict[str, dict[str, float]] = json.loads(printed)
@@ -97,6 +101,42 @@ async def test_a_killed_sender_loses_nothing_and_counts_nothing_twice(
     assert found["sent"] + found["failed"] == 400
     assert await waiting(rabbitmq, queue) == 0
     assert await waiting(rabbitmq, f"{queue}.dead") >= found["failed"]
+
+
+async def test_what_waits_for_another_attempt_outlives_senders_that_stop_or_are_killed(
+    folder: Path, rabbitmq: RabbitServer
+) -> None:
+    queue = f"sms-{folder.name}"
+    await run(folder, "sim", "sms-producer", "--num-messages", "5")
+    sender = ("sim", "sms-sender", "--retry-after", "1h")
+    for end, code in ((signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)):
+        async with running(folder, *sender, env={"FAILURE_RATE": "1"}) as victim:
+            await victim.until(partial(consumes, victim))
+            while (await figures(folder))["retried"] < 5:  # noqa: ASYNC110 - another process counts
+                await asyncio.sleep(0.1)
+            assert await victim.stop(end) == code
+        async with asyncio.timeout(60):  # until RabbitMQ has noticed that it is gone
+            while await waiting(rabbitmq, f"{queue}.retry") < 5:  # noqa: ASYNC110 - RabbitMQ counts
+                await asyncio.sleep(0.1)
+    assert await waiting(rabbitmq, queue) == 0
+    assert (await figures(folder))["attempts"] == 5
+
+
+async def test_a_retry_that_rabbitmq_refuses_is_made_once_it_takes_it(
+    folder: Path, rabbitmq: RabbitServer
+) -> None:
+    retry = f"sms-{folder.name}.retry"
+    full = '{"max-length":0,"overflow":"reject-publish"}'
+    await run(folder, "sim", "sms-producer", "--num-messages", "3")
+    await asyncio.to_thread(rabbitmq.control, "set_policy", "full", f"^{retry}$", full)
+    words = ("sim", "sms-sender", "--max-attempts", "2", "--retry-after", "100ms")
+    async with running(folder, *words, "--idle-exit", "5s", env={"FAILURE_RATE": "1"}) as sender:
+        await sender.until(lambda: sender.stderr.count("gives a message back") >= 3)
+        assert '"message":"retried' not in sender.stderr
+        await asyncio.to_thread(rabbitmq.control, "clear_policy", "full")
+        assert await sender.ended() == 0
+    found = await figures(folder)
+    assert (found["failed"], found["attempts"]) == (3, 6)
 
 
 async def test_what_is_not_an_sms_is_moved_aside_and_counted_apart(

@@ -18,18 +18,6 @@ from penstock.sim.errors import Unreachable
 from penstock.sim.sms.settings import SmsSettings
 
 JSON = "application/json"
-AT_LEAST_ONCE = {
-    "x-queue-type": "quorum",
-    "x-dead-letter-exchange": "",
-    "x-dead-letter-strategy": "at-least-once",
-    "x-overflow": "reject-publish",
-}
-"""Arguments of the retry queue: a message leaves it only when the next queue has confirmed it.
-
-A classic queue dead-letters without confirms: a crash of RabbitMQ loses messages on their way.
-RabbitMQ takes the strategy only together with this overflow, from 3.10 on.
-"""
-
 # They write a line, or a traceback, for every lost connection; what it means we say ourselves.
 for _library in ("aio_pika", "aiormq"):
     logging.getLogger(_library).setLevel(logging.CRITICAL)
@@ -46,20 +34,24 @@ async def connect(settings: SmsSettings, name: str) -> AbstractRobustConnection:
 
 
 async def declare(channel: AbstractChannel, settings: SmsSettings) -> AbstractQueue:
-    """Declare all three, durable, and return the one to consume from.
+    """Declare the work queue and the dead queue, durable, and return the first."""
+    await _durable(channel, settings.dead_queue)
+    return await _durable(channel, settings.queue)
 
-    A message that waits for another attempt waits in RabbitMQ: it expires in the retry queue after
-    its own time and is dead-lettered back to the first queue. ConfigError: a queue of that name
-    exists with other arguments.
+
+async def declare_retry(channel: AbstractChannel, settings: SmsSettings) -> AbstractQueue:
+    """Declare the queue in which messages wait for another attempt, durable.
+
+    It has no expiry and no dead-lettering: a classic queue dead-letters without confirms, and a
+    crash of RabbitMQ loses messages on their way. Senders consume it and move them with confirms.
     """
+    return await _durable(channel, settings.retry_queue)
+
+
+async def _durable(channel: AbstractChannel, name: str) -> AbstractQueue:
+    """Declare a queue; ConfigError: one of that name exists with other arguments."""
     try:
-        await channel.declare_queue(settings.dead_queue, durable=True)
-        await channel.declare_queue(
-            settings.retry_queue,
-            durable=True,
-            arguments={**AT_LEAST_ONCE, "x-dead-letter-routing-key": settings.queue},
-        )
-        return await channel.declare_queue(settings.queue, durable=True)
+        return await channel.declare_queue(name, durable=True)
     except ChannelPreconditionFailed as exc:
         raise ConfigError(
             f"QUEUE_NAME: a queue exists with other arguments: {exc}. Delete it when it is empty"
@@ -74,15 +66,13 @@ async def publish(
     *,
     message_id: str | None,
     headers: HeadersType | None = None,
-    expiration: float | None = None,
 ) -> None:
-    """Persistent; returns when RabbitMQ has confirmed it. It expires after so many seconds."""
+    """Persistent; returns when RabbitMQ has confirmed it."""
     message = Message(
         body,
         content_type=JSON,
         delivery_mode=DeliveryMode.PERSISTENT,
         message_id=message_id,
         headers=headers or {},
-        expiration=expiration,
     )
     await channel.default_exchange.publish(message, routing_key=queue, mandatory=True)

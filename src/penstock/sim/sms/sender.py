@@ -3,25 +3,35 @@
 A message is acknowledged only when its outcome is counted in Redis and, where it failed, RabbitMQ
 has confirmed its copy for the next attempt. A sender that dies in between leaves the message to
 another, which asks the count whether that attempt is over. It then acknowledges the message: the
-copy is safe, because the retry queue gives it up only to a confirmed place in the first queue.
+copy is safe, because it leaves the retry queue only when the first queue has confirmed it.
+
+Senders move these copies themselves: each consumes the retry queue, holds what it gets until it is
+due, publishes it to the first queue and acknowledges it then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
-from aio_pika.exceptions import AMQPError
+from aio_pika.abc import (
+    AbstractChannel,
+    AbstractConnection,
+    AbstractIncomingMessage,
+    AbstractQueue,
+)
+from aio_pika.exceptions import AMQPError, ChannelInvalidStateError
 
 from penstock.sim.errors import Unreachable
 from penstock.sim.sms.producer import Sms
-from penstock.sim.sms.queues import connect, declare, publish
+from penstock.sim.sms.queues import connect, declare, declare_retry, publish
 from penstock.sim.sms.settings import SmsSettings
 from penstock.sim.sms.stats import Outcome, SmsStats
 
@@ -30,8 +40,14 @@ log = logging.getLogger("penstock.sms")
 ATTEMPT = "x-attempt"
 SPENT = "x-spent-us"
 ERROR = "x-error"
+RETRY_AT = "x-retry-at-ms"
+"""When the next attempt is due, in milliseconds since the epoch."""
+HELD = 200
+"""Messages that one sender holds at a time until their next attempt is due."""
+HOLD = 600.0
+"""Seconds for which it holds one at most; RabbitMQ closes a consumer's channel after 30 minutes."""
 AGAIN = 0.5
-"""Seconds between tries while Redis is away."""
+"""Seconds between tries while Redis is away or RabbitMQ refuses a message."""
 
 Provider = Callable[[Sms], Awaitable[bool]]
 """Sends one message; whether it went out."""
@@ -85,32 +101,70 @@ class Sender:
             await channel.set_qos(prefetch_count=self._at_once)
             queue = await declare(channel, self._settings)
             self._channel: AbstractChannel = channel
+            retries = await self._retry_queue(connection)
+            moving = await retries.consume(partial(self._move, stopping=stopping))
             tag = await queue.consume(self._handle)
             log.info("%s waits for messages in %s", self._name, self._settings.queue)
             ready()
             await stopping.wait()
             await queue.cancel(tag)
+            await retries.cancel(moving)
             while self._under_way:  # noqa: ASYNC110 - handlers are aio-pika's tasks, not ours
                 await asyncio.sleep(0.01)
+
+    async def _retry_queue(self, connection: AbstractConnection) -> AbstractQueue:
+        """On a channel of its own: what waits there takes no place of what is being sent."""
+        self._retry_channel: AbstractChannel = await connection.channel()
+        await self._retry_channel.set_qos(prefetch_count=HELD)
+        return await declare_retry(self._retry_channel, self._settings)
 
     @property
     def idle_seconds(self) -> float:
         return 0.0 if self._under_way else time.monotonic() - self.handled_at
 
     async def _handle(self, message: AbstractIncomingMessage) -> None:
+        await self._until_done(message, self._work(message))
+
+    async def _move(self, message: AbstractIncomingMessage, stopping: asyncio.Event) -> None:
+        await self._until_done(message, self._move_when_due(message, stopping))
+
+    async def _until_done(self, message: AbstractIncomingMessage, work: Awaitable[None]) -> None:
         self._under_way += 1
         try:
-            await self._work(message)
-        except AMQPError as exc:
-            # The channel is gone and with it the right to acknowledge: it will come again.
-            log.warning("%s lost a message to RabbitMQ's line: %s", self._name, exc)
+            await work
+        except (AMQPError, ChannelInvalidStateError) as exc:
+            log.warning("%s gives a message back to RabbitMQ: %s", self._name, exc)
+            await _give_back(message)
         finally:
             self._under_way -= 1
             self.handled_at = time.monotonic()
 
+    async def _move_when_due(
+        self, message: AbstractIncomingMessage, stopping: asyncio.Event
+    ) -> None:
+        """Back to the first queue. At a stop it is left to the next sender."""
+        seconds = _number(message, RETRY_AT) / 1000 - time.time()
+        if seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(seconds, HOLD)):
+                    await stopping.wait()
+                return
+        if not _is_ours(message):
+            return  # the connection was lost meanwhile: it will come again
+        if seconds > HOLD:
+            await message.nack(requeue=True)
+            return
+        queue, headers = self._settings.queue, message.headers
+        await publish(
+            self._retry_channel, queue, message.body, message_id=message.message_id, headers=headers
+        )
+        await message.ack()
+
     async def _work(self, message: AbstractIncomingMessage) -> None:
         attempt = _number(message, ATTEMPT) + 1
-        if message.redelivered and await self._is_over(message.message_id, attempt):
+        # A copy for another attempt may be there twice: it was moved, and that not acknowledged.
+        again = message.redelivered or attempt > 1
+        if again and await self._is_over(message.message_id, attempt):
             await message.ack()
             return
         try:
@@ -159,13 +213,10 @@ class Sender:
         headers = {**message.headers, ATTEMPT: attempt, SPENT: spent}
         if why is not None:
             headers[ERROR] = why
+        else:
+            headers[RETRY_AT] = int(time.time() * 1000) + self._retry_ms
         await publish(
-            self._channel,
-            queue,
-            message.body,
-            message_id=message.message_id,
-            headers=headers,
-            expiration=None if why is not None else self._retry_ms / 1000,
+            self._channel, queue, message.body, message_id=message.message_id, headers=headers
         )
 
     async def _count(
@@ -187,6 +238,22 @@ class Sender:
             except Unreachable as exc:
                 log.warning("%s", exc.message)
                 await asyncio.sleep(AGAIN)
+
+
+def _is_ours(message: AbstractIncomingMessage) -> bool:
+    """Whether it can be acknowledged; with its channel gone, RabbitMQ delivers it again."""
+    try:
+        return not message.channel.is_closed
+    except ChannelInvalidStateError:
+        return False
+
+
+async def _give_back(message: AbstractIncomingMessage) -> None:
+    """So that it comes again, after a pause: RabbitMQ refused its next place."""
+    await asyncio.sleep(AGAIN)
+    if _is_ours(message) and not message.processed:
+        with contextlib.suppress(AMQPError, ChannelInvalidStateError):
+            await message.nack(requeue=True)
 
 
 def _number(message: AbstractIncomingMessage, header: str) -> int:
