@@ -21,12 +21,12 @@ from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Claim, Receipt, Settlement
 from penstock.model.state import State
+from penstock.stores.memory import MemoryStore
+from penstock.stores.memory import messages as memory_messages
+from penstock.stores.memory import store as memory_store
 from penstock.stores.sqlite import SqliteStore, lease, recall, statements
 from penstock.stores.sqlite import settle as sqlite_settle
 from penstock.stores.sqlite import store as sqlite_store
-from penstock.testing import memory_store
-from penstock.testing.memory_store import MemoryStore
-from penstock.testing.message_rows import Row
 from penstock.time.clock import Clock, SystemClock
 from tests.simulation.link import Line
 from tests.simulation.link_store import LinkedStore
@@ -209,8 +209,7 @@ def any_key() -> Any:
 @mutant("a retry does not hold back its key", 250)
 def overtaken() -> Any:
     """The store's rule, and the model's: both would agree on it."""
-    begun = property(lambda _self: False)
-    return patch.object(Row, "begun", begun)
+    return patch.object(memory_messages, "has_begun", lambda _message: False)
 
 
 @mutant("acts on an answer that came after its lease", 350)
