@@ -78,7 +78,7 @@ def put(record: Record | None, new: NewMessage, now: int) -> Step[Receipt]:
         message = accepted(new, now)
         return Step(Receipt(new.id, message.state, new.due), Record(message))
     held = record.message
-    if not replaces(new, held.state, held.due):
+    if not _replaces(new, held):
         return Step(Receipt(new.id, held.state, held.due, duplicate=True), record)
     message = replace(
         held,
@@ -121,12 +121,12 @@ def accepted(new: NewMessage, now: int) -> Message:
     )
 
 
-def replaces(new: NewMessage, state: State, due: int) -> bool:
-    """Whether a put replaces the known message of that state and due time."""
-    if state is not State.SCHEDULED:
+def _replaces(new: NewMessage, held: Message) -> bool:
+    """Whether `on_conflict` says so, of a message that is still scheduled."""
+    if held.state is not State.SCHEDULED:
         return False
     return new.on_conflict is OnConflict.REPLACE or (
-        new.on_conflict is OnConflict.EARLIEST and new.due < due
+        new.on_conflict is OnConflict.EARLIEST and new.due < held.due
     )
 
 
