@@ -79,6 +79,11 @@ async def test_a_program_waits_two_hours_in_no_time() -> None:
         assert sent == ["ann"]
 
 
+async def test_it_says_at_start_that_nothing_is_kept() -> None:
+    (warning,) = getattr(await MemoryHarness().open(), "warnings", [])
+    assert "lost when the process ends" in warning
+
+
 async def test_a_clock_can_be_given_only_to_a_store_in_memory() -> None:
     with pytest.raises(ConfigError, match="only a store in memory"):
         async with penstock.open("sqlite:///never.db", clock=ManualClock()):

@@ -145,7 +145,7 @@ def lease(record: Record, token: int, now: int) -> Step[Message | None]:
     if held.state is not State.SCHEDULED or held.due > now:
         return Step(None, record)
     message = _become(held, State.LEASED, attempt=held.attempt + 1, claimed=now)
-    return Step(message, replace(record, message=message, token=token))
+    return Step(message, Record(message, token, record.noted))
 
 
 def has_begun(message: Message) -> bool:
@@ -179,6 +179,7 @@ def settle(record: Record, settlement: Settlement, now: int) -> Step[State | Non
     if settlement.event != settlement.state:
         attempt = held.attempt if sent else None
         events += (_line(now, settlement.event, settlement.detail, attempt),)
+    kept = settlement.kept
     message = _ended(
         held,
         state,
@@ -187,11 +188,11 @@ def settle(record: Record, settlement: Settlement, now: int) -> Step[State | Non
         attempt=held.attempt if sent else held.attempt - 1,
         claimed=held.claimed if sent and not goes_on else None,
         last_error=held.last_error if settlement.error is None else settlement.error,
-        decided=held.decided if settlement.kept is None else settlement.kept,
+        decided=held.decided if kept is None else kept,
     )
     if state is State.DELIVERED:
         message = replace(message, payload=b"", headers=None)
-    return Step(state, replace(record, message=message, token=None), events)
+    return Step(state, Record(message, None, record.noted), events)
 
 
 def lose(record: Record, token: int, now: int) -> Step[Reaped | None]:
@@ -204,7 +205,7 @@ def lose(record: Record, token: int, now: int) -> Step[Reaped | None]:
     events += (_line(now, "lease_lost", None, held.attempt),)
     message = _ended(held, state, now, claimed=None)
     reaped = Reaped(held.id, held.route, state, held.attempt)
-    return Step(reaped, replace(record, message=message, token=None), events)
+    return Step(reaped, Record(message, None, record.noted), events)
 
 
 def _ended(held: Message, state: State, now: int, **fields: Any) -> Message:

@@ -6,8 +6,6 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from penstock.model.lifecycle import Step
 from penstock.model.message import Event
 from penstock.model.state import State
@@ -118,7 +116,7 @@ class Session:
 
     def _note(self, seq: int, line: Event) -> None:
         """Add a line to the message's timeline."""
-        values = {"seq": seq, **msgspec.structs.asdict(line)}
+        values = (seq, line.at, line.event, line.detail, line.attempt)
         (number,) = self.execute(statements.ADD_EVENT, values).fetchone()
         if number > MAX_EVENTS:
             self.execute(statements.TRIM_EVENTS, (seq, number - MAX_EVENTS))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from penstock.model import lifecycle
+from penstock.model.lifecycle import Record
 from penstock.model.outcome import Settlement
 from penstock.model.state import PURGEABLE, State
 from penstock.stores.sqlite import statements
-from penstock.stores.sqlite.rows import decided_column, json_array, to_record
+from penstock.stores.sqlite.rows import decided_column, json_array
 from penstock.stores.sqlite.session import Session
 
 _DELIVERED = State.DELIVERED
@@ -67,10 +70,14 @@ def _deliver(
 def _settle_one(
     session: Session, settlement: Settlement, now: int, retired: list[int]
 ) -> State | None:
-    row = session.execute(statements.LEASED, (settlement.message.ref,)).fetchone()
+    row = session.execute(statements.LEASE_OF, (settlement.message.ref,)).fetchone()
     if row is None:
         return None
-    record = to_record(row)
+    token, cancel_pending = row
+    message = settlement.message  # as it was claimed: under a lease only a cancel is noted
+    if cancel_pending:
+        message = replace(message, cancel_pending=True)
+    record = Record(message, token)
     step = lifecycle.settle(record, settlement, now)
     if step.record is record or record.token is None:
         return step.answer

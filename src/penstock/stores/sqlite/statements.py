@@ -93,7 +93,7 @@ SET state = 2, settled = :now, lease = NULL, payload = NULL, headers = NULL, can
 WHERE {_SEQS} AND lease = :token
 RETURNING seq
 """  # noqa: S608
-LEASED: Final = f"SELECT {_LIGHT} FROM messages WHERE seq = ?"  # noqa: S608
+LEASE_OF: Final = "SELECT lease, cancel_pending FROM messages WHERE seq = ?"
 
 # --- what a step leaves (penstock.model.lifecycle)
 
@@ -120,8 +120,7 @@ BY_IDS: Final = f"SELECT {COLUMNS} FROM messages WHERE id IN (SELECT value FROM 
 
 ADD_EVENT: Final = """
 INSERT INTO events (seq, n, at, event, detail, attempt)
-VALUES (:seq, (SELECT coalesce(max(n), 0) + 1 FROM events WHERE seq = :seq), :at, :event, :detail,
-        :attempt)
+VALUES (?1, (SELECT coalesce(max(n), 0) + 1 FROM events WHERE seq = ?1), ?2, ?3, ?4, ?5)
 RETURNING n
 """
 LAST_EVENT: Final = """
