@@ -14,7 +14,7 @@ from penstock.model.message import NewMessage
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
 from penstock.stores.dynamodb.address import parse_address
 from penstock.stores.dynamodb.gateway import Gateway, open_gateway
-from penstock.stores.dynamodb.items import Item, Shape, new_item
+from penstock.stores.dynamodb.items import Item, Shape, first_record, to_item
 from systems.servers.dynamodb import DynamoServer, dynamo_server
 from systems.servers.redis import RedisServer
 
@@ -76,7 +76,7 @@ async def _store(store: TieredStore, made: Sequence[NewMessage]) -> float:
 
 def _items(made: Sequence[NewMessage]) -> list[Item]:
     shape = Shape(60_000, SHARDS)
-    return [new_item(message, message.due, shape, 0) for message in made]
+    return [to_item(first_record(message, message.due), shape, 0) for message in made]
 
 
 async def _measure(report: Report, url: str) -> None:

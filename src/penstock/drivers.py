@@ -17,8 +17,9 @@ STORES = {
     # scheme: (module, extra). A module has `async def open_store(url, **options) -> MessageStore`
     # and `def nothing_to_read(url) -> str | None`, which checks the URL and says why a look into
     # the store would find nothing but a store made by looking. One that can keep a store in
-    # memory has `def in_memory(url) -> bool` too, and one that must be made before it is used
-    # `async def init_store(url) -> str`.
+    # memory has `def in_memory(url) -> bool` too, and `open_store` then takes a `clock`; one that
+    # must be made before it is used has `async def init_store(url) -> str`.
+    "memory": ("penstock.stores.memory", None),
     "sqlite": ("penstock.stores.sqlite", None),
     "redis": ("penstock.stores.redis", "redis"),
     "rediss": ("penstock.stores.redis", "redis"),

@@ -7,11 +7,11 @@ from typing import TypeAlias
 import msgspec
 from hypothesis import strategies as st
 
-from penstock.limits.memory import MemoryPolicies
 from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
+from penstock.stores.memory.policies import MemoryPolicies
 from tests.unit.limits import worlds
 
 IDS = st.sampled_from(["p1", "p2", "p3", "p4", "p5"])

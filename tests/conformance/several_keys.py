@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from penstock.flow import several
 from penstock.flow.conclude import counted, keys_of
-from penstock.limits.memory import MemoryPolicies
 from penstock.model.decision import Conclusion, Decision, End
 from penstock.model.message import Labels, Message
 from penstock.model.policy import Cap, OnExceed, Pace, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
+from penstock.stores.memory.policies import MemoryPolicies
 from tests.unit.limits import worlds
 
 KEYS = ("ann", "bob", "cid", "dan")

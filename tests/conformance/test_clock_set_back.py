@@ -14,9 +14,9 @@ import pytest_asyncio
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.ports.store import KeyedClaims, MessageStore
+from penstock.stores.memory import MemoryStore
 from penstock.stores.sqlite import open_store
 from penstock.testing.clock import ManualClock
-from penstock.testing.memory_store import MemoryStore
 from penstock.testing.store_cases.base import claim_one, ending, new, put, settle
 from penstock.testing.store_harness import DAY_MS, MANY
 

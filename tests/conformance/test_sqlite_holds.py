@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.limits.memory import MemoryPolicies
 from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Policy, Scope
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
+from penstock.stores.memory.policies import MemoryPolicies
 from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.session import Session

@@ -1,33 +1,31 @@
 """Whether calls that ran beside each other can be put into one order that explains every answer.
 
 A search as Wing and Gong describe it, for one message at a time: what is true of each message by
-itself is true of all of them together. The sequential rules are the store model's.
+itself is true of all of them together. The sequential rules are the steps of a message's life.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from penstock.model import lifecycle
+from penstock.model.lifecycle import Record
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import (
     Amended,
     Amendment,
     Answer,
-    Claim,
     Reaped,
     Receipt,
     Settlement,
 )
 from penstock.model.state import State
-from penstock.testing.store_model import Held, StoreModel
 
 NEAR_MS = 60_000
 """What is due within this time is due: clocks may differ by a little, and tests use hours."""
-RETENTION = 10**12
 
 
 class Call(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -93,46 +91,59 @@ def id_of(step: Step) -> str:
             return step.reaped.id
 
 
-def explains(model: StoreModel, step: Step) -> bool:
-    """Take the step; whether its answer is what the rules give."""
-    match step:
-        case Put():
-            return model.put([step.new]) == [step.receipt]
-        case Took():
-            return _takes(model, step)
-        case Settled():
-            return model.settle([step.settlement], step.now) == [step.state]
-        case Amends():
-            answer = model.amend(step.amendment, step.now)
-            done = answer is not Answer.DONE or _agrees(model, id_of(step), step.amended.message)
-            return answer is step.amended.answer and done
-        case Found():
-            return _agrees(model, step.id, step.message)
-        case Lost():
-            return model.reap(step.now + NEAR_MS) == {step.reaped.id: step.reaped.state}
+class Life(NamedTuple):
+    """One message as the steps so far leave it."""
+
+    record: Record | None = None
+    until: int = 0
+    """When its lease ends."""
 
 
-def _takes(model: StoreModel, step: Took) -> bool:
-    message = step.message
-    claimable = model.claimable(message.route, step.now + NEAR_MS)
-    if [held.new.id for held in claimable] != [message.id]:
-        return False
-    model.claimed(Claim(step.token, (message,)), step.until)
-    return _agrees(model, message.id, message)
+def after(life: Life, step: Step) -> Life | None:
+    """The message after the step; None: the rules give another answer than the step got."""
+    record = life.record
+    if isinstance(step, Put):
+        put = lifecycle.put(record, step.new, step.now)
+        return life._replace(record=put.record) if put.answer == step.receipt else None
+    if isinstance(step, Amends):
+        wanted, record, _ = lifecycle.amend(record, step.amendment, step.now)
+        got = step.amended
+        is_same = wanted.answer is got.answer
+        if wanted.answer is Answer.DONE:
+            is_same = is_same and _agree(wanted.message, got.message)
+        return life._replace(record=record) if is_same else None
+    if isinstance(step, Found):
+        held = None if record is None else record.message
+        return life if _agree(held, step.message) else None
+    if isinstance(step, Settled):
+        if record is None:
+            return life if step.state is None else None
+        settled = lifecycle.settle(record, step.settlement, step.now)
+        return life._replace(record=settled.record) if settled.answer is step.state else None
+    if record is None:
+        return None
+    if isinstance(step, Took):
+        leased = lifecycle.lease(record, step.token, step.now + NEAR_MS)
+        is_same = leased.answer is not None and _agree(leased.answer, step.message)
+        is_same = is_same and step.message.route == record.message.route
+        return Life(leased.record, step.until) if is_same else None
+    if record.token is None or life.until > step.now + NEAR_MS:
+        return None
+    lost = lifecycle.lose(record, record.token, step.now)
+    is_same = lost.answer is not None and lost.answer.state is step.reaped.state
+    return life._replace(record=lost.record) if is_same else None
 
 
-def _agrees(model: StoreModel, message_id: str, message: Message | None) -> bool:
-    held = model.messages.get(message_id)
+def _agree(held: Message | None, message: Message | None) -> bool:
     if held is None or message is None:
         return held is None and message is None
-    payload = b"" if held.state is State.DELIVERED else held.payload
     return (
         held.state is message.state
         and held.version == message.version
         and held.attempt == message.attempt
         and held.attempt_floor == message.attempt_floor
         and held.cancel_pending == message.cancel_pending
-        and payload == message.payload
+        and held.payload == message.payload
     )
 
 
@@ -144,9 +155,9 @@ def order_of(steps: Sequence[Step]) -> list[Step] | None:
     steps = sorted(steps, key=lambda step: step.start)
     seen: set[tuple[int, tuple[object, ...]]] = set()
     whole = (1 << len(steps)) - 1
-    stack: list[tuple[int, StoreModel, list[Step]]] = [(0, StoreModel(RETENTION), [])]
+    stack: list[tuple[int, Life, list[Step]]] = [(0, Life(), [])]
     while stack:
-        done, model, order = stack.pop()
+        done, life, order = stack.pop()
         if done == whole:
             return order
         left = [n for n in range(len(steps)) if not done >> n & 1]
@@ -154,25 +165,21 @@ def order_of(steps: Sequence[Step]) -> list[Step] | None:
         for n in left:
             if steps[n].start > first_end:
                 break  # another had ended before this one began
-            after = _copied(model)
-            key = (done | 1 << n, _key(after)) if explains(after, steps[n]) else None
-            if key is not None and key not in seen:
+            then = after(life, steps[n])
+            if then is None:
+                continue
+            key = (done | 1 << n, _key(then))
+            if key not in seen:
                 seen.add(key)
-                stack.append((done | 1 << n, after, [*order, steps[n]]))
+                stack.append((done | 1 << n, then, [*order, steps[n]]))
     return None
 
 
-def _copied(model: StoreModel) -> StoreModel:
-    messages = {name: copy.copy(held) for name, held in model.messages.items()}
-    return StoreModel(model.retention, messages, dict(model.leases), set(model.paused))
-
-
-def _key(model: StoreModel) -> tuple[object, ...]:
-    return tuple(_facts(held) for held in model.messages.values())
-
-
-def _facts(held: Held) -> tuple[object, ...]:
-    facts = (held.state, held.version, held.attempt, held.attempt_floor, held.token)
+def _key(life: Life) -> tuple[object, ...]:
+    if life.record is None:
+        return ()
+    held = life.record.message
+    facts = (held.state, held.version, held.attempt, held.attempt_floor, life.record.token)
     return (*facts, held.due, held.payload, held.cancel_pending)
 
 

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
+from penstock.model import lifecycle
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Action, Amendment, Answer, Settlement
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
-from penstock.stores.dynamodb.changes import leased
 from penstock.stores.dynamodb.items import Item, Lease, lease_item
 from penstock.stores.dynamodb.lease import AGAIN_MS
 from penstock.stores.dynamodb.near import Hint, Taken
@@ -365,8 +365,9 @@ async def test_a_lease_that_is_written_after_its_end_is_ended_all_the_same(
     await store._session.table.put(lease_item(lease))
     clock.jump(20)
     assert await store.reap(clock.now(), 10) == []  # the claim's write is still on its way
-    step = held, leased(held.record, token, clock.now())
-    assert await store._session.write([step], clock.now()) == [True]
+    step = held, lifecycle.lease(held.record, token, clock.now())
+    (written,) = await store._session.write([step], clock.now())
+    assert written is not None
     clock.jump(AGAIN_MS)
     found: list[str] = []
     for _ in range(100):  # the index of leases is a moment behind

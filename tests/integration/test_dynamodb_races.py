@@ -15,7 +15,7 @@ from penstock.model.outcome import Action, Amendment, Answer
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
-from penstock.stores.dynamodb.items import expiry, new_item, to_message
+from penstock.stores.dynamodb.items import first_record, to_item, to_message
 from penstock.stores.dynamodb.table import STATEMENTS
 from systems.servers.dynamodb import DynamoServer, Moto
 from systems.servers.redis import RedisServer
@@ -53,13 +53,8 @@ async def set_up(store: MessageStore, ids: list[str], due: int) -> None:
     """What a put leaves behind, in writes without a condition: a third of the server's time."""
     assert isinstance(store, TieredStore)
     session = store._session
-    until = expiry(due, DAY)
-    items = [
-        new_item(
-            NewMessage(id=i, route="r", key=i, payload=b"1", due=due), due, session.shape, until
-        )
-        for i in ids
-    ]
+    news = [NewMessage(id=i, route="r", key=i, payload=b"1", due=due) for i in ids]
+    items = [to_item(first_record(new, due), session.shape, DAY) for new in news]
     await session.buckets.ensure([due], due)
     writes = [{"PutRequest": {"Item": item}} for item in items]
     await asyncio.gather(

@@ -21,8 +21,8 @@ from penstock.model.ticket import (
     TicketState,
 )
 from penstock.ports.rooms import RoomStore
+from penstock.stores.memory.rooms import MemoryRooms
 from penstock.testing.clock import ManualClock
-from penstock.testing.room_model import ModelRooms
 
 T = TypeVar("T")
 LONG_AGO = 1_000_000_000_000
@@ -58,7 +58,7 @@ class RoomMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.now = LONG_AGO
         self.store = self.run(self.open_store())
-        self.model = ModelRooms(ManualClock(LONG_AGO))
+        self.model = MemoryRooms(ManualClock(LONG_AGO))
         self.passes: dict[str, tuple[str, str]] = {}
         """The model's pass id → (user, the store's)."""
         self.redeemed: set[str] = set()

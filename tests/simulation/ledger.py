@@ -26,7 +26,7 @@ from penstock.model.query import Cursor, Filter, Page
 from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
 from penstock.model.state import State, after_lease, may_become
-from penstock.testing.message_book import MessageBook
+from penstock.stores.memory.messages import MessageBook
 from tests.simulation.journal import Journal
 
 EARLY = "1.2 never early"
@@ -332,7 +332,7 @@ class Ledger:
     def purge(self, now: int, limit: int, got: int) -> None:
         if self.beside:
             self._same("purge", self.book.purge(now, limit), got)
-        for message_id in [name for name in self.known if name not in self.book.rows]:
+        for message_id in [name for name in self.known if name not in self.book.records]:
             self._note("store", "purged", message_id)
             self.forgotten[message_id] = self.known.pop(message_id)
 
@@ -347,7 +347,7 @@ class Ledger:
         if self.beside:
             for message_id, message in zip(ids, held, strict=True):
                 if message_id in self.known:
-                    self._same_message(self.book.rows[message_id].message, message)
+                    self._same_message(self.book.find(message_id), message)
 
     # --- helpers ---
 

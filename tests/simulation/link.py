@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from penstock.model.errors import StoreUnavailable
+from penstock.stores.memory import MemoryStore
 from penstock.stores.sqlite import SqliteStore
-from penstock.testing.memory_store import MemoryStore
 from tests.simulation.clocks import ProcessClock, ServerClock
 from tests.simulation.journal import Journal
 from tests.simulation.ledger import Ledger

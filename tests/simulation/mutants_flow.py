@@ -17,16 +17,16 @@ from penstock.flow.recover import Recover
 from penstock.flow.release import Lane
 from penstock.flow.settle import Settler
 from penstock.flow.worker import Worker
+from penstock.model import lifecycle
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Claim, Receipt, Settlement
 from penstock.model.state import State
-from penstock.stores.sqlite import SqliteStore, lease, recall, statements
-from penstock.stores.sqlite import settle as sqlite_settle
+from penstock.stores.memory import MemoryStore
+from penstock.stores.memory import messages as memory_messages
+from penstock.stores.memory import store as memory_store
+from penstock.stores.sqlite import SqliteStore, recall, statements
 from penstock.stores.sqlite import store as sqlite_store
-from penstock.testing import memory_store
-from penstock.testing.memory_store import MemoryStore
-from penstock.testing.message_rows import Row
 from penstock.time.clock import Clock, SystemClock
 from tests.simulation.link import Line
 from tests.simulation.link_store import LinkedStore
@@ -36,10 +36,11 @@ from tests.simulation.mutants import mutant, together
 @mutant("no fencing", 40)
 def no_fencing() -> Any:
     """Any token settles."""
-    held = "SELECT seq, route, due, attempt, claimed, cancel_pending FROM messages WHERE seq = ?"
-    anyone = f"{held} AND state = 1 AND ? > 0"
     delivered = statements.SETTLE_DELIVERED.replace("AND lease = :token", "AND :token > 0")
-    return patch.multiple(statements, LEASED=anyone, SETTLE_DELIVERED=delivered)
+    return together(
+        patch.object(lifecycle, "holds", lambda record, _token: record.token is not None),
+        patch.object(statements, "SETTLE_DELIVERED", delivered),
+    )
 
 
 @mutant("settle before send", 20)
@@ -74,9 +75,7 @@ def lost_cancel() -> Any:
         del cancel_asked
         return wanted
 
-    return together(
-        patch.object(lease, "after_lease", after), patch.object(sqlite_settle, "after_lease", after)
-    )
+    return patch.object(lifecycle, "after_lease", after)
 
 
 @mutant("recover without a look at the lease", 20)
@@ -209,8 +208,7 @@ def any_key() -> Any:
 @mutant("a retry does not hold back its key", 250)
 def overtaken() -> Any:
     """The store's rule, and the model's: both would agree on it."""
-    begun = property(lambda _self: False)
-    return patch.object(Row, "begun", begun)
+    return patch.object(memory_messages, "has_begun", lambda _message: False)
 
 
 @mutant("acts on an answer that came after its lease", 350)

@@ -18,11 +18,11 @@ from penstock.model.ticket import Dispatch, Entry
 from penstock.model.verdict import Verdict
 from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.wait import Place, Wait, unknown_room
+from penstock.stores.memory import room as memory_room
+from penstock.stores.memory.room import HeldRoom
+from penstock.stores.memory.rooms import MemoryRooms
 from penstock.stores.sqlite import room_join, room_record
 from penstock.stores.sqlite.session import Session
-from penstock.testing import room_held
-from penstock.testing.room_held import Held
-from penstock.testing.room_model import ModelRooms
 from tests.simulation.mutants import mutant, together
 
 
@@ -121,9 +121,9 @@ def freed_twice() -> Any:
 
 @mutant("a reset without a new epoch", 150)
 def same_epoch() -> Any:
-    original = ModelRooms.reset
+    original = MemoryRooms.reset
 
-    async def reset(self: ModelRooms, name: str, now: int) -> Room | None:
+    async def reset(self: MemoryRooms, name: str, now: int) -> Room | None:
         room = await original(self, name, now)
         if room is not None:
             self._rooms[name].room = room = type(room)(
@@ -131,20 +131,20 @@ def same_epoch() -> Any:
             )
         return room
 
-    return patch.object(ModelRooms, "reset", reset)
+    return patch.object(MemoryRooms, "reset", reset)
 
 
 @mutant("a reset that forgets the line's numbers", 250)
 def numbers_anew() -> Any:
-    original = ModelRooms.reset
+    original = MemoryRooms.reset
 
-    async def reset(self: ModelRooms, name: str, now: int) -> Room | None:
+    async def reset(self: MemoryRooms, name: str, now: int) -> Room | None:
         room = await original(self, name, now)
         if room is not None:
             self._rooms[name].number = 1 << 41
         return room
 
-    return patch.object(ModelRooms, "reset", reset)
+    return patch.object(MemoryRooms, "reset", reset)
 
 
 @mutant("lots are not drawn", 60)
@@ -155,17 +155,19 @@ def no_lots() -> Any:
     def number(_seed: str, _user: str) -> int:
         return next(drawn)
 
-    return together(patch.object(room_join, "lot", number), patch.object(room_held, "lot", number))
+    return together(
+        patch.object(room_join, "lot", number), patch.object(memory_room, "lot", number)
+    )
 
 
 @mutant("let in before the opening", 60)
 def opens_early() -> Any:
-    original = Held.admit
+    original = HeldRoom.admit
 
-    def admit(self: Held, now: int, limit: int) -> Any:
+    def admit(self: HeldRoom, now: int, limit: int) -> Any:
         return original(self, max(now, self.room.settings.opens_at or 0), limit)
 
-    return patch.object(Held, "admit", admit)
+    return patch.object(HeldRoom, "admit", admit)
 
 
 @mutant("entries of the dead are not taken over", 60)

@@ -8,11 +8,11 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from penstock.flow.conclude import LIFE
-from penstock.limits.memory import MemoryPolicies
 from penstock.limits.quiet import QuietHours
 from penstock.model.decision import Conclusion, Decision, End, Room, Subject
 from penstock.model.policy import Policy, Quiet, Suppression
 from penstock.model.verdict import Verdict
+from penstock.stores.memory.policies import MemoryPolicies
 from tests.simulation.journal import Journal
 from tests.simulation.policies import PACES, WINDOWS
 from tests.simulation.sync import now_or_never

@@ -7,15 +7,15 @@ import random
 import sqlite3
 from functools import partial
 
-from penstock.limits.memory import MemoryPolicies
 from penstock.ports.rooms import RoomStore
+from penstock.stores.memory import MemoryStore
+from penstock.stores.memory.messages import MessageBook
+from penstock.stores.memory.policies import MemoryPolicies
+from penstock.stores.memory.rooms import MemoryRooms
 from penstock.stores.sqlite import SqliteStore
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.schema import prepare
 from penstock.stores.sqlite.session import Session
-from penstock.testing.memory_store import MemoryStore
-from penstock.testing.message_book import MessageBook
-from penstock.testing.room_model import ModelRooms
 from tests.simulation.clocks import ProcessClock, ServerClock
 from tests.simulation.entries import EntryStream
 from tests.simulation.journal import Journal
@@ -65,7 +65,7 @@ class Server:
                     beside=True,
                 ),
                 Rulings(journal, MemoryPolicies()),
-                Visits(journal, ModelRooms(self._own_clock), stream, beside=True),
+                Visits(journal, MemoryRooms(self._own_clock), stream, beside=True),
             )
 
     async def open(self) -> tuple[Backend, RoomStore]:

@@ -25,7 +25,7 @@ from penstock.model.ticket import (
     Ticket,
     TicketState,
 )
-from penstock.testing.room_model import ModelRooms
+from penstock.stores.memory.rooms import MemoryRooms
 from tests.simulation.entries import EntryStream
 from tests.simulation.journal import Journal
 from tests.simulation.sync import now_or_never
@@ -49,7 +49,7 @@ class Visits:
     """Told of every step of a room that took effect."""
 
     def __init__(
-        self, journal: Journal, model: ModelRooms, stream: EntryStream | None, *, beside: bool
+        self, journal: Journal, model: MemoryRooms, stream: EntryStream | None, *, beside: bool
     ) -> None:
         self._journal = journal
         self._model = model

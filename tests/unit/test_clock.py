@@ -13,8 +13,8 @@ from penstock.model.outcome import Retry
 from penstock.model.room import RoomSettings
 from penstock.model.ticket import Joining, TicketState
 from penstock.rooms.promote import Promoter
+from penstock.stores.memory.rooms import MemoryRooms
 from penstock.testing.clock import ManualClock
-from penstock.testing.room_model import ModelRooms
 from penstock.time.clock import Alarm, SystemClock, Timer
 from tests.simulation.clocks import ProcessClock, ServerClock
 from tests.simulation.loop import VirtualLoop
@@ -105,7 +105,7 @@ async def test_figures_do_not_serve_longer_than_they_may_however_slow_they_are()
 def test_a_slot_is_given_on_in_time_though_the_clock_was_set_back() -> None:
     loop = VirtualLoop()
     clock = ProcessClock(ServerClock(loop), offset=HOUR)
-    rooms = ModelRooms(clock)
+    rooms = MemoryRooms(clock)
 
     async def wait() -> TicketState:
         promoter = Promoter(rooms, Observer(), workers=1, queue=5)

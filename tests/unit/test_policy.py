@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from penstock.flow.policies import Policies
-from penstock.limits.memory import MemoryPolicies
 from penstock.model.errors import InvalidMessage, Malformed
 from penstock.model.policy import (
     Cap,
@@ -18,6 +17,7 @@ from penstock.model.policy import (
     parse_rate,
     policy_from,
 )
+from penstock.stores.memory.policies import MemoryPolicies
 from penstock.testing.clock import ManualClock
 
 CAP = {"kind": "cap", "scope": ["key"], "limit": 3, "window": "24h"}

@@ -31,14 +31,14 @@ from penstock.rooms.operate import Operate
 from penstock.rooms.promote import Promoter
 from penstock.rooms.wait import Wait
 from penstock.settings import RoomsSettings
+from penstock.stores.memory.rooms import MemoryRooms
 from penstock.testing.clock import ManualClock
-from penstock.testing.room_model import ModelRooms
 from penstock.tokens import JwtSigner, SigningKey
 
 KEY = SigningKey("k1", b"0" * 32)
 
 
-class Shaky(ModelRooms):
+class Shaky(MemoryRooms):
     """A store that can go away, or be held up in its promotions."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -73,13 +73,13 @@ async def promoting(store: Shaky, *, workers: int = 2, queue: int = 5) -> AsyncI
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def line(store: ModelRooms, room: str, *users: str, settings: RoomSettings) -> None:
+async def line(store: MemoryRooms, room: str, *users: str, settings: RoomSettings) -> None:
     now = store.clock.now()
     await store.put_room(room, settings, None, now)
     await store.join(room, [Joining(user) for user in users], now)
 
 
-async def state(store: ModelRooms, room: str, user: str) -> TicketState | None:
+async def state(store: MemoryRooms, room: str, user: str) -> TicketState | None:
     looked = await store.look(room, [user], store.clock.now())
     assert looked is not None
     ticket = looked.tickets[0]

@@ -28,8 +28,9 @@ def test_a_server_elsewhere_may_always_be_read() -> None:
     assert nothing_to_read(given(store="redis://127.0.0.1:1/0")) is None
 
 
-def test_a_store_in_memory_has_nothing_for_another_process() -> None:
-    assert "in memory" in str(nothing_to_read(given(store="sqlite://")))
+@pytest.mark.parametrize("url", ["sqlite://", "memory://"])
+def test_a_store_in_memory_has_nothing_for_another_process(url: str) -> None:
+    assert "in memory" in str(nothing_to_read(given(store=url)))
 
 
 async def test_addresses_are_checked_without_reaching_anybody() -> None:

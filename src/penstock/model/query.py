@@ -23,6 +23,16 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     """A piece of last_error."""
 
+    def matches(self, message: Message) -> bool:
+        return (
+            self.state in (None, message.state)
+            and self.route in (None, message.route)
+            and self.key in (None, message.key)
+            and (self.due_from is None or message.due >= self.due_from)
+            and (self.due_to is None or message.due < self.due_to)
+            and (self.error is None or self.error in (message.last_error or ""))
+        )
+
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """The last message of a page; the next page starts after it."""

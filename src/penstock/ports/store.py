@@ -89,7 +89,7 @@ class MessageStore(Protocol):
 
         Order of checks: unknown id → already so (cancel of a cancelled message is DONE) → not in
         a state that allows it (RELEASED; a cancel or erasure of a leased one also marks it) →
-        version (CONFLICT) → done, version + 1. `penstock.model.amending.judge` is this rule. Of
+        version (CONFLICT) → done, version + 1. `penstock.model.lifecycle.amend` is this rule. Of
         what is deleted or erased nothing is kept, and its id is new again.
         """
         ...

@@ -58,13 +58,15 @@ async def open_engine(
     *,
     routes: Mapping[str, RouteLike] | None = None,
     worker: bool = False,
+    clock: Clock | None = None,
     **settings: Any,
 ) -> AsyncIterator[Engine]:
     """Open a store and schedule into it; with `worker=True` also release, inside this program.
 
     `routes` says where messages go. Without it any route name is accepted, for another process
     to serve. `settings` are the sections of penstock.toml: `worker_settings={"lease": "10s"}`,
-    `limits={"max_payload": 1024}`.
+    `limits={"max_payload": 1024}`. A store in memory goes by `clock` if one is given:
+    `penstock.testing.clock.ManualClock` stands still until a test moves it.
 
         async with penstock.open("sqlite:///jobs.db", routes={"default": handle}, worker=True) as p:
             await p.schedule({"hello": "later"}, delay="15m")
@@ -79,7 +81,8 @@ async def open_engine(
     handlers: dict[str, Sink] = {
         name: handler_sink(name, value) for name, value in named.items() if callable(value)
     }
-    async with open_parts(configured, any_route=routes is None) as parts, _closing(handlers):
+    opening = open_parts(configured, any_route=routes is None, clock=clock)
+    async with opening as parts, _closing(handlers):
         parts.observer.tracer = tracer()
         await put_configured_policies(parts)
         async with engine_over(parts, handlers) as engine:

@@ -373,7 +373,9 @@ class Settings(_Part):
     """Everything that can be set."""
 
     store: str = "sqlite:///penstock.db"
-    """Where messages are held."""
+    """Where messages are held: "sqlite:///file.db", "redis://host:6379",
+    "redis+cluster://host:6379", "dynamodb+redis://…", or "memory://" for tests, which is lost when
+    the process ends."""
     intake_topic: str | None = None
     """Only with dynamodb+redis://: a broker's topic (kafka://host:port/topic) that ids take on
     their way to Redis. Whoever accepts a message publishes its id there, and workers read it.

@@ -19,7 +19,7 @@ from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.model.verdict import Decided, Verdict
 from penstock.ports.store import KeyedClaims, MessageStore
-from penstock.testing.message_book import MessageBook
+from penstock.stores.memory.messages import MessageBook
 from penstock.testing.store_harness import DAY_MS, MANY, StoreHarness
 
 KEYS = ("ann", "ann", "bob", None)
@@ -157,11 +157,11 @@ class _Walker:
 
     async def settle(self, step: Step) -> None:
         """One that is leased, or now and then one whose lease is over."""
-        rows = self._book.rows
+        records = self._book.records
         current = [
             (m, token)
             for m, token in self._leases
-            if (row := rows.get(m.id)) is not None and row.token == token
+            if (record := records.get(m.id)) is not None and record.token == token
         ]
         chosen = current if current and step.how % 7 else self._leases
         if not chosen:
@@ -190,8 +190,8 @@ class _Walker:
         assert sorted(one.id for one in reaped) == sorted(one.id for one in wanted)
 
     async def amend(self, step: Step) -> None:
-        rows = self._book.rows.values()
-        waiting = [row.message.id for row in rows if row.message.state is State.SCHEDULED]
+        held = [record.message for record in self._book.records.values()]
+        waiting = [message.id for message in held if message.state is State.SCHEDULED]
         names = waiting if waiting and step.how % 4 else NAMES
         action = tuple(Action)[step.how % len(Action)]
         now = self._now
@@ -210,9 +210,8 @@ class _Walker:
 
     async def compare(self) -> None:
         for name, message in zip(NAMES, await self.store.find(NAMES), strict=True):
-            row = self._book.rows.get(name)
-            assert (message is None) == (row is None), name
-            if message is not None and row is not None:
-                held = row.message
+            held = self._book.find(name)
+            assert (message is None) == (held is None), name
+            if message is not None and held is not None:
                 assert (message.key, message.due, message.state) == (held.key, held.due, held.state)
                 assert (message.attempt, message.version) == (held.attempt, held.version)

@@ -25,6 +25,7 @@ from penstock.ports.policies import PolicyStore
 from penstock.ports.store import KeepsTurns, MessageStore
 from penstock.settings import Settings
 from penstock.settings.secrets import redact
+from penstock.time.clock import Clock
 from penstock.version import __version__
 from penstock.wiring.hop import announcing
 from penstock.wiring.stores import open_store
@@ -61,11 +62,12 @@ async def open_parts(
     any_route: bool = False,
     store: MessageStore | None = None,
     role: Role = "embedded",
+    clock: Clock | None = None,
 ) -> AsyncIterator[Parts]:
     """Open the store and what stands on it; close them in the end."""
     async with AsyncExitStack() as stack:
         if store is None:
-            store = await open_store(settings)
+            store = await open_store(settings, clock)
             stack.push_async_callback(store.close)
         max_message: int | None = getattr(store, "max_message", None)
         _check_payload(settings, store, max_message)

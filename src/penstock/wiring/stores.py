@@ -11,18 +11,24 @@ from penstock.model.errors import ConfigError, PenstockError
 from penstock.ports.store import MessageStore
 from penstock.settings import Settings
 from penstock.settings.secrets import redact
+from penstock.time.clock import Clock
 
 
-async def open_store(settings: Settings) -> MessageStore:
+async def open_store(settings: Settings, clock: Clock | None = None) -> MessageStore:
+    """Open the store of these settings; one in memory may be given a clock."""
     driver = driver_of(STORES, settings.store, "store")
     worker = settings.worker
     said = "total_partitions" in worker.model_fields_set
+    if clock is not None and not in_memory(settings):
+        raise ConfigError("clock: only a store in memory can be given one", field="store")
+    own = {} if clock is None else {"clock": clock}
     store: MessageStore = await driver.open_store(
         settings.store,
         total_partitions=worker.total_partitions if said else None,
         retention=settings.limits.retention,
         retention_count=settings.limits.retention_count,
         bucket_size_sec=worker.bucket_size_sec,
+        **own,
     )
     return store
 

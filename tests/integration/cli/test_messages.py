@@ -85,7 +85,7 @@ def test_an_id_that_is_settled_is_not_told_as_scheduled(cli: Cli) -> None:
     assert cli("schedule", "--id", "m1", "--json").json["state"] == "cancelled"
 
 
-@pytest.mark.parametrize("store", ["sqlite://", "sqlite:///:memory:"])
+@pytest.mark.parametrize("store", ["sqlite://", "sqlite:///:memory:", "memory://"])
 def test_a_store_in_memory_is_refused_what_it_would_lose(
     cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:

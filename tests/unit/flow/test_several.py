@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from penstock.flow import several
 from penstock.flow.conclude import shares
-from penstock.limits.memory import MemoryPolicies
 from penstock.model.decision import Decision, Question
 from penstock.model.message import Labels
 from penstock.model.outcome import Dead, Retry
 from penstock.model.policy import Policy
 from penstock.model.state import State
 from penstock.model.verdict import Verdict
-from tests.conformance.several_keys import Batch, Walk, check_all_or_nothing, message, traffic
+from penstock.stores.memory.policies import MemoryPolicies
+from tests.conformance.several_keys import check_all_or_nothing, message
 from tests.unit.flow.rig import Engine, used
 from tests.unit.limits import worlds
 from tests.unit.limits.test_invariants import counters, opened
@@ -26,13 +26,6 @@ asked = st.lists(
     min_size=1,
     max_size=8,
 )
-
-
-@settings(max_examples=50)
-@given(traffic)
-async def test_no_key_is_ever_over_a_cap(steps: tuple[int, list[Batch]]) -> None:
-    limit, batches = steps
-    await Walk(MemoryPolicies(), limit).run(batches)
 
 
 @settings(max_examples=50)
@@ -73,10 +66,6 @@ def _counting(store: MemoryPolicies) -> bytes:
     accounts = store.books.accounts
     store.books.accounts = {name: account for name, account in accounts.items() if account}
     return counters(store.books)
-
-
-async def test_all_or_nothing() -> None:
-    await check_all_or_nothing(MemoryPolicies(), worlds.START)
 
 
 async def test_an_explanation_names_the_key_that_binds() -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from penstock.limits import engine
 from penstock.limits.books import Books
-from penstock.limits.memory import MemoryPolicies
 from penstock.limits.window import Period, Rolling
 from penstock.model.decision import Conclusion, Decision, End, Question
 from penstock.model.message import Labels
 from penstock.model.policy import Cap, Pace, Policy, Quiet, Scope, Suppression, parse_rate
 from penstock.model.verdict import Verdict
+from penstock.stores.memory.policies import MemoryPolicies
 from tests.unit.limits import worlds
 
 FEWER = settings(max_examples=50)

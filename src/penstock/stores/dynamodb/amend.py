@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.model.amending import Change, judge
+from penstock.model import lifecycle
 from penstock.model.errors import StoreUnavailable
 from penstock.model.fit import check_whole_size, stored_size
+from penstock.model.lifecycle import Step
 from penstock.model.message import Message
 from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.state import PURGEABLE, State
-from penstock.stores.dynamodb.changes import amended, cancel_asked
-from penstock.stores.dynamodb.items import MAX_CONTENT, Record
+from penstock.stores.dynamodb.items import MAX_CONTENT
 from penstock.stores.dynamodb.put import TRIES
 from penstock.stores.dynamodb.session import Held, Session
 
@@ -45,32 +45,27 @@ async def _amend_distinct(
 ) -> list[int]:
     """Read, decide, write; returns the places of those that somebody changed in between."""
     found = await session.read([amendments[place].id for place in places])
-    steps: list[tuple[int, Answer, Held, Record]] = []
+    steps: list[tuple[int, Held, Step[Amended]]] = []
     removed: list[tuple[int, Held]] = []
     for place in places:
         held = found.get(amendments[place].id)
-        if held is None:
-            answers[place] = Amended(Answer.UNKNOWN)
-            continue
-        answer, change = judge(amendments[place], held.message)
-        if change is None:
-            answers[place] = Amended(answer, held.message)
-        elif change is Change.REMOVE:
+        record = None if held is None else held.record
+        step = lifecycle.amend(record, amendments[place], now)
+        if held is None or step.record is record:
+            answers[place] = step.answer
+        elif step.record is None:
             removed.append((place, held))
-        elif change is Change.MARK:
-            steps.append((place, answer, held, cancel_asked(held.record, now)))
         else:
-            after = amended(held.record, amendments[place], now, session.retention)
             if amendments[place].action is Action.RESCHEDULE:
-                check_whole_size(stored_size(after.message), MAX_CONTENT)
-            steps.append((place, answer, held, after))
-    made = await session.write([(held, after) for _, _, held, after in steps], now)
+                check_whole_size(stored_size(step.record.message), MAX_CONTENT)
+            steps.append((place, held, step))
+    made = await session.write([(held, step) for _, held, step in steps], now)
     again = await _remove(session, removed, answers)
     changed: list[tuple[Message, Message]] = []
-    for (place, answer, held, after), done in zip(steps, made, strict=True):
-        if done:
-            answers[place] = Amended(answer, after.message)
-            changed.append((held.message, after.message))
+    for (place, held, step), after in zip(steps, made, strict=True):
+        if after is not None:
+            answers[place] = Amended(step.answer.answer, after)
+            changed.append((held.message, after))
         else:
             again.append(place)
     await _follow(session, changed, now)

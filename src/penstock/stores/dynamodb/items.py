@@ -17,10 +17,11 @@ from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
+from penstock.model.lifecycle import Record, Step, accepted
 from penstock.model.message import DEFAULT_PRIORITY, JSON, Event, Labels, Message, NewMessage
 from penstock.model.state import PURGEABLE, State
-from penstock.model.timeline import lines_of
 from penstock.model.verdict import Decided
 
 Value: TypeAlias = dict[str, Any]
@@ -57,16 +58,6 @@ class Line(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
 
 _lines: Final = msgspec.msgpack.Decoder(tuple[Line, ...])
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A message with what only the store needs; `message.ref` is the revision."""
-
-    message: Message
-    token: int | None = None
-    lines: tuple[Line, ...] = ()
-    ttl: int | None = None
-    """Epoch seconds."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -115,34 +106,7 @@ def kind_of(state: State) -> str:
     return OPEN if state in (State.SCHEDULED, State.LEASED) else state.value
 
 
-def new_item(new: NewMessage, now: int, shape: Shape, expiry: int) -> Item:
-    """The item of a message that was just accepted."""
-    message_id, due = new.id, new.due
-    shard = shape.shard(message_id)
-    item: Item = {
-        "pk": {"S": "m:" + message_id},
-        "o": {"S": order(due, message_id)},
-        "r": {"S": new.route},
-        "p": {"B": new.payload},
-        "c": {"N": str(now)},
-        "n": {"N": "1"},
-    }
-    if new.ending is None:
-        item["b"] = {"S": bucket_key(shape.width, shape.bucket(max(0, due)), shard)}
-        item["l"] = {"S": list_key(OPEN, new.route, shard)}
-    else:
-        state, reason = new.ending
-        item["l"] = {"S": list_key(state.value, new.route, shard)}
-        item["s"] = {"S": state.value}
-        item["se"] = {"N": str(now)}
-        item["er"] = {"S": reason}
-        if state in PURGEABLE:
-            item["ttl"] = {"N": str(expiry)}
-    _add_content(item, new)
-    return item
-
-
-def _add_content(item: Item, message: NewMessage | Message) -> None:
+def _add_content(item: Item, message: Message) -> None:
     if message.key != message.id:
         item["k"] = {"S": message.key}
     if message.content_type != JSON:
@@ -159,8 +123,35 @@ def _add_content(item: Item, message: NewMessage | Message) -> None:
         item["pr"] = {"N": str(message.priority)}
 
 
-def to_item(record: Record, shape: Shape) -> Item:
-    """Everything that is kept of the message."""
+def first_record(new: NewMessage, now: int) -> Record:
+    """A message that is put under a new id, in its first revision."""
+    return Record(replace(accepted(new, now), ref=1))
+
+
+def next_record(old: Record, step: Step[Any]) -> Record | None:
+    """The record that a step leaves, a revision later and with its lines noted."""
+    if step.record is None:
+        return None
+    message = replace(step.record.message, ref=old.message.ref + 1)
+    noted = _bounded(step.record.noted + step.events)
+    return replace(step.record, message=message, noted=noted)
+
+
+def _bounded(lines: tuple[Event, ...]) -> tuple[Event, ...]:
+    """The last of them, in number and in bytes: an item must not outgrow DynamoDB by retries."""
+    kept: list[Event] = []
+    size = 0
+    for line in reversed(lines[-MAX_EVENTS:]):
+        detail = None if line.detail is None else line.detail[:MAX_DETAIL]
+        size += 32 + len((detail or "").encode())
+        if size > MAX_LINES:
+            break
+        kept.append(replace(line, detail=detail))
+    return tuple(reversed(kept))
+
+
+def to_item(record: Record, shape: Shape, retention: int) -> Item:
+    """Everything that is kept of the message; once settled, for `retention` milliseconds."""
     m = record.message
     shard = shape.shard(m.id)
     item: Item = {
@@ -177,12 +168,14 @@ def to_item(record: Record, shape: Shape) -> Item:
         item["p"] = {"B": m.payload}
     _add_content(item, m)
     _add_progress(item, record)
+    if m.state in PURGEABLE and m.settled is not None:
+        item["ttl"] = {"N": str(expiry(m.settled, retention))}
     return item
 
 
-def next_item(old: Item, record: Record, shape: Shape) -> Item:
+def next_item(old: Item, record: Record, shape: Shape, retention: int) -> Item:
     """The item after a step; where it did not move, its index entry stays where it was put."""
-    item = to_item(record, shape)
+    item = to_item(record, shape, retention)
     if "b" in old and "b" in item and old["o"] == item["o"]:
         item["b"] = old["b"]
     return item
@@ -196,7 +189,7 @@ def _add_progress(item: Item, record: Record) -> None:
     for name, (number, usual) in numbers.items():
         if number != usual:
             item[name] = {"N": str(number)}
-    optional = {"cl": m.claimed, "se": m.settled, "tk": record.token, "ttl": record.ttl}
+    optional = {"cl": m.claimed, "se": m.settled, "tk": record.token}
     for name, value in optional.items():
         if value is not None:
             item[name] = {"N": str(value)}
@@ -206,8 +199,9 @@ def _add_progress(item: Item, record: Record) -> None:
         item["cp"] = {"BOOL": True}
     if m.decided is not None:
         item["de"] = decided_column(m.decided)
-    if record.lines:
-        item["ev"] = {"B": _pack(record.lines)}
+    if record.noted:
+        lines = [Line(e.at, e.event, e.detail, e.attempt) for e in record.noted]
+        item["ev"] = {"B": _pack(lines)}
 
 
 def decided_column(decided: Decided) -> dict[str, str]:
@@ -219,11 +213,14 @@ SHORT = ("pk", "o", "r", "k", "pr", "s", "v", "a", "af", "c", "cl", "se", "de", 
 
 
 def to_record(item: Item) -> Record:
-    return Record(
-        message=to_message(item),
-        token=_number(item, "tk"),
-        lines=_lines.decode(item["ev"]["B"]) if "ev" in item else (),
-        ttl=_number(item, "ttl"),
+    return Record(to_message(item), _number(item, "tk"), _noted(item))
+
+
+def _noted(item: Item) -> tuple[Event, ...]:
+    lines = _lines.decode(item["ev"]["B"]) if "ev" in item else ()
+    return tuple(
+        Event(at=line.at, event=line.event, detail=line.detail, attempt=line.attempt)
+        for line in lines
     )
 
 
@@ -259,27 +256,15 @@ def _number(item: Item, name: str) -> int | None:
     return int(item[name]["N"]) if name in item else None
 
 
-def timeline(record: Record) -> list[Event]:
-    """The usual course is read off the message's own fields, the rest off its lines."""
-    return lines_of(record.message, noted_in(record))
-
-
-def noted_in(record: Record) -> list[Event]:
-    return [
-        Event(at=line.at, event=line.event, detail=line.detail, attempt=line.attempt)
-        for line in record.lines
-    ]
-
-
 def expiry(now: int, retention: int) -> int:
     """Epoch seconds after which DynamoDB may delete what was settled now."""
     return (now + retention) // 1000 + 1
 
 
-def is_forgotten(record: Record, now: int) -> bool:
+def is_forgotten(item: Item, now: int) -> bool:
     """Past its time, though DynamoDB has not come round to deleting it."""
-    due = record.message.state in PURGEABLE and record.ttl is not None
-    return due and (record.ttl or 0) * 1000 < now
+    ttl = _number(item, "ttl")
+    return ttl is not None and ttl * 1000 < now
 
 
 def lease_pk(token: int) -> str:

@@ -13,12 +13,12 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from penstock.model import lifecycle
 from penstock.model.errors import PenstockError
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Reaped
 from penstock.model.size import FIRST_READ, fitting, size_of, total_size
 from penstock.model.state import PURGEABLE, State
-from penstock.stores.dynamodb.changes import leased, lost
 from penstock.stores.dynamodb.items import (
     LEASE_SHARDS,
     Lease,
@@ -216,10 +216,10 @@ class Leases:
 
     async def _lease(self, due: Sequence[Held], token: int, now: int) -> list[Message]:
         """Those that nobody else got."""
-        steps = [(held, leased(held.record, token, now)) for held in due]
+        steps = [(held, lifecycle.lease(held.record, token, now)) for held in due]
         made = await self._session.write(steps, now)
         # One that was changed in between was changed by somebody who knows where it belongs.
-        return [after.message for (_, after), done in zip(steps, made, strict=True) if done]
+        return [message for message in made if message is not None]
 
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         await asyncio.gather(*(self._extend(token, until) for token in set(tokens)))
@@ -272,17 +272,13 @@ class Leases:
         session = self._session
         ids = list(lease.ids)[:room]
         found = await session.read(ids)
-        steps = [
-            (held, lost(held.record, now, session.retention))
-            for held in found.values()
-            if held.record.token == lease.token
-        ]
+        lost = [(held, lifecycle.lose(held.record, lease.token, now)) for held in found.values()]
+        steps = [(held, step) for held, step in lost if step.record is not held.record]
         made = await session.write(steps, now)
-        back = [after.message for (_, after), done in zip(steps, made, strict=True) if done]
-        rest = list(lease.ids)[room:]
-        if not all(made):  # settled in between, or a cancel was asked: look once more
-            changed = [h.message.id for (h, _), done in zip(steps, made, strict=True) if not done]
-            rest = changed + rest
+        back = [message for message in made if message is not None]
+        # What was settled in between, or asked to be cancelled, is looked at once more.
+        changed = [h.message.id for (h, _), done in zip(steps, made, strict=True) if done is None]
+        rest = changed + list(lease.ids)[room:]
         waiting = [
             held.message.id
             for held in found.values()

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.model import lifecycle
 from penstock.model.errors import PenstockError, PutRefused, StoreUnavailable, TooLarge
 from penstock.model.fit import check_whole_size, stored_size
+from penstock.model.lifecycle import Step
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import Receipt
 from penstock.model.state import PURGEABLE, State
-from penstock.stores.dynamodb.changes import replaced, wins
 from penstock.stores.dynamodb.items import (
     MAX_CONTENT,
     Item,
-    expiry,
+    first_record,
     is_forgotten,
-    new_item,
-    next_item,
+    to_item,
     to_message,
-    to_record,
 )
 from penstock.stores.dynamodb.session import Held, Session
-from penstock.stores.dynamodb.table import Change
 
 TRIES = 20
 """Times a message is looked at again because others changed it meanwhile."""
@@ -68,18 +66,16 @@ async def _put_distinct(
     session: Session, messages: Sequence[NewMessage], now: int, kept: list[Message]
 ) -> list[Receipt | PenstockError]:
     await session.buckets.ensure((m.due for m in messages if m.ending is None), now)
-    until = expiry(now, session.retention)
-    items = [new_item(message, now, session.shape, until) for message in messages]
+    first = [first_record(message, now) for message in messages]
+    items = [to_item(record, session.shape, session.retention) for record in first]
     inserted = await session.table.insert(items)
-    new = [answer is True for answer in inserted]
     receipts: list[Receipt | PenstockError] = [
         answer if isinstance(answer, PenstockError) else Receipt(m.id, m.state, m.due)
         for m, answer in zip(messages, inserted, strict=True)
     ]
-    kept += [to_message(i) for i, m, n in zip(items, messages, new, strict=True)
-             if n and m.state is State.SCHEDULED]  # fmt: skip
-    ended = [m.id for m, n in zip(messages, new, strict=True) if n and m.state in PURGEABLE]
-    await session.retire(ended, now)
+    new = [r.message for r, answer in zip(first, inserted, strict=True) if answer is True]
+    kept += [message for message in new if message.state is State.SCHEDULED]
+    await session.retire([message.id for message in new if message.state in PURGEABLE], now)
     known = [place for place, answer in enumerate(inserted) if answer is False]
     for _ in range(TRIES):
         if not known:
@@ -103,42 +99,33 @@ async def _meet(
     """
     found = await session.read([messages[place].id for place in known])
     again: list[int] = []
-    steps: list[tuple[int, Held, Message, Change]] = []
+    steps: list[tuple[int, Held, Step[Receipt]]] = []
     for place in known:
-        message, held = messages[place], found.get(messages[place].id)
+        held = found.get(messages[place].id)
         if held is None:  # deleted just now: it is new after all
             (answer,) = await session.table.insert([items[place]])
-            again += [] if answer is True else [place]
-            kept += [to_message(items[place])] if message.state is State.SCHEDULED else []
-        elif not session.exact and is_forgotten(held.record, now):
-            change = Change.between(held.item, {**items[place], "n": _next_revision(held)})
-            steps.append((place, held, to_message(items[place]), change))
-        elif wins(message, held.message):
-            after = replaced(held.record, message, now)
-            change = Change.between(held.item, next_item(held.item, after, session.shape))
-            steps.append((place, held, after.message, change))
+            if answer is not True:
+                again.append(place)
+            elif messages[place].state is State.SCHEDULED:
+                kept.append(to_message(items[place]))
+            continue
+        is_new = not session.exact and is_forgotten(held.item, now)
+        step = lifecycle.put(None if is_new else held.record, messages[place], now)
+        if step.record is held.record:
+            receipts[place] = step.answer
         else:
-            receipts[place] = Receipt(
-                message.id, held.message.state, held.message.due, duplicate=True
-            )
-    made = await session.table.change([change for *_, change in steps]) if steps else []
+            steps.append((place, held, step))
+    made = await session.write([(held, step) for _, held, step in steps], now)
     moved: list[Message] = []
-    for (place, held, after_message, _), done in zip(steps, made, strict=True):
-        if not done:
+    for (place, held, step), after in zip(steps, made, strict=True):
+        if after is None:
             again.append(place)
             continue
-        is_duplicate = after_message.version > 1
-        receipts[place] = Receipt(
-            after_message.id, after_message.state, after_message.due, duplicate=is_duplicate
-        )
+        receipts[place] = step.answer
         if held.message.state is State.SCHEDULED:
             moved.append(held.message)
-        if after_message.state is State.SCHEDULED:
-            kept.append(after_message)
+        if after.state is State.SCHEDULED:
+            kept.append(after)
     if moved:
         await session.drop(moved)
     return again
-
-
-def _next_revision(held: Held) -> dict[str, str]:
-    return {"N": str(to_record(held.item).message.ref + 1)}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from penstock.model.message import Event, Message
 from penstock.model.state import PURGEABLE
-from penstock.stores.dynamodb.items import Item, is_forgotten, timeline
+from penstock.model.timeline import lines_of
+from penstock.stores.dynamodb.items import Item, is_forgotten
 from penstock.stores.dynamodb.session import Held, Session
 
 PAUSED = "s:paused"
@@ -22,7 +23,7 @@ async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
 
 async def events(session: Session, message_id: str) -> list[Event]:
     held = (await _known(session, [message_id])).get(message_id)
-    return [] if held is None else timeline(held.record)
+    return [] if held is None else lines_of(held.message, held.record.noted)
 
 
 async def _known(session: Session, ids: Sequence[str]) -> dict[str, Held]:
@@ -31,7 +32,7 @@ async def _known(session: Session, ids: Sequence[str]) -> dict[str, Held]:
     if session.exact:
         return found
     now = session.clock.now()
-    return {one: held for one, held in found.items() if not is_forgotten(held.record, now)}
+    return {one: held for one, held in found.items() if not is_forgotten(held.item, now)}
 
 
 async def purge(session: Session, now: int, limit: int) -> int:

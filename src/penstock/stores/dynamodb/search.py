@@ -48,7 +48,7 @@ async def search(session: Session, where: Filter, after: Cursor | None, limit: i
     looks = 0
     async for batch in _batches(session, where, after, limit + 1):
         async for entry, message in _read(session, batch, page):
-            is_it = message.due == entry.due and matches(message, where)
+            is_it = message.due == entry.due and where.matches(message)
             if is_it and not page.add(message):
                 return Page(page.items, Cursor(page.items[-1].due, page.items[-1].id))
         last = batch[-1]
@@ -70,17 +70,6 @@ async def _read(
         for entry in some:
             if entry.id in found:
                 yield entry, found[entry.id].message
-
-
-def matches(message: Message, where: Filter) -> bool:
-    return (
-        (where.state is None or message.state is where.state)
-        and (where.route is None or message.route == where.route)
-        and (where.key is None or message.key == where.key)
-        and (where.due_from is None or message.due >= where.due_from)
-        and (where.due_to is None or message.due < where.due_to)
-        and (where.error is None or where.error in (message.last_error or ""))
-    )
 
 
 async def _fill(streams: list[_Stream]) -> None:

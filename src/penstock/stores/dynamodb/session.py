@@ -6,24 +6,25 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any
 
 from penstock.model.errors import PenstockError
+from penstock.model.lifecycle import Step, has_begun
 from penstock.model.message import Message
 from penstock.model.state import State
 from penstock.stores.dynamodb.buckets import Buckets
 from penstock.stores.dynamodb.items import (
     SHORT,
     Item,
-    Record,
     Shape,
     message_pk,
     next_item,
+    next_record,
     to_record,
 )
 from penstock.stores.dynamodb.near import Hint, Near
 from penstock.stores.dynamodb.near_turns import NearTurns, Over
 from penstock.stores.dynamodb.table import Change, Table
-from penstock.stores.redis.place import is_begun
 from penstock.stores.redis.wake import Wakeups
 from penstock.time.clock import Clock
 
@@ -98,17 +99,28 @@ class Session:
         items = await self.table.get([message_pk(message_id) for message_id in ids], SHORT)
         return {pk[2:]: Held(item) for pk, item in items.items()}
 
-    async def write(self, steps: Sequence[tuple[Held, Record]], now: int) -> list[bool]:
-        """Make each step if the message still is what it was read as; whether it was made."""
-        moved = [
-            after.message.due for held, after in steps if held.message.due != after.message.due
-        ]
+    async def write(
+        self, steps: Sequence[tuple[Held, Step[Any]]], now: int
+    ) -> list[Message | None]:
+        """Write each step if the message still is what it was read as: the message after it.
+
+        None: somebody changed it in between. Steps that keep nothing are for `remove`.
+        """
+        moved: list[int] = []
+        changes: list[Change] = []
+        messages: list[Message] = []
+        for held, step in steps:
+            after = next_record(held.record, step)
+            if after is None:
+                raise ValueError(f"{held.message.id}: nothing of it is to be written")
+            if after.message.due != held.message.due:
+                moved.append(after.message.due)
+            item = next_item(held.item, after, self.shape, self.retention)
+            changes.append(Change.between(held.item, item))
+            messages.append(after.message)
         await self.buckets.ensure(moved, now)
-        changes = [
-            Change.between(held.item, next_item(held.item, after, self.shape))
-            for held, after in steps
-        ]
-        return await self.table.change(changes)
+        made = await self.table.change(changes)
+        return [message if done else None for message, done in zip(messages, made, strict=True)]
 
     async def remove(self, held: Sequence[Held]) -> list[bool]:
         """Keep nothing of these if each still is what it was read as; whether it is gone."""
@@ -134,7 +146,7 @@ class Session:
                 nearest[message.route] = message.due
             if message.route in self.keyed:
                 # What was begun holds back the rest of its key, however far away it is.
-                if self.is_near(message.due, now) or is_begun(message):
+                if self.is_near(message.due, now) or has_begun(message):
                     waiting.append(message)
             elif self.is_near(message.due, now):
                 hints.append(Hint.of(message))
@@ -167,7 +179,7 @@ class Session:
         by_route: dict[str, list[Over]] = {}
         for message in keyed:
             over = Over.of(message)
-            if not (self.is_near(message.due, now) or is_begun(message)):
+            if not (self.is_near(message.due, now) or has_begun(message)):
                 over = over._replace(entry=b"")
             by_route.setdefault(message.route, []).append(over)
         for route, ended in by_route.items():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from penstock.model import lifecycle
 from penstock.model.message import Message
 from penstock.model.outcome import Settlement
 from penstock.model.state import PURGEABLE, State
-from penstock.stores.dynamodb.changes import settled
 from penstock.stores.dynamodb.items import decided_column, expiry, lease_pk, list_key, message_pk
 from penstock.stores.dynamodb.put import TRIES
 from penstock.stores.dynamodb.session import Session
@@ -72,7 +72,10 @@ class Settling:
             slow = await self._slowly(settlements, slow, states, now)
 
     def _delivered(self, settlement: Settlement, now: int) -> Change:
-        """Without reading it again: nothing has changed since it was claimed, or this fails."""
+        """`lifecycle.settle` of a delivered message without reading it: most end so.
+
+        It fails if anything has changed since the claim; `_slowly` then takes the step itself.
+        """
         message, session = settlement.message, self._session
         shard = session.shape.shard(message.id)
         sets = {
@@ -98,20 +101,20 @@ class Settling:
         found = await session.read([settlements[place].message.id for place in places])
         steps = []
         for place in places:
-            settlement = settlements[place]
-            held = found.get(settlement.message.id)
-            if held is not None and held.record.token == settlement.token:
-                after = settled(held.record, settlement, now, session.retention)
-                steps.append((place, held, after))
-        made = await session.write([(held, after) for _, held, after in steps], now)
+            held = found.get(settlements[place].message.id)
+            if held is not None:
+                step = lifecycle.settle(held.record, settlements[place], now)
+                if step.record is not held.record:
+                    steps.append((place, held, step))
+        made = await session.write([(held, step) for _, held, step in steps], now)
         ended: list[Message] = []
         again: list[int] = []
-        for (place, _, after), done in zip(steps, made, strict=True):
-            if not done:
+        for (place, *_), after in zip(steps, made, strict=True):
+            if after is None:
                 again.append(place)
                 continue
-            states[place] = after.message.state
-            ended.append(after.message)
+            states[place] = after.state
+            ended.append(after)
         await session.bring_back(ended, now, exact=True)
         return again
 

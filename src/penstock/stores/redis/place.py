@@ -12,6 +12,7 @@ from functools import lru_cache
 from struct import Struct, pack
 from typing import NamedTuple
 
+from penstock.model.lifecycle import has_begun
 from penstock.model.message import Message
 from penstock.stores.redis.keys import PartitionKeys, counter_of_lane, member_of_bucket
 
@@ -84,14 +85,9 @@ def read_entry(bucket: Bucket, entry: bytes) -> tuple[int, bytes]:
     return bucket.start + OFFSET.unpack_from(entry)[0], entry[4:]
 
 
-def is_begun(message: Message) -> bool:
-    """Something came of it before: in an ordered route it goes before the rest of its key."""
-    return message.attempt > message.attempt_floor or message.decided is not None
-
-
 def line_entry(message: Message, member: bytes) -> bytes:
     """In the line of its key (lua/line.lua), for a message that waits."""
-    mark = b"\0\0" if is_begun(message) else b"\0\1"
+    mark = b"\0\0" if has_begun(message) else b"\0\1"
     return message.key.encode() + mark + message.due.to_bytes(6, "big") + member
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from penstock.model.amending import refusal_kept
+from penstock.model import lifecycle
 from penstock.model.errors import StoreUnavailable
-from penstock.model.message import NewMessage, OnConflict
+from penstock.model.lifecycle import Record
+from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt
 from penstock.model.size import in_calls
 from penstock.model.state import State
@@ -15,9 +16,9 @@ from penstock.stores.redis.away import target_of
 from penstock.stores.redis.events import add_events, pack_event
 from penstock.stores.redis.ids import pack_id
 from penstock.stores.redis.pointers import reserve, unpoint
-from penstock.stores.redis.put_group import PutGroups, as_held
+from penstock.stores.redis.put_group import PutGroups
 from penstock.stores.redis.put_one import put_one
-from penstock.stores.redis.records import Held, read, state_and_due
+from penstock.stores.redis.records import Held, read
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.swap import Swap, swap
 
@@ -216,20 +217,11 @@ class _Batch:
         for _ in range(ROUNDS):
             swaps: dict[int, Swap] = {}
             for i, held in known.items():
-                message = self._messages[i]
-                state, due = state_and_due(held.record, held.lease)
-                wins = message.on_conflict is OnConflict.REPLACE or (
-                    message.on_conflict is OnConflict.EARLIEST and message.due < due
-                )
-                if wins and state is State.SCHEDULED:
-                    swaps[i] = self._replace(message, held)
-                else:
-                    self._receipts[i] = Receipt(message.id, state, due, duplicate=True)
+                self._receipts[i], change = self._step(self._messages[i], held)
+                if change is not None:
+                    swaps[i] = change
             done = await swap(self._session, list(swaps.values()), self._now)
             lost = [i for i, was_done in zip(swaps, done, strict=True) if not was_done]
-            for i in swaps.keys() - set(lost):
-                message = self._messages[i]
-                self._receipts[i] = Receipt(message.id, State.SCHEDULED, message.due, True)
             if not lost:
                 return
             found = await self._session.find_here([self._messages[i].id for i in lost])
@@ -238,19 +230,13 @@ class _Batch:
                 await self.keep([i for i in lost if i not in known])
         raise StoreUnavailable("the message is being changed all the time", retry_after=1.0)
 
-    def _replace(self, message: NewMessage, held: Held) -> Swap:
+    def _step(self, message: NewMessage, held: Held) -> tuple[Receipt, Swap | None]:
+        """The receipt of a put with a known id, and the change that it takes; None: none."""
         member = pack_id(message.id)
         before, events = read(member, held)
-        after = as_held(
-            message,
-            version=before.version + 1,
-            attempt=before.attempt,
-            attempt_floor=before.attempt_floor,
-            created=before.created,
-            claimed=before.claimed,
-            last_error=before.last_error,
-            decided=refusal_kept(before, message),
-            ref=before.ref,
-        )
-        noted = add_events(events, pack_event(self._now, "replaced"))
-        return Swap(member, held, before, after, noted)
+        record = Record(before)
+        receipt, after, noted = lifecycle.put(record, message, self._now)
+        if after is record or after is None:
+            return receipt, None
+        lines = [pack_event(e.at, e.event, e.detail, e.attempt) for e in noted]
+        return receipt, Swap(member, held, before, after.message, add_events(events, *lines))

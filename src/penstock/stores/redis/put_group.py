@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain, groupby
-from typing import Any
 
-from penstock.model.message import Message, NewMessage
+from penstock.model.lifecycle import accepted
+from penstock.model.message import NewMessage
 from penstock.model.state import State
 from penstock.stores.redis.away import as_away
 from penstock.stores.redis.ids import joined_ids
@@ -189,28 +189,10 @@ class _Part:
         return len(self._used) - 2
 
     def _pack_ended(self, message: NewMessage) -> bytes:
-        state, reason = message.ending or (State.SCHEDULED, None)
-        held = as_held(
-            message, state=state, created=self._now, settled=self._now, last_error=reason
-        )
         return pack(
-            held, generation=self._generation, edition=self._edition, nonce=NO_NONCE, events=b""
+            accepted(message, self._now),
+            generation=self._generation,
+            edition=self._edition,
+            nonce=NO_NONCE,
+            events=b"",
         )
-
-
-def as_held(message: NewMessage, **kept: Any) -> Message:
-    """What was asked for as a message that is held, with `kept` of the store's own fields."""
-    return Message(
-        id=message.id,
-        route=message.route,
-        key=message.key,
-        payload=message.payload,
-        due=message.due,
-        content_type=message.content_type,
-        headers=message.headers,
-        expires=message.expires,
-        priority=message.priority,
-        labels=message.labels,
-        topic=message.topic,
-        **kept,
-    )

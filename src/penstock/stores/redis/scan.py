@@ -21,17 +21,6 @@ _MARK = "\0"
 """Begins the id of a cursor that is a place in the scan and not a message: no id has it."""
 
 
-def matches(message: Message, where: Filter) -> bool:
-    return (
-        (where.state is None or message.state is where.state)
-        and (where.route is None or message.route == where.route)
-        and (where.key is None or message.key == where.key)
-        and (where.due_from is None or message.due >= where.due_from)
-        and (where.due_to is None or message.due < where.due_to)
-        and (where.error is None or where.error in (message.last_error or ""))
-    )
-
-
 def is_scan(cursor: Cursor) -> bool:
     return cursor.id.startswith(_MARK)
 
@@ -108,6 +97,6 @@ async def _step(
     found: dict[bytes, Message] = {}
     for member, record, lease in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
         message = unpack(member, Held(partition, record, lease))
-        if (message.due, member) > floor and matches(message, where):
+        if (message.due, member) > floor and where.matches(message):
             found[member] = message
     return following.decode(), found, looked, size

@@ -23,7 +23,7 @@ from penstock.stores.redis import sources
 from penstock.stores.redis.ids import pack_id, unpack_id
 from penstock.stores.redis.overview import Overview, overviews
 from penstock.stores.redis.records import Held, unpack
-from penstock.stores.redis.scan import begin_scan, is_scan, matches, scan
+from penstock.stores.redis.scan import begin_scan, is_scan, scan
 from penstock.stores.redis.scripts import Group
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.sources import Entry, Place, Range
@@ -171,7 +171,7 @@ class _Walk:
             message = found.get(entry)
             if message is None or message.due != entry.due or entry.member in self._seen:
                 continue
-            if matches(message, self._where):
+            if self._where.matches(message):
                 self._seen.add(entry.member)
                 messages.append(message)
         return messages

@@ -6,12 +6,13 @@ import sqlite3
 from collections.abc import Sequence
 from operator import itemgetter
 
+from penstock.model import lifecycle
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Reaped
 from penstock.model.size import ANY_SIZE
-from penstock.model.state import State, after_lease
+from penstock.model.state import State
 from penstock.stores.sqlite import statements
-from penstock.stores.sqlite.rows import NUMBERS, Row, from_json_array, json_array, to_message
+from penstock.stores.sqlite.rows import Row, from_json_array, json_array, to_message, to_record
 from penstock.stores.sqlite.session import Session
 
 _SEQ = itemgetter(0)
@@ -50,7 +51,7 @@ def _read(due: sqlite3.Cursor, max_bytes: int) -> tuple[list[Row], bool]:
 def lease_rows(
     session: Session, route: str, rows: list[Row], lease: int, now: int
 ) -> tuple[int, tuple[Message, ...]]:
-    """Lease the rows that were just read; when there are none, nothing is written."""
+    """`lifecycle.lease` of the rows that were just read; of none, nothing is written."""
     if not rows:
         return 0, ()
     rows.sort(key=_DUE_AND_ID)
@@ -76,7 +77,7 @@ def reap(session: Session, now: int, limit: int) -> list[Reaped]:
         token, text = ended
         seqs = from_json_array(text)
         room = limit - len(reaped)
-        back = [_lose(session, row, now) for row in _leased(session, token, seqs[:room])]
+        back = _lose(session, token, seqs[:room], now)
         session.close_leases(token, len(back))
         reaped += back
         if len(seqs) > room:
@@ -86,55 +87,17 @@ def reap(session: Session, now: int, limit: int) -> list[Reaped]:
     return reaped
 
 
-def _leased(session: Session, token: int, seqs: Sequence[int]) -> list[Row]:
+def _lose(session: Session, token: int, seqs: Sequence[int], now: int) -> list[Reaped]:
+    reaped: list[Reaped] = []
+    cancelled: list[int] = []
     values = {"seqs": json_array(seqs), "token": token}
-    return session.execute(statements.LOST, values).fetchall()
-
-
-def _lose(session: Session, row: Row, now: int) -> Reaped:
-    seq, message_id, route, due, attempt, claimed, cancel_pending = row
-    state = after_lease(State.SCHEDULED, cancel_asked=bool(cancel_pending))
-    note_released(session, seq, claimed, attempt, cancel_pending)
-    session.note(seq, now, "lease_lost", attempt=attempt)
-    end_lease(session, seq, state, due=due, attempt=attempt, claimed=None, now=now)
-    if state is State.SCHEDULED:
-        session.wake(route, due)
-    else:
-        session.retire([seq], now)
-    return Reaped(message_id, route, state, attempt)
-
-
-def note_released(
-    session: Session, seq: int, claimed: int, attempt: int, noted: bool, why: str | None = None
-) -> None:
-    """Write down that it was released, before the columns that told so are used again.
-
-    `noted`: it was, because a cancel was asked meanwhile. `why`: what the policies said.
-    """
-    if not noted:
-        session.note(seq, claimed, "released", why, attempt)
-
-
-def end_lease(
-    session: Session,
-    seq: int,
-    state: State,
-    *,
-    due: int,
-    attempt: int,
-    claimed: int | None,
-    now: int,
-    error: str | None = None,
-    decided: str | None = None,
-) -> None:
-    values = {
-        "seq": seq,
-        "state": NUMBERS[state],
-        "due": due,
-        "attempt": attempt,
-        "claimed": claimed,
-        "settled": None if state is State.SCHEDULED else now,
-        "error": error,
-        "decided": decided,
-    }
-    session.execute(statements.END_LEASE, values)
+    for row in session.execute(statements.LOST, values).fetchall():
+        step = lifecycle.lose(to_record(row), token, now)
+        if step.answer is None:
+            continue
+        session.write(step)
+        reaped.append(step.answer)
+        if step.answer.state is not State.SCHEDULED:
+            cancelled.append(row[0])
+    session.retire(cancelled, now)
+    return reaped

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.model.message import Event, Message
 from penstock.model.timeline import lines_of
 from penstock.stores.sqlite import statements
-from penstock.stores.sqlite.rows import event_of, from_json_array, json_array, to_message
+from penstock.stores.sqlite.rows import event_of, from_json_array, json_array, to_message, to_record
 from penstock.stores.sqlite.session import Session
 
 _ERASE, _AFTER_ERASE = "erase:", "erase;"
@@ -22,10 +22,10 @@ def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
 
 def timeline(session: Session, message_id: str) -> list[Event]:
     """The usual course is read off the message's columns, the rest off its events."""
-    row = session.execute(statements.BY_ID, (message_id,)).fetchone()
+    row = session.execute(statements.KNOWN, (message_id,)).fetchone()
     if row is None:
         return []
-    message = to_message(row)
+    message = to_record(row).message
     noted = [event_of(row) for row in session.execute(statements.EVENTS, (message.ref,))]
     return lines_of(message, noted)
 

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from penstock.model.lifecycle import Record
 from penstock.model.message import JSON, Event, Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.verdict import Decided
@@ -81,17 +82,22 @@ def event_of(row: Row) -> Event:
     return Event(at=at, event=event, detail=detail, attempt=attempt)
 
 
-def put_row(message: NewMessage, now: int) -> Row:
-    """The values of `statements.PUT`."""
-    return (message.id, *_content(message), now)
+def to_record(row: Row) -> Record:
+    """A row of `statements.COLUMNS` and the token of its lease → the record."""
+    return Record(to_message(row[:-1]), row[-1])
 
 
 def put_rows(messages: Iterable[NewMessage], now: int) -> list[Row]:
+    """The values of `statements.PUT`, of each."""
     return [
         (m.id, m.route, None if m.key == m.id else m.key, m.payload, None, None, None, None, m.due,
          m.expires, m.priority, now)
         if m.headers is None and m.labels is None and m.topic is None and m.content_type == JSON
-        else put_row(m, now)
+        else (
+            m.id, m.route, None if m.key == m.id else m.key, m.payload,
+            _content_type_column(m.content_type), _headers_column(m.headers),
+            _labels_column(m.labels), m.topic, m.due, m.expires, m.priority, now,
+        )
         for m in messages
     ]  # fmt: skip
 
@@ -118,35 +124,49 @@ def plain_values(messages: Iterable[NewMessage], now: int, *, keyed: bool) -> li
     return values
 
 
-def replace_row(message: NewMessage, seq: int) -> Row:
-    """The values of `statements.REPLACE`."""
-    return (*_content(message), seq)
+def progress_values(record: Record) -> dict[str, Any]:
+    """The values of `statements.WRITE`."""
+    m = record.message
+    return {
+        "seq": m.ref,
+        "due": m.due,
+        "state": NUMBERS[m.state],
+        "version": m.version,
+        "attempt": m.attempt,
+        "attempt_floor": m.attempt_floor,
+        "claimed": m.claimed,
+        "settled": m.settled,
+        "lease": record.token,
+        "last_error": m.last_error,
+        "cancel_pending": int(m.cancel_pending),
+        "decided": decided_column(m.decided),
+    }
 
 
-def _content(message: NewMessage) -> Row:
-    return (
-        message.route,
-        None if message.key == message.id else message.key,
-        message.payload,
-        content_type_column(message.content_type),
-        headers_column(message.headers),
-        labels_column(message.labels),
-        message.topic,
-        message.due,
-        message.expires,
-        message.priority,
-    )
+def content_values(message: Message) -> dict[str, Any]:
+    """What `statements.WRITE_CONTENT` takes besides those of `WRITE`."""
+    return {
+        "route": message.route,
+        "key": None if message.key == message.id else message.key,
+        "payload": message.payload,
+        "content_type": _content_type_column(message.content_type),
+        "headers": _headers_column(message.headers),
+        "labels": _labels_column(message.labels),
+        "topic": message.topic,
+        "expires": message.expires,
+        "priority": message.priority,
+    }
 
 
-def content_type_column(content_type: str) -> str | None:
+def _content_type_column(content_type: str) -> str | None:
     return None if content_type == JSON else content_type
 
 
-def headers_column(headers: dict[str, str] | None) -> str | None:
+def _headers_column(headers: dict[str, str] | None) -> str | None:
     return _encode(headers).decode() if headers else None
 
 
-def labels_column(labels: Labels | None) -> str | None:
+def _labels_column(labels: Labels | None) -> str | None:
     return None if labels is None else _encode(labels).decode()
 
 

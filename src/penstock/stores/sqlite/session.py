@@ -6,9 +6,11 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.model.lifecycle import Step
 from penstock.model.message import Event
+from penstock.model.state import State
 from penstock.stores.sqlite import statements
-from penstock.stores.sqlite.rows import event_of, json_array
+from penstock.stores.sqlite.rows import content_values, event_of, json_array, progress_values
 
 MAX_EVENTS = 200
 """Lines kept of one message's timeline; the oldest go first."""
@@ -95,20 +97,30 @@ class Session:
         self.execute(statements.REMOVE, gone)
         self.execute(statements.FORGET_EVENTS, gone)
 
-    def note(
-        self,
-        seq: int,
-        at: int,
-        event: str,
-        detail: str | None = None,
-        attempt: int | None = None,
-    ) -> None:
+    def write(self, step: Step[Any], *, content: bool = False) -> None:
+        """Write the record and the lines that a step leaves; with what it says if it is another.
+
+        Whoever takes the step closes the lease, retires the message or removes it.
+        """
+        record = step.record
+        if record is None:
+            return
+        values = progress_values(record)
+        if content:
+            values |= content_values(record.message)
+        self.execute(statements.WRITE_CONTENT if content else statements.WRITE, values)
+        for line in step.events:
+            self._note(record.message.ref, line)
+        if record.message.state is State.SCHEDULED:
+            self.wake(record.message.route, record.message.due)
+
+    def _note(self, seq: int, line: Event) -> None:
         """Add a line to the message's timeline."""
-        values = {"seq": seq, "at": at, "event": event, "detail": detail, "attempt": attempt}
+        values = (seq, line.at, line.event, line.detail, line.attempt)
         (number,) = self.execute(statements.ADD_EVENT, values).fetchone()
         if number > MAX_EVENTS:
             self.execute(statements.TRIM_EVENTS, (seq, number - MAX_EVENTS))
 
-    def last_event(self, seq: int) -> list[Event]:
+    def last_event(self, seq: int) -> tuple[Event, ...]:
         """The last line of the message's timeline, if there is any."""
-        return list(map(event_of, self.execute(statements.LAST_EVENT, (seq,))))
+        return tuple(map(event_of, self.execute(statements.LAST_EVENT, (seq,))))

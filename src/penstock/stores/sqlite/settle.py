@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from penstock.model import lifecycle
+from penstock.model.lifecycle import Record
 from penstock.model.outcome import Settlement
-from penstock.model.state import PURGEABLE, State, after_lease
+from penstock.model.state import PURGEABLE, State
 from penstock.stores.sqlite import statements
-from penstock.stores.sqlite.lease import end_lease, note_released
 from penstock.stores.sqlite.rows import decided_column, json_array
 from penstock.stores.sqlite.session import Session
 
@@ -41,7 +44,10 @@ def _deliver(
     now: int,
     retired: list[int],
 ) -> list[int]:
-    """The places of those that still were under this token, each message once."""
+    """`lifecycle.settle` of many delivered messages at once.
+
+    The places of those that still were under this token, each message once.
+    """
     seqs = [settlements[place].message.ref for place in places]
     kept = decided_column(settlements[places[0]].kept)
     values = {"seqs": json_array(seqs), "token": token, "now": now, "decided": kept}
@@ -64,34 +70,19 @@ def _deliver(
 def _settle_one(
     session: Session, settlement: Settlement, now: int, retired: list[int]
 ) -> State | None:
-    held = (settlement.message.ref, settlement.token)
-    row = session.execute(statements.LEASED, held).fetchone()
+    row = session.execute(statements.LEASE_OF, (settlement.message.ref,)).fetchone()
     if row is None:
         return None
-    seq, route, due, attempt, claimed, cancel_pending = row
-    state = after_lease(settlement.state, cancel_asked=bool(cancel_pending))
-    sent = not settlement.refund
-    goes_on = settlement.state is State.SCHEDULED
-    if sent and (goes_on or settlement.allowed is not None):
-        note_released(session, seq, claimed, attempt, cancel_pending, settlement.allowed)
-    if settlement.event != settlement.state:
-        session.note(seq, now, settlement.event, settlement.detail, attempt if sent else None)
-    if settlement.due is not None and state is State.SCHEDULED:
-        due = settlement.due
-    end_lease(
-        session,
-        seq,
-        state,
-        due=due,
-        attempt=attempt if sent else attempt - 1,
-        claimed=claimed if sent and not goes_on else None,
-        now=now,
-        error=settlement.error,
-        decided=decided_column(settlement.kept),
-    )
-    session.close_leases(settlement.token, 1)
-    if state is State.SCHEDULED:
-        session.wake(route, due)
-    elif state in PURGEABLE:
-        retired.append(seq)
-    return state
+    token, cancel_pending = row
+    message = settlement.message  # as it was claimed: under a lease only a cancel is noted
+    if cancel_pending:
+        message = replace(message, cancel_pending=True)
+    record = Record(message, token)
+    step = lifecycle.settle(record, settlement, now)
+    if step.record is record or record.token is None:
+        return step.answer
+    session.write(step)
+    session.close_leases(record.token, 1)
+    if step.answer in PURGEABLE:
+        retired.append(record.message.ref)
+    return step.answer

@@ -16,7 +16,10 @@ _LEASED_COLUMNS = (
     " 1, version, attempt + 1, attempt_floor, created, :now, settled, last_error,"
     " cancel_pending, decided"
 )
-"""The same as they will be under a lease taken now."""
+"""The same as `lifecycle.lease` leaves them under a lease taken now."""
+_LIGHT = COLUMNS.replace("payload", "NULL").replace("headers", "NULL") + ", lease"
+"""The columns of a record without payload and headers, for steps that neither read nor change
+them: they may be large."""
 
 _SEQS = "seq IN (SELECT value FROM json_each(:seqs))"
 
@@ -48,15 +51,7 @@ def put_plain(rows: int, *, keyed: bool) -> str:
 
 LAST_SEQ: Final = "SELECT coalesce(max(seq), 0) FROM messages"
 SEQS_OF_IDS: Final = "SELECT id, seq FROM messages WHERE id IN (SELECT value FROM json_each(?))"
-HELD: Final = "SELECT seq, state, due FROM messages WHERE id = ?"
-REPLACE: Final = """
-UPDATE messages
-SET decided = CASE WHEN route = ?1 AND key IS ?2 THEN decided END,
-    route = ?1, key = ?2, payload = ?3, content_type = ?4, headers = ?5, labels = ?6, topic = ?7,
-    due = ?8, expires = ?9, priority = ?10, version = version + 1
-WHERE seq = ?11
-"""  # of `decided`: see `refusal_kept`
-END: Final = "UPDATE messages SET state = ?, settled = ?, last_error = ? WHERE seq = ?"
+KNOWN: Final = f"SELECT {_LIGHT} FROM messages WHERE id = ?"  # noqa: S608
 
 # --- claim, extend, reap
 
@@ -87,10 +82,7 @@ RELEASE_LEASED: Final = """
 UPDATE leases SET open = open - ? WHERE token = ? RETURNING open
 """
 DROP_LEASE: Final = "DELETE FROM leases WHERE token = ?"
-LOST: Final = f"""
-SELECT seq, id, route, due, attempt, claimed, cancel_pending FROM messages
-WHERE {_SEQS} AND lease = :token
-"""  # noqa: S608
+LOST: Final = f"SELECT {_LIGHT} FROM messages WHERE {_SEQS} AND lease = :token"  # noqa: S608
 
 # --- settle
 
@@ -101,46 +93,34 @@ SET state = 2, settled = :now, lease = NULL, payload = NULL, headers = NULL, can
 WHERE {_SEQS} AND lease = :token
 RETURNING seq
 """  # noqa: S608
-LEASED: Final = """
-SELECT seq, route, due, attempt, claimed, cancel_pending FROM messages WHERE seq = ? AND lease = ?
+LEASE_OF: Final = "SELECT lease, cancel_pending FROM messages WHERE seq = ?"
+
+# --- what a step leaves (penstock.model.lifecycle)
+
+_PROGRESS = """
+    due = :due, state = :state, version = :version, attempt = :attempt,
+    attempt_floor = :attempt_floor, claimed = :claimed, settled = :settled, lease = :lease,
+    last_error = :last_error, cancel_pending = :cancel_pending, decided = :decided
 """
-END_LEASE: Final = """
+WRITE: Final = f"UPDATE messages SET {_PROGRESS} WHERE seq = :seq"  # noqa: S608
+WRITE_CONTENT: Final = f"""
 UPDATE messages
-SET state = :state, due = :due, attempt = :attempt, claimed = :claimed, settled = :settled,
-    last_error = coalesce(:error, last_error), lease = NULL, cancel_pending = 0,
-    decided = coalesce(:decided, decided),
-    payload = iif(:state = 2, NULL, payload), headers = iif(:state = 2, NULL, headers)
+SET route = :route, key = :key, payload = :payload, content_type = :content_type,
+    headers = :headers, labels = :labels, topic = :topic, expires = :expires,
+    priority = :priority, {_PROGRESS}
 WHERE seq = :seq
-"""
+"""  # noqa: S608
 
 # --- amend
 
-BY_ID: Final = f"SELECT {COLUMNS} FROM messages WHERE id = ?"  # noqa: S608
+BY_ID: Final = f"SELECT {COLUMNS}, lease FROM messages WHERE id = ?"  # noqa: S608
 BY_IDS: Final = f"SELECT {COLUMNS} FROM messages WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
-CANCEL: Final = """
-UPDATE messages SET state = 6, settled = ?, claimed = NULL, version = version + 1 WHERE seq = ?
-"""
-ASK_CANCEL: Final = "UPDATE messages SET cancel_pending = 1 WHERE seq = ?"
-RESCHEDULE: Final = """
-UPDATE messages
-SET due = ?, payload = ?, content_type = ?, headers = ?, labels = ?, expires = ?, priority = ?,
-    version = version + 1
-WHERE seq = ?
-"""
-RELEASE: Final = "UPDATE messages SET due = min(due, ?), version = version + 1 WHERE seq = ?"
-REDRIVE: Final = """
-UPDATE messages
-SET state = 0, due = ?, attempt_floor = attempt, claimed = NULL, settled = NULL, decided = NULL,
-    version = version + 1
-WHERE seq = ?
-"""
 
 # --- timeline
 
 ADD_EVENT: Final = """
 INSERT INTO events (seq, n, at, event, detail, attempt)
-VALUES (:seq, (SELECT coalesce(max(n), 0) + 1 FROM events WHERE seq = :seq), :at, :event, :detail,
-        :attempt)
+VALUES (?1, (SELECT coalesce(max(n), 0) + 1 FROM events WHERE seq = ?1), ?2, ?3, ?4, ?5)
 RETURNING n
 """
 LAST_EVENT: Final = """

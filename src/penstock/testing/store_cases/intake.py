@@ -61,6 +61,19 @@ class IntakeCases(StoreCases):
         assert message.settled is not None
         assert (await words(store, blocked.id))[-1] == "blocked"
 
+    async def test_nothing_replaces_a_message_that_came_blocked_in_the_same_batch(
+        self, store: MessageStore
+    ) -> None:
+        now = store.clock.now()
+        blocked = new(due=now, blocked="decided elsewhere")
+        twin = new(blocked.id, due=now - 1, on_conflict=OnConflict.REPLACE, payload=b"other")
+        receipts = await store.put([blocked, twin], now)
+        assert [(r.state, r.duplicate) for r in receipts] == [
+            (State.BLOCKED, False),
+            (State.BLOCKED, True),
+        ]
+        assert (await held(store, blocked.id)).payload == blocked.payload
+
     async def test_a_message_that_comes_dead_is_kept_for_a_person_and_can_be_redriven(
         self, store: MessageStore
     ) -> None:

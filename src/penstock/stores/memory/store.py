@@ -1,37 +1,36 @@
-"""A store in memory, with policies, turns and rooms: the plainest thing that keeps the port.
-
-For simulations and for tests of what stands on a store. Nothing is kept when it is dropped, and
-its steps are as simple as they can be, not fast.
-"""
+"""The store as the flow sees it: the port's methods over the books in memory."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-from penstock.limits.memory import MemoryPolicies
+from penstock.model.fleet import Heartbeat
+from penstock.model.forecast import Forecast
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
+from penstock.ports.fleet import DeadLetter
 from penstock.ports.rooms import OpenRooms, StoreCalls
 from penstock.ports.store import WakeListener
-from penstock.testing.message_book import MessageBook
-from penstock.testing.room_model import ModelRooms
-from penstock.time.clock import Clock, reached
+from penstock.stores.memory.messages import MessageBook
+from penstock.stores.memory.policies import MemoryPolicies
+from penstock.stores.memory.rooms import MemoryRooms
+from penstock.time.clock import Clock, SystemClock, reached
 
 DAY_MS = 86_400_000
 
 
 async def _turn() -> None:
-    """As with any store, others come in between before a change is made."""
+    """Let other tasks run before a change is made, as every other store does."""
     await asyncio.sleep(0)
 
 
 class MemoryStore:
-    """A MessageStore that forgets everything with the process."""
+    """Messages, policies, rooms and heartbeats of one process, gone when it is closed."""
 
     name = "memory://"
 
@@ -40,12 +39,18 @@ class MemoryStore:
     ) -> None:
         self.clock = clock
         self.policies = MemoryPolicies()
-        self.rooms = ModelRooms(clock)
+        self.rooms = MemoryRooms(clock)
         self._listeners: list[WakeListener] = []
         self._erasures: set[str] = set()
+        self._heartbeats: dict[str, Heartbeat] = {}
         self.book = MessageBook(
             retention=retention, retention_count=retention_count, wake=self._wake
         )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator should know at start."""
+        return ["everything in this store is lost when the process ends"]
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
         await _turn()
@@ -93,12 +98,10 @@ class MemoryStore:
         return sorted(self._erasures)
 
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
-        rows = [self.book.rows.get(message_id) for message_id in ids]
-        return [None if row is None else row.message for row in rows]
+        return [self.book.find(message_id) for message_id in ids]
 
     async def timeline(self, message_id: str) -> list[Event]:
-        row = self.book.rows.get(message_id)
-        return [] if row is None else list(row.events)
+        return self.book.timeline(message_id)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
         return self.book.search(where, after, limit)
@@ -108,6 +111,22 @@ class MemoryStore:
 
     async def figures(self, now: int) -> StoreFigures:
         return self.book.figures(now)
+
+    async def forecast(self, now: int) -> Forecast:
+        return self.book.forecast(now)
+
+    async def dead_letters(self, route: str | None, limit: int) -> list[DeadLetter]:
+        return self.book.dead_letters(route, limit)
+
+    async def beat(self, heartbeat: Heartbeat) -> None:
+        self._heartbeats[heartbeat.id] = heartbeat
+
+    async def heartbeats(self) -> list[Heartbeat]:
+        return list(self._heartbeats.values())
+
+    async def forget_heartbeats(self, before: int) -> None:
+        kept = self._heartbeats.values()
+        self._heartbeats = {beat.id: beat for beat in kept if beat.seen >= before}
 
     async def pause(self, route: str, paused: bool) -> None:
         self.book.pause(route, paused)
@@ -124,15 +143,17 @@ class MemoryStore:
         del capacity, consumer, serves_all, signs
 
         async def close() -> None:
-            """There is nothing to let go of."""
+            """They end with the store."""
 
         return OpenRooms(self.rooms, None, close, away=lambda: False, figures=StoreCalls)
 
     async def check(self) -> dict[str, str]:
-        return {"store": self.name, "messages": str(len(self.book.rows))}
+        return {"store": self.name, "messages": str(len(self.book.records))}
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Everything in it goes with the last reference to it."""
+        if isinstance(self.clock, SystemClock):
+            self.clock.close()
 
     def _wake(self, route: str, due: int) -> None:
         for listener in self._listeners:

@@ -1,4 +1,4 @@
-"""Waiting rooms in plain Python: slow, obvious, and what every real store must agree with."""
+"""Waiting rooms in dicts: slow and plain; every other store is compared with them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from penstock.model.ticket import (
     TicketState,
 )
 from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
-from penstock.testing.room_held import Held
+from penstock.stores.memory.room import HeldRoom
 from penstock.time.clock import Clock
 
 
-class ModelRooms:
-    """A RoomStore in memory. One process, nothing kept."""
+class MemoryRooms:
+    """A RoomStore for one process that forgets everything when it ends."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rooms: dict[str, Held] = {}
+        self._rooms: dict[str, HeldRoom] = {}
         self._due: dict[str, int] = {}
         self._listeners: list[RoomListener] = []
         self._secret: bytes | None = None
@@ -46,7 +46,7 @@ class ModelRooms:
         held = self._rooms.get(name)
         if held is None:
             first = first_state(state, settings, now)
-            held = Held(Room(name=name, settings=settings, state=first), attended=now)
+            held = HeldRoom(Room(name=name, settings=settings, state=first), attended=now)
             self._rooms[name] = held
         held.room = replace(
             held.room, settings=settings, state=held.room.state if state is None else state
@@ -75,7 +75,7 @@ class ModelRooms:
         held = self._rooms.get(name)
         if held is None:
             return None
-        self._rooms[name] = fresh = Held(
+        self._rooms[name] = fresh = HeldRoom(
             replace(held.room, epoch=held.room.epoch + 1),
             number=held.number,
             credit=held.credit,

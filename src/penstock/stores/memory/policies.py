@@ -1,5 +1,7 @@
-"""The reference store of policies: everything in memory, every answer straight from the
-arithmetic. What other stores do is compared with this."""
+"""Policies and their counters in dicts: every answer straight from the arithmetic of `limits`.
+
+The answers of every other store are compared with these.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from penstock.model.ticket import (
 
 
 @dataclass
-class Held:
+class HeldRoom:
     """One room: its record and every ticket that is not forgotten."""
 
     room: Room

@@ -1,0 +1,66 @@
+"""The reference store: the pure steps of a message over dicts, public as `memory://`.
+
+For tests of your own code and for trying things out: one process, nothing outlives it. Its steps
+are as plain as they can be, not fast; `sqlite://` keeps a store in memory that is.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from penstock.model.errors import ConfigError
+from penstock.ports.store import MessageStore
+from penstock.stores.memory.store import MemoryStore
+from penstock.time.clock import Clock, SystemClock
+
+__all__ = ["MemoryStore", "erase", "in_memory", "nothing_to_read", "open_store", "scratch_url"]
+
+
+async def open_store(
+    url: str,
+    *,
+    total_partitions: int | None = None,  # noqa: ARG001 - for stores that have some
+    retention: int,
+    retention_count: int,
+    bucket_size_sec: int = 60,  # noqa: ARG001 - for stores with a cold tier
+    clock: Clock | None = None,
+) -> MessageStore:
+    """A new, empty store.
+
+    `retention` (milliseconds) and `retention_count` bound how long and how many settled
+    messages stay known, whichever comes first.
+    """
+    _check(url)
+    if clock is None:
+        clock = SystemClock()
+        clock.open()
+    return MemoryStore(clock, retention=retention, retention_count=retention_count)
+
+
+def in_memory(url: str) -> bool:
+    """Whether the store ends with the process that opens it."""
+    _check(url)
+    return True
+
+
+def nothing_to_read(url: str) -> str | None:
+    """Why opening this to look at it would only make an empty store."""
+    _check(url)
+    return "a store in memory is seen only by the process that made it"
+
+
+def scratch_url(url: str, mark: str) -> str:
+    """A store to try things in: every opening makes another one."""
+    del mark
+    return url
+
+
+async def erase(url: str) -> None:
+    """Remove a scratch store: it was gone when it was closed."""
+    del url
+
+
+def _check(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
+        raise ConfigError(f"store: {url!r}: memory:// takes neither a name nor options")
