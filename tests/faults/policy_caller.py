@@ -1,7 +1,7 @@
 """A process that decides and sends by policies: `python -m tests.faults.policy_caller URL NAME …`.
 
-`URL NAME turns N`  says ready, waits for a line, decides one batch over a few keys, says begun, waits
-                    for a line, decides N more; prints the key of each message it sent
+`URL NAME turns N`  says ready, waits for a line, decides one batch over a few keys, says begun,
+                    waits for a line, decides N more; prints the key of each message it sent
 `URL NAME hold KEY` gets one message allowed, says so, and does nothing more until it is killed
 """
 

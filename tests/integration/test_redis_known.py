@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from penstock.model.message import NewMessage
 from penstock.stores.redis import open_store
-from penstock.stores.redis.claiming import Call, Claiming
-from penstock.stores.redis.known import ALL_MS
+from penstock.stores.redis.messages.claiming import Call, Claiming
+from penstock.stores.redis.messages.known import ALL_MS
 from penstock.stores.redis.store import RedisStore
 from penstock.testing.clock import ManualClock
 from systems.servers.redis import RedisServer

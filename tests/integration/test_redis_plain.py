@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import penstock
+from penstock.redis_kit.runner import Runner
 from penstock.stores.redis import open_store
-from penstock.stores.redis.scripts import Runner
 from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow

@@ -23,9 +23,10 @@ from penstock.model.query import Filter
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.settings import given
-from penstock.stores.redis import RedisStore, open_store, pointers
-from penstock.stores.redis import put as put_step
-from penstock.stores.redis.put_group import PutGroups
+from penstock.stores.redis import RedisStore, open_store
+from penstock.stores.redis.messages import pointers
+from penstock.stores.redis.messages import put as put_step
+from penstock.stores.redis.messages.put_group import PutGroups
 from penstock.wiring import open_parts, open_worker
 from systems.servers.redis import RedisServer
 

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from penstock.model.admission import RECORD_GRACE_MS
 from penstock.model.room import Rate, RoomSettings
-from penstock.stores.redis.rooms import RedisRooms
-from penstock.stores.redis.rooms_keys import RoomNames
+from penstock.stores.redis.rooms.keys import RoomNames
+from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.testing.room_broker import BrokerRoom, Promoted, Record
 from tests.rooms.machine import LONG_AGO
 

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.flow.observe import Observer
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.connect import connect
 from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
@@ -16,11 +18,9 @@ from penstock.rooms.leave import Leave
 from penstock.rooms.operate import Operate
 from penstock.rooms.promote import Promoter
 from penstock.rooms.wait import Wait
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import connect
-from penstock.stores.redis.rooms import RedisRooms
-from penstock.stores.redis.rooms_entries import RedisEntries
-from penstock.stores.redis.rooms_link import Link
+from penstock.stores.redis.rooms.entries import RedisEntries
+from penstock.stores.redis.rooms.link import Link
+from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.time.clock import SystemClock
 from penstock.tokens import JwtSigner, SigningKey
 from systems.servers.redis import patient

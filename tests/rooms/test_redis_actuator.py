@@ -13,7 +13,7 @@ from penstock.api.http.scrape import ScrapeServer
 from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings
 from penstock.settings.ports import PortRange
-from penstock.stores.redis import rooms_link
+from penstock.stores.redis.rooms import link as rooms_link
 from penstock.wiring import open_parts, open_rooms
 from systems.servers.ports import free_port
 from systems.servers.redis import RedisServer

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.ports.rooms import RoomStore
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import connect
-from penstock.stores.redis.rooms import RedisRooms
-from penstock.stores.redis.rooms_link import Link
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.connect import connect
+from penstock.stores.redis.rooms.link import Link
+from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.testing.clock import ManualClock
 from systems.servers.redis import RedisServer
 from tests.rooms.broker_machine import BrokerMachine

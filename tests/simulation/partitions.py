@@ -16,12 +16,12 @@ from typing import Any
 
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.message import NewMessage
-from penstock.stores.redis.breaker import Breaker
-from penstock.stores.redis.ids import pack_id
+from penstock.redis_kit.breaker import Breaker
+from penstock.redis_kit.runner import Group, Prepared, load
 from penstock.stores.redis.layout import FORMAT, Layout
-from penstock.stores.redis.place import Widths
-from penstock.stores.redis.put import put
-from penstock.stores.redis.scripts import Group, Prepared, load
+from penstock.stores.redis.messages.buckets import Widths
+from penstock.stores.redis.messages.ids import pack_id
+from penstock.stores.redis.messages.put import put
 from penstock.stores.redis.session import Session
 from tests.simulation.loop import VirtualLoop
 

@@ -23,13 +23,13 @@ import msgspec
 
 from penstock.flow.observe import Observer
 from penstock.model.errors import ConfigError, PenstockError, StoreCorrupt, StoreUnavailable
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.connect import Reply, connect
+from penstock.redis_kit.errors import Vendor
 from penstock.settings import Settings
 from penstock.sim.broker_book import BrokerBook, BrokerTotals, Visitor
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import Reply, connect
-from penstock.stores.redis.errors import Vendor
-from penstock.stores.redis.rooms_keys import DISPATCH, ENTRY, decode
-from penstock.stores.redis.rooms_link import GROUP_IS_THERE, Link
+from penstock.stores.redis.rooms.keys import DISPATCH, ENTRY, decode
+from penstock.stores.redis.rooms.link import GROUP_IS_THERE, Link
 from penstock.tokens import JwtSigner, SigningKey
 
 log = logging.getLogger("penstock.sim.broker")

@@ -9,9 +9,9 @@ import pytest
 from redis import exceptions as vendor
 
 from penstock.model.errors import StoreUnavailable
-from penstock.stores.redis.connect import Argument, Server
-from penstock.stores.redis.packing import packed
-from penstock.stores.redis.scripts import Runner, load
+from penstock.redis_kit.connect import Argument, Server
+from penstock.redis_kit.packing import packed
+from penstock.redis_kit.runner import Runner, load
 
 COMMAND = ("EVALSHA", load("put_one").sha, 1, b"key", 7, b"a", b"b", b"", b"d")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.stores.redis.known import ALL_MS, Known
-from penstock.stores.redis.promote import Near
+from penstock.stores.redis.messages.known import ALL_MS, Known
+from penstock.stores.redis.messages.promote import Near
 
 ORDER = [2, 3, 0, 1]
 NOW = 1_000_000

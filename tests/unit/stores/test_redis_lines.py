@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from redis import exceptions as vendor
 
-from penstock.stores.redis.lines import Lines
-from penstock.stores.redis.packing import packed, packed_beginning, packed_end
+from penstock.redis_kit.lines import Lines
+from penstock.redis_kit.packing import packed, packed_beginning, packed_end
 
 PING = packed(("PING",))
 

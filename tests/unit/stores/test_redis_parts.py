@@ -15,12 +15,19 @@ from penstock.model.identity import MAX_ID, is_id
 from penstock.model.message import Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.times import MAX_TIME
-from penstock.stores.redis.breaker import LONGEST_WAIT, TRIP_AFTER, Breaker
-from penstock.stores.redis.events import MAX_EVENTS, add_events, pack_event, read_events
-from penstock.stores.redis.ids import joined_ids, pack_id, pack_ids, unpack_id
-from penstock.stores.redis.place import DAY, HOUR, Bucket, Widths, bucket_entry, read_entry
-from penstock.stores.redis.put_group import by_place
-from penstock.stores.redis.records import (
+from penstock.redis_kit.breaker import LONGEST_WAIT, TRIP_AFTER, Breaker
+from penstock.stores.redis.messages.buckets import (
+    DAY,
+    HOUR,
+    Bucket,
+    Widths,
+    bucket_entry,
+    read_entry,
+)
+from penstock.stores.redis.messages.events import MAX_EVENTS, add_events, pack_event, read_events
+from penstock.stores.redis.messages.ids import joined_ids, pack_id, pack_ids, unpack_id
+from penstock.stores.redis.messages.put_group import by_place
+from penstock.stores.redis.messages.records import (
     NO_NONCE,
     Held,
     NewPacker,
@@ -29,7 +36,7 @@ from penstock.stores.redis.records import (
     unpack,
     unpack_claimed,
 )
-from penstock.stores.redis.shares import Due, shares
+from penstock.stores.redis.messages.shares import Due, shares
 
 LUA = files("penstock.stores.redis") / "lua"
 SHARED = (

@@ -9,8 +9,8 @@ import pytest
 from redis import exceptions as vendor
 
 from penstock.model.errors import StoreCorrupt, StoreUnavailable
-from penstock.stores.redis.connect import Argument, Reply, Server
-from penstock.stores.redis.rooms_link import OPEN_SECONDS, RETRIES, RETRY_SECONDS, Link
+from penstock.redis_kit.connect import Argument, Reply, Server
+from penstock.stores.redis.rooms.link import OPEN_SECONDS, RETRIES, RETRY_SECONDS, Link
 
 
 class Failing:

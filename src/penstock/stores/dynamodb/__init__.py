@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.ports.store import MessageStore
+from penstock.redis_kit.connect import connect
+from penstock.redis_kit.runner import Runner
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.dynamodb import schema
 from penstock.stores.dynamodb.address import Address, parse_address
 from penstock.stores.dynamodb.buckets import Buckets
@@ -19,9 +22,6 @@ from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.store import TieredStore
 from penstock.stores.dynamodb.table import Table
 from penstock.stores.dynamodb.turns import know_keyed
-from penstock.stores.redis.connect import connect
-from penstock.stores.redis.scripts import Runner
-from penstock.stores.redis.wake import Wakeups
 from penstock.time.clock import Clock
 
 __all__ = ["TieredStore", "init_store", "nothing_to_read", "open_store"]

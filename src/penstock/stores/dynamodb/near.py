@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeVar
 from penstock.model.errors import StoreUnavailable
 from penstock.model.identity import partition_of
 from penstock.model.message import Message
+from penstock.redis_kit.runner import Group, Runner, Script
+from penstock.redis_kit.wake import Wakeups, news_of
 from penstock.stores.redis.keys import PartitionKeys
-from penstock.stores.redis.scripts import Group, Runner, Script
-from penstock.stores.redis.wake import Wakeups, news_of
 
 REPEAT_MS = 60_000
 """How long what was taken can be had again by the one who took it."""

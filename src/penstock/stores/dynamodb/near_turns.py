@@ -14,12 +14,12 @@ from penstock.model.identity import partition_of
 from penstock.model.message import Message
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
+from penstock.redis_kit.connect import Argument
+from penstock.redis_kit.runner import Group, Runner
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.dynamodb.near import REPEAT_MS, Repeats
-from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.keys import PartitionKeys
-from penstock.stores.redis.place import line_entry
-from penstock.stores.redis.scripts import Group, Runner
-from penstock.stores.redis.wake import Wakeups
+from penstock.stores.redis.messages.buckets import line_entry
 
 PARTITIONS = 8
 """Keys are spread over as many, whatever the number of the rest: a key's place never changes."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from penstock.model.errors import PenstockError
 from penstock.model.message import Message
 from penstock.model.state import State
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.dynamodb.buckets import Buckets
 from penstock.stores.dynamodb.items import (
     SHORT,
@@ -23,8 +24,7 @@ from penstock.stores.dynamodb.items import (
 from penstock.stores.dynamodb.near import Hint, Near
 from penstock.stores.dynamodb.near_turns import NearTurns, Over
 from penstock.stores.dynamodb.table import Change, Table
-from penstock.stores.redis.place import is_begun
-from penstock.stores.redis.wake import Wakeups
+from penstock.stores.redis.messages.buckets import is_begun
 from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.stores.dynamodb")

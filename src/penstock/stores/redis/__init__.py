@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 from penstock.ports.store import MessageStore
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.clock import ServerClock
-from penstock.stores.redis.connect import connect
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.clock import ServerClock
+from penstock.redis_kit.connect import connect
+from penstock.redis_kit.runner import Runner
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.redis.health import inspect, wait_command
-from penstock.stores.redis.key_index import KeyIndex, drop
 from penstock.stores.redis.layout import Layout
-from penstock.stores.redis.place import Widths
+from penstock.stores.redis.messages.buckets import Widths
 from penstock.stores.redis.scratch import erase, scratch_url
-from penstock.stores.redis.scripts import Runner
+from penstock.stores.redis.search.key_index import KeyIndex, drop
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.store import RedisStore
-from penstock.stores.redis.wake import Wakeups
 from penstock.time.clock import Clock
 
 __all__ = ["RedisStore", "erase", "nothing_to_read", "open_store", "scratch_url"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from penstock.model.errors import ConfigError, StoreUnavailable
-from penstock.stores.redis.address import Address
-from penstock.stores.redis.connect import Argument
-from penstock.stores.redis.scripts import Runner
+from penstock.redis_kit.address import Address
+from penstock.redis_kit.connect import Argument
+from penstock.redis_kit.runner import Runner
 from penstock.stores.redis.session import Session
 
 log = logging.getLogger("penstock.stores.redis")

@@ -115,12 +115,6 @@ class PartitionKeys:
         return (self._prefix + rest).encode()
 
 
-def write_mark(key: bytes) -> bytes:
-    """A key in the same slot as this one, for a write that says nothing."""
-    tag, brace, _ = key.partition(b"}")
-    return tag + b"}:w" if brace else b"{" + key + b"}:w"
-
-
 def counter_of_lane(route: str, priority: int) -> str:
     """The counter of what is scheduled on a lane."""
     return f"{SCHEDULED}{priority}{route}"

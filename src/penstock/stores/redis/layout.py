@@ -19,9 +19,9 @@ from zlib import crc32
 
 from penstock.model.errors import ConfigError
 from penstock.model.identity import DEFAULT_PARTITIONS
-from penstock.stores.redis.connect import Argument
+from penstock.redis_kit.connect import Argument
+from penstock.redis_kit.runner import Group, Runner
 from penstock.stores.redis.keys import PAUSED, PartitionKeys
-from penstock.stores.redis.scripts import Group, Runner
 
 PATIENCE = 20
 """Looks at a change under way before it is taken over: whoever began it may have died."""

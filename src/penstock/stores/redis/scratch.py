@@ -5,9 +5,9 @@ from __future__ import annotations
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from penstock.model.errors import StoreUnavailable
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import Cursors, Server, connect
-from penstock.stores.redis.errors import Vendor, translate
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.connect import Cursors, Server, connect
+from penstock.redis_kit.errors import Vendor, translate
 
 KINDS = ("string", "hash", "list", "zset", "set", "stream")
 COUNT = 1_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.stores.redis.away import target_of
-from penstock.stores.redis.ids import pack_id
+from penstock.redis_kit.runner import Group, Prepared, Runner
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.redis.layout import Layout
-from penstock.stores.redis.place import Bucket, Widths
-from penstock.stores.redis.records import Held
-from penstock.stores.redis.scripts import Group, Prepared, Runner
-from penstock.stores.redis.wake import Wakeups
+from penstock.stores.redis.messages.away import target_of
+from penstock.stores.redis.messages.buckets import Bucket, Widths
+from penstock.stores.redis.messages.ids import pack_id
+from penstock.stores.redis.messages.records import Held
 from penstock.time.chance import given_or_fresh
 
 LOOKS = 5

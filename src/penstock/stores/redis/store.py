@@ -16,20 +16,23 @@ from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import WakeListener
-from penstock.stores.redis import amend, overview, put, recall, search
-from penstock.stores.redis.address import Address
-from penstock.stores.redis.clock import ServerClock
-from penstock.stores.redis.connect import Server
-from penstock.stores.redis.fleet import Heartbeats
-from penstock.stores.redis.forecast import forecast
+from penstock.redis_kit.address import Address
+from penstock.redis_kit.clock import ServerClock
+from penstock.redis_kit.connect import Server
+from penstock.redis_kit.heartbeats import Heartbeats
+from penstock.redis_kit.wake import news_of
 from penstock.stores.redis.health import facts
-from penstock.stores.redis.key_index import KeyIndex
-from penstock.stores.redis.lease import Leases
-from penstock.stores.redis.policies import RedisPolicies
-from penstock.stores.redis.rooms_open import Serving, open_rooms
+from penstock.stores.redis.messages import amend, put
+from penstock.stores.redis.messages import lookup as recall
+from penstock.stores.redis.messages.lease import Leases
+from penstock.stores.redis.messages.settle import Settling
+from penstock.stores.redis.policies.store import RedisPolicies
+from penstock.stores.redis.rooms.open import Serving, open_rooms
+from penstock.stores.redis.search import figures as overview
+from penstock.stores.redis.search import search
+from penstock.stores.redis.search.forecast import forecast
+from penstock.stores.redis.search.key_index import KeyIndex
 from penstock.stores.redis.session import Session
-from penstock.stores.redis.settle import Settling
-from penstock.stores.redis.wake import news_of
 from penstock.time.clock import Clock
 
 

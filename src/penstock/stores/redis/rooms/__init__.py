@@ -1,0 +1,1 @@
+"""Waiting rooms on Redis, in the keys of the Dispatcher."""

@@ -1,0 +1,73 @@
+"""Open the rooms of a Redis store: link, streams, and news from other processes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from penstock.model.errors import PenstockError
+from penstock.ports.rooms import OpenRooms, StoreCalls
+from penstock.redis_kit.address import PREFIX
+from penstock.redis_kit.connect import Server
+from penstock.redis_kit.wake import Wakeups
+from penstock.stores.redis.rooms.entries import RedisEntries
+from penstock.stores.redis.rooms.link import Link
+from penstock.stores.redis.rooms.store import RedisRooms
+from penstock.stores.redis.rooms.watch import RoomWatch
+from penstock.time.clock import Clock
+
+
+class RoomNews(Wakeups):
+    """What scripts of any process publish: the room in which there is something to do."""
+
+    def __init__(self, server: Server, rooms: RedisRooms) -> None:
+        super().__init__(server, rooms.link.names.wake)
+        self._rooms = rooms
+
+    def _heard(self, news: bytes) -> None:
+        self._rooms.heard(news)
+
+
+class Serving(NamedTuple):
+    """What a process does for the rooms of its store."""
+
+    consumer: str
+    """Its name in the group ENTRY_QUEUE."""
+    serves_all: bool = False
+    """It promotes rooms that other programs made, too."""
+    signs: str = ""
+    """The id of the signing key in its settings."""
+
+
+async def open_rooms(
+    server: Server,
+    name: str,
+    clock: Clock,
+    capacity: int,
+    serving: Serving,
+    prefix: str = PREFIX,
+) -> OpenRooms:
+    link = Link(server, name, prefix)
+    rooms = RedisRooms(link, clock, capacity, serves_all=serving.serves_all)
+    entries = RedisEntries(link, serving.consumer, serves_all=serving.serves_all)
+    if serving.serves_all and serving.signs:
+        await link.call("SET", link.names.signer, serving.signs)
+    tasks = [asyncio.create_task(RoomNews(server, rooms).listen(), name="penstock-room-news")]
+    if serving.serves_all and not server.cluster:
+        rooms.watch = RoomWatch(server, link.names, rooms.learn, rooms.written)
+        tasks.append(asyncio.create_task(rooms.watch.run(), name="penstock-room-watch"))
+
+    async def close() -> None:
+        while not all(task.done() for task in tasks):
+            for task in tasks:
+                task.cancel()  # again and again: a connection being made may swallow one
+            await asyncio.wait(tasks, timeout=0.05)
+        try:
+            await entries.close()
+        except PenstockError:
+            return  # the server is away: another consumer takes over what is left
+
+    def figures() -> StoreCalls:
+        return StoreCalls(link.errors, link.scripts, link.seconds)
+
+    return OpenRooms(rooms, entries, close, away=lambda: link.is_open, figures=figures)
