@@ -191,7 +191,7 @@ async def test_pointers_go_with_the_messages_they_lead_to(
             pass
         await store.purge(store.clock.now() + 10, 100)
         left = [
-            await store._session.runner.call(p, "HLEN", keys.records)
+            await store._session.runner.call("HLEN", keys.records, partition=p)
             for p, keys in enumerate(store._session.layout.all_keys())
         ]
         assert left == [0] * 8
@@ -236,7 +236,7 @@ async def test_turns_that_were_lost_are_found_again(server: RedisServer) -> None
         session = store._session
         claim = await store.claim_keyed("r", 1, LEASE, store.clock.now(), ORDERED)
         for keys in session.layout.all_keys():
-            await session.runner.call(keys.number, "DEL", *keys.turns("r"))
+            await session.runner.call("DEL", *keys.turns("r"), partition=keys.number)
         assert (await store.claim_keyed("r", 9, LEASE, store.clock.now(), ORDERED)).messages == ()
         await settle(store, claim.token, *claim.messages)
         assert await send_all(store) == [[one] for one in names("m", 30)[1:]]

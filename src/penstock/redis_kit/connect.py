@@ -16,21 +16,21 @@ from redis.cluster import PRIMARY
 from redis.crc import key_slot
 from redis.typing import EncodableT
 
-from penstock.redis_kit import packing
 from penstock.redis_kit.address import Address
-from penstock.redis_kit.lines import Lines, heeding
+from penstock.redis_kit.lines import Argument, Lines, heeding, packed
 
-Argument: TypeAlias = packing.Argument
+__all__ = ["Argument", "Cursors", "Reply", "Server", "connect"]
+
 _ON_LINES = frozenset({"EVALSHA", "HMGET", "TIME"})
-"""What is asked often, or must be answered without delay."""
+"""Commands that are sent often, or must be answered without delay."""
 Cursors: TypeAlias = dict[str, int]
 """Node → where its SCAN goes on."""
 Reply: TypeAlias = Any
-"""What redis-py returns is not typed; scripts' answers are read where they are understood."""
+"""An answer as redis-py returns it, without a type; the caller knows its script's."""
 
 
 class Server(Protocol):
-    """What the store needs of Redis."""
+    """The calls of Redis that everything here is made of."""
 
     cluster: bool
 
@@ -39,14 +39,14 @@ class Server(Protocol):
         ...
 
     def quick(self, command: bytes) -> Awaitable[Reply] | None:
-        """The same of one that is packed already, where it need not be understood for it.
+        """Send a packed command over an open, free connection; None if there is none.
 
-        None, and nothing has happened: it has to be called.
+        Nothing was sent then: use `call`.
         """
         ...
 
     async def in_a_row(self, key: bytes, *commands: Sequence[Argument]) -> list[Reply]:
-        """Commands about this key, one after the other on the same connection."""
+        """Commands about this key, in this order on one connection."""
         ...
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
@@ -63,18 +63,18 @@ class Server(Protocol):
         ...
 
     def subscriber(self) -> tuple[PubSub, Redis]:
-        """A fresh subscription and the client it lives on; whoever asks closes both."""
+        """A new subscription and its client; the caller closes both."""
         ...
 
     async def reconnect(self) -> None:
-        """Learn anew who serves what, after an error that says it has changed."""
+        """Drop the connections and find the primaries again, after a failover."""
         ...
 
     async def close(self) -> None: ...
 
 
 def connect(address: Address) -> Server:
-    """Nothing is sent yet."""
+    """A client of one server or of a cluster; it connects with the first call."""
     return ClusterServer(address) if address.cluster else SingleServer(address)
 
 
@@ -119,24 +119,24 @@ def _single(address: Address, host: str, port: int, connections: int) -> Redis:
     return Redis.from_pool(pool)
 
 
-class _Packing:
-    """Packs commands in C."""
+class _PacksInC:
+    """Packs commands by hiredis: redis-py does it in Python."""
 
     def pack_command(self, *args: EncodableT) -> list[bytes]:
         if isinstance(args[0], str) and " " in args[0]:
             args = (*args[0].split(), *args[1:])
-        return [packing.packed(args)]  # type: ignore[arg-type] # numbers are whole here
+        return [packed(args)]  # type: ignore[arg-type] # numbers are whole here
 
 
-class _Tcp(_Packing, Connection):
+class _Tcp(_PacksInC, Connection):
     """Over TCP."""
 
 
-class _Tls(_Packing, SSLConnection):
+class _Tls(_PacksInC, SSLConnection):
     """Over TLS."""
 
 
-class _Unix(_Packing, UnixDomainSocketConnection):
+class _Unix(_PacksInC, UnixDomainSocketConnection):
     """Over a unix socket."""
 
 
@@ -169,7 +169,7 @@ class SingleServer:
 
     def call(self, *command: Argument) -> Awaitable[Reply]:
         if command[0] in _ON_LINES and self._lines.has_one:
-            return self._lines.ask(packing.packed(command))
+            return self._lines.ask(command)
         return heeding(self._client.execute_command(*command))  # type: ignore[no-untyped-call]
 
     def quick(self, command: bytes) -> Awaitable[Reply] | None:
@@ -266,7 +266,7 @@ class ClusterServer:
         return await _scan(nodes, cursors, ("MATCH", match, "COUNT", count, "TYPE", kind))
 
     def subscriber(self) -> tuple[PubSub, Redis]:
-        """On one node after the other: each hears everything that is published anywhere."""
+        """On one node after the other: every node forwards what any publishes."""
         nodes = [(str(n.host), int(n.port)) for n in self._client.get_nodes()]
         nodes = nodes or list(self._address.hosts)
         self._subscribed += 1

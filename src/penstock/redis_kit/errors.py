@@ -13,20 +13,32 @@ Vendor: tuple[type[Exception], ...] = (
 )
 """Everything a call to Redis may raise."""
 
-_REFUSED = ("OOM", "MISCONF", "NOREPLICAS", "BUSY", "LOADING", "CLUSTERDOWN", "MASTERDOWN")
-"""Answers of a server that is there but takes no writes now."""
+_REFUSED = ("OOM", "MISCONF", "NOREPLICAS", "BUSY ", "LOADING", "CLUSTERDOWN", "MASTERDOWN")
+"""Beginnings of the answers of a server that is there but takes no writes now."""
+_UNBLOCKED = "UNBLOCKED"
+"""Begins the answer to a blocked read of a stream that was flushed or moved."""
+GROUP_EXISTS = "BUSYGROUP"
+"""Begins the answer to a second XGROUP CREATE: nothing failed."""
 _REFUSALS = (vendor.AuthenticationError, vendor.NoPermissionError, vendor.OutOfMemoryError)
+_SLOW = (vendor.TimeoutError, vendor.OutOfMemoryError)
 
 
-class NotWaitedFor(vendor.ConnectionError):
-    """A write was made, but is not yet where the settings want it."""
+class NotConfirmed(vendor.ConnectionError):
+    """A write was made, but WAIT or WAITAOF did not confirm it in time."""
 
 
-def is_transient(exc: Exception) -> bool:
-    """Whether trying again in a moment may help: all but a time-out, which took long enough."""
+def is_transient(exc: Exception, *, slow: bool = False) -> bool:
+    """Whether repeating the call in a moment may help.
+
+    `slow`: a time-out and a refusal for the moment count too. A caller that has waited for a
+    time-out already may prefer to be told.
+    """
     if isinstance(exc, vendor.AuthenticationError | vendor.AuthorizationError):
         return False
-    return isinstance(
+    text = str(exc)
+    if slow and (isinstance(exc, _SLOW) or text.startswith(_REFUSED)):
+        return True
+    return text.startswith(_UNBLOCKED) or isinstance(
         exc,
         vendor.ConnectionError
         | vendor.ReadOnlyError
@@ -38,8 +50,11 @@ def is_transient(exc: Exception) -> bool:
     )
 
 
-def translate(exc: Exception, name: str, retry_after: float) -> PenstockError:
-    """The error to raise from `exc`; `name` is the store's URL without secrets."""
+def translate(exc: Exception, name: str, retry_after: float = 1.0) -> PenstockError:
+    """The error to raise from `exc`; `name` is the store's URL without secrets.
+
+    StoreUnavailable: the server may answer later. Otherwise it did answer, and would again.
+    """
     if (mistake := _mistake(exc, name)) is not None:
         return ConfigError(f"store: {mistake}")
     if (
@@ -49,11 +64,11 @@ def translate(exc: Exception, name: str, retry_after: float) -> PenstockError:
         and not str(exc).startswith(_REFUSED)
     ):
         return StoreCorrupt(f"{name}: {exc}")
-    return StoreUnavailable(f"{name} {_what(exc, name)}", retry_after=retry_after)
+    return StoreUnavailable(f"{name} {_failure(exc, name)}", retry_after=retry_after)
 
 
 def _mistake(exc: Exception, name: str) -> str | None:
-    """What no waiting mends: the URL is another kind of server's."""
+    """The mistake in the URL, where it names another kind of server."""
     text = str(exc)
     single = name.startswith(("redis://", "rediss://"))
     if single and isinstance(exc, vendor.ClusterCrossSlotError | vendor.MovedError):
@@ -65,11 +80,11 @@ def _mistake(exc: Exception, name: str) -> str | None:
     return None
 
 
-def _what(exc: Exception, name: str) -> str:
-    """What is the matter with a server that may be there again later, and what may help."""
+def _failure(exc: Exception, name: str) -> str:
+    """Why the server could not answer, and what may help."""
     text = str(exc)
-    if isinstance(exc, NotWaitedFor):
-        return f"does not vouch for the write: {text}; it may be sent again"
+    if isinstance(exc, NotConfirmed):
+        return f"write not confirmed: {text}; safe to retry"
     if isinstance(exc, vendor.AuthenticationError) and "required" in text:
         return f"wants a password: {name.partition('://')[0]}://:PASSWORD@host:port"
     if isinstance(exc, vendor.AuthenticationError | vendor.NoPermissionError):

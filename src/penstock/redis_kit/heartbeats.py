@@ -14,12 +14,12 @@ class Heartbeats:
         self._key = f"{prefix}:processes".encode()
 
     async def put(self, heartbeat: Heartbeat) -> None:
-        await self._runner.call(0, "HSET", self._key, heartbeat.id, pack(heartbeat))
+        await self._runner.call("HSET", self._key, heartbeat.id, pack(heartbeat))
 
     async def all(self) -> list[Heartbeat]:
-        return unpack_all(await self._runner.call(0, "HVALS", self._key))
+        return unpack_all(await self._runner.call("HVALS", self._key))
 
     async def forget(self, before: int) -> None:
         gone = [beat.id for beat in await self.all() if beat.seen < before]
         if gone:
-            await self._runner.call(0, "HDEL", self._key, *gone)
+            await self._runner.call("HDEL", self._key, *gone)

@@ -9,16 +9,44 @@ that the server has closed meanwhile, is not used again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import hiredis
 from redis import exceptions as vendor
 from redis._parsers.base import BaseParser
 
+Argument: TypeAlias = bytes | str | int
+
 CLOSED = "the connection was closed as it was opened"
 _MORE = object()
 T = TypeVar("T")
+
+
+def packed(command: Sequence[Argument]) -> bytes:
+    """The command as it is sent."""
+    # hiredis takes a tuple of any length; its stub says of one.
+    data: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]
+    return data
+
+
+def packed_beginning(command: Sequence[Argument]) -> bytes:
+    """The first part of a command whose last four arguments follow as `packed_end`."""
+    return b"*%d\r\n" % (len(command) + 4) + packed(command).partition(b"\r\n")[2]
+
+
+def packed_end(one: bytes, two: bytes, three: bytes, four: bytes) -> bytes:
+    """The last four arguments of a command."""
+    return b"$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
+        len(one),
+        one,
+        len(two),
+        two,
+        len(three),
+        three,
+        len(four),
+        four,
+    )
 
 
 class Line(Protocol):
@@ -32,9 +60,9 @@ class Line(Protocol):
 
 
 class _Open(asyncio.Protocol):
-    """A line that is open. What comes is read here, with no stream and no time-out in between.
+    """An open connection, read here without redis-py's stream and time-outs.
 
-    One timer goes with the line, not one with every call: it looks whether somebody waits too long.
+    One timer per connection, not per call: it checks whether a call has waited too long.
     """
 
     def __init__(
@@ -61,11 +89,11 @@ class _Open(asyncio.Protocol):
         transport.set_protocol(self)
 
     def ask(self, command: bytes) -> asyncio.Future[Any] | None:
-        """What the answer will be; one at a time. None: the line is of no use any more.
+        """Send one command, its answer a future; None if the connection cannot be used any more.
 
-        Whoever leaves before it is there leaves the line to it: the answer is nobody's then.
+        A caller that is cancelled leaves the line busy until the answer has come.
         """
-        if self._transport.is_closing() or self._answers.has_data():  # that nobody asked for
+        if self._transport.is_closing() or self._answers.has_data():  # an answer to no command
             return None
         self._transport.write(command)  # first: the server wakes up while we do the rest
         waiting = self._waiting = self._loop.create_future()
@@ -85,10 +113,10 @@ class _Open(asyncio.Protocol):
             return
         waiting, self._waiting = self._waiting, None
         if waiting is None:
-            self._transport.close()  # nobody asked
+            self._transport.close()  # an answer to no command
             return
         self._freed(self)
-        if waiting.done():  # somebody who has left
+        if waiting.done():  # the caller was cancelled
             return
         if isinstance(answer, Exception):
             waiting.set_exception(answer)
@@ -99,7 +127,7 @@ class _Open(asyncio.Protocol):
         self._fail(exc or vendor.ConnectionError("the server has closed the connection"))
 
     def _look(self) -> None:
-        """Whether the call under way, if one is, has waited long enough."""
+        """Time out the call under way if its time is over."""
         self._timer = None
         if self._waiting is None:
             return
@@ -110,11 +138,11 @@ class _Open(asyncio.Protocol):
 
     @property
     def is_left(self) -> bool:
-        """Whoever has asked does not wait for the answer any more."""
+        """The caller was cancelled; the answer has not come."""
         return self._waiting is not None and self._waiting.done()
 
     def _fail(self, exc: Exception) -> None:
-        """Whatever it still says is nobody's answer."""
+        """Close the connection and fail the call under way."""
         self._transport.close()
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
@@ -129,7 +157,7 @@ class _Open(asyncio.Protocol):
 
 
 async def heeding(asked: Awaitable[T]) -> T:
-    """redis-py may swallow a cancellation while it connects: then raise it afterwards."""
+    """Raise a cancellation that redis-py swallowed while it connected."""
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
     try:
@@ -140,7 +168,7 @@ async def heeding(asked: Awaitable[T]) -> T:
 
 
 class Lines:
-    """At most so many; those that are free are used again, the last one first."""
+    """A pool of such connections; the one that was freed last is used first."""
 
     def __init__(self, make: Callable[[], Line], *, most: int, seconds: float) -> None:
         self._make = make
@@ -148,7 +176,7 @@ class Lines:
         self._seconds = seconds
         self._lines: set[_Open] = set()
         self._free: list[_Open] = []
-        """Those nobody has asked anything; that one has failed is found out when it is taken."""
+        """Without a call under way; one that has failed is found when it is taken."""
         self._used = 0
         self._going: set[asyncio.Task[None]] = set()
 
@@ -156,16 +184,17 @@ class Lines:
     def has_one(self) -> bool:
         return self._used < self._most
 
-    def ask(self, command: bytes) -> Awaitable[Any]:
-        """The answer; what the server refuses, and what keeps it from answering, is raised."""
-        answer = self.quick(command)
+    def ask(self, command: Sequence[Argument]) -> Awaitable[Any]:
+        """The answer; raises errors of the server and of the connection."""
+        data = packed(command)
+        answer = self.quick(data)
         if answer is not None:
             return answer
-        self._used += 1  # before anybody awaits it: many may be made at once
-        return self._ask_another(command)
+        self._used += 1  # before it is awaited: many may be made at once
+        return self._ask_another(data)
 
     def quick(self, command: bytes) -> asyncio.Future[Any] | None:
-        """The same over a line that is free; None: there is none, and nothing has happened."""
+        """Send a packed command over a free line; None, and nothing sent, if there is none."""
         if not self._free:
             return None
         answer = self._free[-1].ask(command)
@@ -189,7 +218,7 @@ class Lines:
         return await answer
 
     async def _try(self, line: _Open, command: bytes) -> asyncio.Future[Any] | None:
-        """Ask over this one; if it is of no use, do away with it."""
+        """Send over this line; close it if it cannot be used."""
         answer = line.ask(command)
         if answer is None:
             self._lines.discard(line)
@@ -206,7 +235,7 @@ class Lines:
             going.add_done_callback(self._going.discard)
 
     async def drop(self) -> None:
-        """Those that are free are closed; those in use are as soon as they have their answer."""
+        """Close the free lines, and those in use as soon as they have their answer."""
         left = [line for line in self._lines if line.is_left]
         free, self._free = self._free, []
         self._lines.clear()

@@ -1,50 +1,32 @@
-"""The scripts: read once, called by their hash, one call for as many partitions as one may take.
+"""Calls of Redis that raise only our errors: scripts by their hash, and plain commands.
 
-Every script takes *groups*, one a partition: keys of its own, a plan, arguments of its own. On a
-single server many groups share a call; in a cluster each partition is a call. Every script can be
-repeated when its answer was lost, so calls are retried here.
+Scripts of messages and policies take *groups*, one per partition: keys of its own, a plan,
+arguments of its own. On a single server many groups share a call; in a cluster each partition is a
+call. Every script may be repeated when its answer was lost, so calls are retried here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from redis import exceptions as vendor
 
+from penstock.model.durations import Durations
 from penstock.model.errors import PenstockError, StoreUnavailable
-from penstock.redis_kit.breaker import Breaker
-from penstock.redis_kit.connect import Argument, Reply, Server
-from penstock.redis_kit.errors import NotWaitedFor, Vendor, is_transient, translate
-from penstock.redis_kit.packing import packed_beginning, packed_end
+from penstock.redis_kit.breaker import PROMPT, Breaker, Patience
+from penstock.redis_kit.connect import Argument, Cursors, Reply, Server
+from penstock.redis_kit.errors import GROUP_EXISTS, NotConfirmed, Vendor, is_transient, translate
+from penstock.redis_kit.lines import packed_beginning, packed_end
+from penstock.redis_kit.scripts import Script
 
-RETRY_WAITS = (0.02, 0.1, 0.25)
-"""Seconds before each repetition of a call that could not be made or lost its connection."""
-_TRIES = (*RETRY_WAITS, None)
 MAX_ARGUMENTS = 30_000
 """Arguments of one call, about: a longer one would hold up the server."""
 MAX_GROUPS = 64
 """Partitions of one call: a longer one would hold up the server."""
-
-SHARED = {
-    "claim": ("grant",),
-    "claim_keyed": ("line", "turns", "grant"),
-    "mend": ("line", "turns"),
-    "policy_account": ("policy_common", "policy_kept"),
-    "policy_keyed": ("policy_common", "policy_kept"),
-    "policy_shared": ("policy_common", "policy_places"),
-    "put": ("line", "turns"),
-    "reap": ("line", "turns"),
-    "settle": ("line", "turns"),
-}
-"""What some scripts have in common besides record.lua."""
-ALONE = frozenset({"put_one"})
-"""Scripts that share nothing: what is never called would be made anew with every call."""
 
 Plan: TypeAlias = list[Any]
 """A group's own part of ARGV[1]: numbers, texts, `raw` bytes and lists of them."""
@@ -52,7 +34,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def raw(value: bytes) -> msgspec.Raw:
-    """Bytes in a plan: Redis's own msgpack knows texts of any bytes, but not the type for bytes."""
+    """Bytes in a plan, as a msgpack text: Redis's decoder has no type for bytes."""
     length = len(value)
     if length < 32:
         head = bytes((0xA0 | length,))
@@ -66,50 +48,31 @@ def raw(value: bytes) -> msgspec.Raw:
 
 
 class Group(NamedTuple):
-    """What a script is to do in one partition."""
+    """The part of a script's call that is about one partition."""
 
     partition: int
     keys: Sequence[bytes]
     plan: Sequence[Any] = ()
-    """What follows the group's offsets."""
+    """Follows the group's offsets."""
     arguments: Sequence[bytes] | None = None
     """None: the script's groups have no arguments of their own, and no offset of them."""
 
 
-class Script(NamedTuple):
-    name: str
-    source: bytes
-    sha: str
-
-
 class Prepared(NamedTuple):
-    """A call of a script that takes no groups, all but its last arguments."""
+    """A call of a script without groups, packed but for its last four arguments."""
 
     partition: int
     keys: Sequence[bytes]
     arguments: Sequence[Argument]
-    """Those that are always the same."""
+    """The first ones, the same in every call."""
     script: Script
     packed: bytes
-    """All of that, as it is written."""
+    """Command, keys and these arguments as they are sent."""
     breaker: Breaker
 
 
-@lru_cache(maxsize=64)
-def load(name: str) -> Script:
-    """`lua/<name>.lua` with what all scripts share before it."""
-    folder = files("penstock.stores.redis") / "lua"
-    parts = (name,) if name in ALONE else ("record", *_parts_of(name), name)
-    source = b"\n".join((folder / f"{part}.lua").read_bytes() for part in parts)
-    return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
-
-
-def _parts_of(name: str) -> tuple[str, ...]:
-    return SHARED.get(name, ("policy_common",) if name.startswith("policy_") else ())
-
-
 class Runner:
-    """Calls scripts; raises only our errors."""
+    """Calls one server or cluster."""
 
     def __init__(
         self,
@@ -117,24 +80,45 @@ class Runner:
         name: str,
         wait: Sequence[Argument] = (),
         *,
-        scripts: Callable[[str], Script] = load,
+        patience: Patience = PROMPT,
+        durations: Durations | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._server = server
-        self._name = name
+        """`wait`: the WAIT or WAITAOF that follows every write; `durations`: of `execute`."""
+        self.server = server
+        self.name = name
+        self.errors = 0
+        """Calls that failed, the repeated ones counted."""
+        self.durations = durations
         self._wait = wait
-        self._load = scripts
+        self._patience = patience
+        self._monotonic = monotonic
         self._breakers: dict[int, Breaker] = {}
+
+    @property
+    def cluster(self) -> bool:
+        return self.server.cluster
+
+    @property
+    def seconds(self) -> float:
+        """Now, on the clock of `durations`."""
+        return self._monotonic()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a breaker refuses calls now."""
+        return any(breaker.refuses for breaker in self._breakers.values())
 
     async def run(
         self,
-        name: str,
+        script: Script,
         groups: Sequence[Group],
         common: Sequence[Argument] = (),
         *,
         writes: bool = True,
     ) -> list[Reply]:
-        """The answers of all groups, in their order; raises when one could not be had."""
-        replies = await self.try_run(name, groups, common, writes=writes)
+        """The answers of all groups, in their order; raises if any of them failed."""
+        replies = await self.try_run(script, groups, common, writes=writes)
         for reply in replies:
             if isinstance(reply, PenstockError):
                 raise reply
@@ -142,46 +126,62 @@ class Runner:
 
     async def try_run(
         self,
-        name: str,
+        script: Script,
         groups: Sequence[Group],
         common: Sequence[Argument] = (),
         *,
         writes: bool = True,
     ) -> list[Reply]:
-        """The same, with the error itself in the place of an answer that could not be had."""
+        """As `run`, with the error itself in the place of an answer that failed."""
         parts = self._split(groups)
         if len(parts) == 1:
-            return await self._part(name, parts[0], common, writes)
-        answers = await asyncio.gather(*(self._part(name, part, common, writes) for part in parts))
-        return [reply for part in answers for reply in part]
+            return await self._part(script, parts[0], common, writes)
+        calls = (self._part(script, part, common, writes) for part in parts)
+        return [reply for part in await asyncio.gather(*calls) for reply in part]
 
     async def single(
-        self, name: str, group: Group, common: Sequence[Argument] = (), *, writes: bool = True
+        self, script: Script, group: Group, common: Sequence[Argument] = (), *, writes: bool = True
     ) -> Reply:
-        return (await self.run(name, [group], common, writes=writes))[0]
+        return (await self.run(script, [group], common, writes=writes))[0]
+
+    async def execute(
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Sequence[Argument],
+        *,
+        retry: bool = True,
+    ) -> Reply:
+        """A script without groups; without `retry` it is sent once."""
+        begun = self._monotonic()
+        command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        reply = await self._guard(0, command, keys[0], script, retry=retry)
+        if self.durations is not None:
+            ended = self._monotonic()
+            self.durations.add(ended - begun, ended)
+        return reply
 
     def prepare(
-        self, name: str, partition: int, keys: Sequence[bytes], *arguments: Argument
+        self, script: Script, partition: int, keys: Sequence[bytes], *arguments: Argument
     ) -> Prepared:
-        """A call to be made again and again, with four more arguments, others every time."""
-        script = self._load(name)
+        """A call to be made again and again, with four more arguments that differ each time."""
         beginning = packed_beginning(("EVALSHA", script.sha, len(keys), *keys, *arguments))
         breaker = self._breaker(partition)
         return Prepared(partition, keys, arguments, script, beginning, breaker)
 
-    async def direct(
+    async def call_prepared(
         self, call: Prepared, one: bytes, two: bytes, three: bytes, four: bytes
     ) -> Reply:
-        """The answer to one call of it; the shortest way while nothing is in the way."""
+        """Run a prepared call; the ordinary way where no open connection is free."""
         failed: Exception | None = None
         breaker = call.breaker
         if breaker.is_closed and not self._wait:
-            asked = self._server.quick(call.packed + packed_end(one, two, three, four))
-            if asked is not None:
+            answer = self.server.quick(call.packed + packed_end(one, two, three, four))
+            if answer is not None:
                 try:
-                    reply = await asked
+                    reply = await answer
                 except vendor.NoScriptError:
-                    pass  # as long as nobody has said it
+                    pass  # the ordinary way sends the source
                 except Vendor as exc:
                     failed = exc
                 else:
@@ -194,14 +194,21 @@ class Runner:
             call.partition, command, keys[0], script, durable=True, failed=failed
         )
 
-    async def call(self, partition: int, *command: Argument) -> Reply:
-        """A plain command, with the same care."""
-        return await self._guard(partition, command, b"")
+    async def call(self, *command: Argument, partition: int = 0, retry: bool = True) -> Reply:
+        """A plain command; `partition` says whose breaker counts it."""
+        return await self._guard(partition, command, b"", retry=retry)
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
-        """A plain command on every primary."""
+        """A plain command on every primary, by the node's name."""
         try:
-            return await self._server.each(*command)
+            return await self.server.each(*command)
+        except Vendor as exc:
+            raise self._failed(exc, self._breaker(0)) from exc
+
+    async def scan(self, cursors: Cursors, match: str, count: int) -> tuple[list[bytes], Cursors]:
+        """One step of a pass over every primary: sorted sets of that name, and how to go on."""
+        try:
+            return await self.server.scan(cursors, match, count, "zset")
         except Vendor as exc:
             raise self._failed(exc, self._breaker(0)) from exc
 
@@ -211,9 +218,9 @@ class Runner:
         return min(int(seconds) * 1000 + int(micros) / 1000 for seconds, micros in times)
 
     async def configured(self, setting: str) -> dict[str, str]:
-        """A server's setting by node; left out where the server does not tell."""
+        """A server's setting by node; empty where CONFIG is forbidden."""
         try:
-            found = await self._server.each("CONFIG GET", setting)
+            found = await self.server.each("CONFIG GET", setting)
         except vendor.ResponseError:  # managed servers often forbid CONFIG
             return {}
         except Vendor as exc:
@@ -221,7 +228,8 @@ class Runner:
         return {node: str(reply.get(setting, "?")) for node, reply in found.items()}
 
     def _split(self, groups: Sequence[Group]) -> list[Sequence[Group]]:
-        if self._server.cluster:
+        """The groups of each call."""
+        if self.server.cluster:
             return [[group] for group in groups]
         parts: list[list[Group]] = []
         size = 0
@@ -235,8 +243,9 @@ class Runner:
         return list(parts)
 
     async def _part(
-        self, name: str, groups: Sequence[Group], common: Sequence[Argument], writes: bool
+        self, script: Script, groups: Sequence[Group], common: Sequence[Argument], writes: bool
     ) -> list[Reply]:
+        """One call; its error once per group if it failed."""
         keys: list[bytes] = []
         arguments: list[Argument] = []
         plans: list[Plan] = []
@@ -248,16 +257,8 @@ class Runner:
                 arguments += group.arguments
             plans.append([*offsets, *group.plan])
             keys += group.keys
-        script = self._load(name)
-        command = (
-            "EVALSHA",
-            script.sha,
-            len(keys),
-            *keys,
-            _encoder.encode(plans),
-            *common,
-            *arguments,
-        )
+        plan = _encoder.encode(plans)
+        command = ("EVALSHA", script.sha, len(keys), *keys, plan, *common, *arguments)
         try:
             reply: list[Reply] = await self._guard(
                 groups[0].partition, command, keys[0], script, durable=writes
@@ -274,28 +275,32 @@ class Runner:
         script: Script | None = None,
         *,
         durable: bool = False,
+        retry: bool = True,
         failed: Exception | None = None,
     ) -> Reply:
-        """Call, again if that is worth it; tell the breaker; raise our errors.
+        """Send, and again where that may help; count for the breaker; raise our errors.
 
-        `failed`: how a first try has, if there was one.
+        `failed`: the error of a first try that was made elsewhere.
         """
         breaker = self._breaker(partition)
-        if (wait := breaker.wait()) > 0:
+        if not breaker.is_closed and (wait := breaker.wait()) > 0:
             raise StoreUnavailable(breaker.reason, retry_after=wait)
-        for pause in _TRIES:
+        patience = self._patience
+        for pause in (*(patience.waits if retry else ()), None):
             try:
                 if failed is not None:
                     raise failed
                 reply = await self._send(command, key, script, durable=durable)
             except Vendor as exc:
                 failed = None
-                if pause is None or not is_transient(exc):
+                if pause is None or not is_transient(exc, slow=patience.retries_slow):
                     raise self._failed(exc, breaker) from exc
+                self.errors += 1
                 await self._recover(exc)
                 await asyncio.sleep(pause)
             else:
-                breaker.succeeded()
+                if breaker.failures:
+                    breaker.succeeded()
                 return reply
         raise AssertionError("the last try returns or raises")
 
@@ -303,49 +308,49 @@ class Runner:
         self, command: Sequence[Argument], key: bytes, script: Script | None, *, durable: bool
     ) -> Reply:
         try:
-            return await self._once(command, key, durable=durable)
+            if not durable or not self._wait:
+                return await self.server.call(*command)
+            # A server from 7.2 on waits for the last write of this very connection. A command
+            # that finds all done (a put repeated because the wait failed) writes nothing.
+            mark = ("SET", _write_mark(key), b"1")
+            reply, _, waited = await self.server.in_a_row(key, command, mark, self._wait)
         except vendor.NoScriptError:
             if script is None:
                 raise
-            # A server that was restarted, flushed or took over: hand it the source this once.
+            # A server that was restarted, flushed or took over: send the source this once.
             again = ("EVAL", script.source, *command[2:])
-            return await self._once(again, key, durable=durable)
-
-    async def _once(self, command: Sequence[Argument], key: bytes, *, durable: bool) -> Reply:
-        if not durable or not self._wait:
-            return await self._server.call(*command)
-        # A server from 7.2 on waits for the last write of this very connection. A command that
-        # finds all done (a put repeated because the wait failed) writes nothing, so we do.
-        mark = ("SET", _write_mark(key), b"1")
-        reply, _, waited = await self._server.in_a_row(key, command, mark, self._wait)
+            return await self._send(again, key, None, durable=durable)
         _check_waited(self._wait, waited)
         return reply
 
     async def _recover(self, exc: Exception) -> None:
-        """Connections to a server that is a replica now are of no use."""
+        """Leave the connections to a server that has become a replica."""
         if isinstance(exc, vendor.ReadOnlyError | vendor.AskError | vendor.TryAgainError):
             try:
-                await self._server.reconnect()
+                await self.server.reconnect()
             except Vendor as again:
                 raise self._failed(again, self._breaker(0)) from again
 
     def _failed(self, exc: Exception, breaker: Breaker) -> PenstockError:
-        """The error to raise from `exc`, which those who are not let through are told too."""
-        error = translate(exc, self._name, breaker.failed())
-        breaker.reason = error.message
+        """The error to raise from `exc`; the breaker counts it if the server did not answer."""
+        self.errors += not str(exc).startswith(GROUP_EXISTS)
+        error = translate(exc, self.name)
+        if isinstance(error, StoreUnavailable):
+            error.retry_after = breaker.failed()
+            breaker.reason = error.message
         return error
 
     def _breaker(self, partition: int) -> Breaker:
         # In a cluster partitions live on nodes that fail one by one.
-        number = partition if self._server.cluster else 0
+        number = partition if self.server.cluster else 0
         breaker = self._breakers.get(number)
         if breaker is None:
-            breaker = self._breakers[number] = Breaker()
+            breaker = self._breakers[number] = Breaker(self._patience, self._monotonic)
         return breaker
 
 
 def _write_mark(key: bytes) -> bytes:
-    """A key in the same slot as this one, for a write that says nothing."""
+    """A key in the slot of this one, for a write that only WAIT needs."""
     tag, brace, _ = key.partition(b"}")
     return tag + b"}:w" if brace else b"{" + key + b"}:w"
 
@@ -355,8 +360,11 @@ def _check_waited(wait: Sequence[Argument], waited: Reply) -> None:
     if wait[0] == "WAIT":
         if int(waited) < int(wait[1]):
             wanted, millis = map(int, wait[1:])
-            raise NotWaitedFor(f"only {waited} of {wanted} replicas have it after {millis} ms")
+            raise NotConfirmed(f"{waited} of {wanted} replicas after {millis} ms")
         return
     local, replicas = int(waited[0]), int(waited[1])
     if local < int(wait[1]) or replicas < int(wait[2]):
-        raise NotWaitedFor(f"the write is not on enough disks after {int(wait[3])} ms")
+        raise NotConfirmed(
+            f"{local} of {int(wait[1])} disks, {replicas} of {int(wait[2])} replicas"
+            f" after {int(wait[3])} ms"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -15,7 +16,7 @@ from penstock.model.identity import MAX_ID, is_id
 from penstock.model.message import Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.times import MAX_TIME
-from penstock.redis_kit.breaker import LONGEST_WAIT, TRIP_AFTER, Breaker
+from penstock.redis_kit.breaker import PROMPT, Breaker
 from penstock.stores.redis.messages.buckets import (
     DAY,
     HOUR,
@@ -38,18 +39,12 @@ from penstock.stores.redis.messages.records import (
 )
 from penstock.stores.redis.messages.shares import Due, shares
 
-LUA = files("penstock.stores.redis") / "lua"
-SHARED = (
-    "record.lua",
-    "grant.lua",
-    "line.lua",
-    "turns.lua",
-    "policy_common.lua",
-    "policy_kept.lua",
-    "policy_places.lua",
-    "room_common.lua",
-)
-SCRIPTS = sorted(path.name for path in LUA.iterdir() if path.name not in SHARED)
+STORE = Path(str(files("penstock.stores.redis")))
+SCRIPTS = [
+    path.relative_to(STORE).as_posix()
+    for path in sorted(STORE.rglob("*.lua"))
+    if not path.read_text().startswith("-- Shared by ")
+]
 
 ids = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=MAX_ID)
 uuids = st.uuids().map(str)
@@ -239,10 +234,10 @@ def test_a_bucket_holds_its_due_and_opens_into_narrower_ones(
 
 def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_call_try() -> None:
     now = [100.0]
-    breaker = Breaker(lambda: now[0])
-    for _ in range(TRIP_AFTER):
+    breaker = Breaker(clock=lambda: now[0])
+    for _ in range(PROMPT.trip_after):
         assert breaker.wait() == 0
-        assert 0 < breaker.failed() <= LONGEST_WAIT
+        assert 0 < breaker.failed() <= PROMPT.longest_open
     wait = breaker.wait()
     assert wait > 0
     now[0] += wait
@@ -283,7 +278,7 @@ def test_a_large_claim_leaves_no_partition_out() -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_says_what_it_takes_and_answers(name: str) -> None:
-    text = (LUA / name).read_text()
+    text = (STORE / name).read_text()
     header = text[: text.index("\n\n")]
     assert re.match(r"-- [A-Z_]+( and [A-Z]+)?: \w", header)
     for part in ("-- KEYS ", "-- ARGV ", "-- → "):

@@ -16,7 +16,7 @@ from penstock.stores.dynamodb.buckets import Buckets
 from penstock.stores.dynamodb.clock import NearClock
 from penstock.stores.dynamodb.gateway import Gateway, open_gateway
 from penstock.stores.dynamodb.items import Shape
-from penstock.stores.dynamodb.near import Near, load
+from penstock.stores.dynamodb.near import Near
 from penstock.stores.dynamodb.near_turns import NearTurns
 from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.store import TieredStore
@@ -48,7 +48,7 @@ async def open_store(
     try:
         table, shards = await _table(gateway, address)
         partitions = await schema.keep_partitions(table, total_partitions)
-        runner = Runner(server, address.redis.name, scripts=load)
+        runner = Runner(server, address.redis.name)
         if clock is None:
             clock = await _redis_clock(runner)
         shape = Shape(bucket_size_sec * 1000, shards)

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.redis_kit.runner import Group, Prepared, Runner
+from penstock.redis_kit.scripts import Script
 from penstock.redis_kit.wake import Wakeups
 from penstock.stores.redis.layout import Layout
 from penstock.stores.redis.messages.away import target_of
@@ -13,6 +14,8 @@ from penstock.stores.redis.messages.buckets import Bucket, Widths
 from penstock.stores.redis.messages.ids import pack_id
 from penstock.stores.redis.messages.records import Held
 from penstock.time.chance import given_or_fresh
+
+FIND = Script("stores/redis/messages/find.lua")
 
 LOOKS = 5
 """Times an id is looked for again: each means that the layout has grown since the last."""
@@ -101,7 +104,7 @@ class Session:
             groups.append(Group(partition, used, [len(wanted)], members))
         found: list[Held | None] = [None] * len(ids)
         if groups:
-            replies = await self.runner.run("find", groups, writes=False)
+            replies = await self.runner.run(FIND, groups, writes=False)
             for (partition, wanted), (records, leases, generation) in zip(
                 by_partition.items(), replies, strict=True
             ):

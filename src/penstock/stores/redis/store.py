@@ -149,7 +149,7 @@ class RedisStore:
         if not paused:
             now = self._clock.now()
             channel = self._session.wakeups.channel
-            await self._session.runner.call(0, "PUBLISH", channel, news_of(route, now))
+            await self._session.runner.call("PUBLISH", channel, news_of(route, now))
             self._session.wakeups.tell(route, now)
 
     async def paused(self) -> frozenset[str]:

@@ -90,7 +90,7 @@ def is_begun(message: Message) -> bool:
 
 
 def line_entry(message: Message, member: bytes) -> bytes:
-    """In the line of its key (lua/line.lua), for a message that waits."""
+    """In the line of its key (line.lua), for a message that waits."""
     mark = b"\0\0" if is_begun(message) else b"\0\1"
     return message.key.encode() + mark + message.due.to_bytes(6, "big") + member
 

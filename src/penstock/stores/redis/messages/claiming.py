@@ -11,12 +11,16 @@ from penstock.model.message import Message
 from penstock.model.outcome import Claim
 from penstock.redis_kit.connect import Argument, Reply
 from penstock.redis_kit.runner import Group
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.buckets import parse_member
 from penstock.stores.redis.messages.known import Known
 from penstock.stores.redis.messages.promote import Near, promote
 from penstock.stores.redis.messages.records import pack_token, unpack_claimed
 from penstock.stores.redis.messages.shares import Due, shares, told
 from penstock.stores.redis.session import Session
+
+_DUE = Script("stores/redis/messages/due.lua")
+_CLAIM = Script("stores/redis/messages/claim.lua")
 
 
 class Call(NamedTuple):
@@ -76,7 +80,7 @@ class Claiming:
             keys = self._keys_of(self.route, p)
             groups.append(Group(p, [keys[0], *keys[5:]]))
         common: list[Argument] = [self._more[0], known, *self._more[3:]]
-        replies = await self._session.runner.try_run("due", groups, common, writes=False)
+        replies = await self._session.runner.try_run(_DUE, groups, common, writes=False)
         answered: list[int] = []
         found: list[Due] = []
         for partition, reply in zip(partitions, replies, strict=True):
@@ -101,7 +105,7 @@ class Claiming:
         """One call; what could not be answered is left out."""
         groups = [Group(p, self._keys_of(self.route, p)) for p in call.partitions]
         try:
-            replies = await self._session.runner.run("claim", groups, self._common(call))
+            replies = await self._session.runner.run(_CLAIM, groups, self._common(call))
         except PenstockError as exc:
             self._failed = exc
             if isinstance(exc, StoreUnavailable):

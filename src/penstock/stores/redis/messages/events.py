@@ -1,6 +1,6 @@
 """A record's own timeline, packed: each event with its length before it, the last ones kept.
 
-Lua packs and cuts them in the same way (lua/record.lua).
+Lua packs and cuts them in the same way (record.lua).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
 from penstock.redis_kit.connect import Argument
 from penstock.redis_kit.runner import MAX_GROUPS, Group, raw
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.keys import PartitionKeys, counter_of_lane
 from penstock.stores.redis.messages.claiming import Call, Claiming
 from penstock.stores.redis.messages.ids import unpack_id
@@ -27,6 +28,10 @@ from penstock.stores.redis.messages.known import Known
 from penstock.stores.redis.messages.records import STATES, pack_token
 from penstock.stores.redis.messages.turns import UNBOUNDED, KeyedClaiming, Missing
 from penstock.stores.redis.session import Session
+
+_EXTEND = Script("stores/redis/messages/extend.lua")
+_EXPIRED = Script("stores/redis/messages/expired.lua")
+_REAP = Script("stores/redis/messages/reap.lua")
 
 ROUNDS = 16
 """Times a claim looks again: after opening buckets that are due, or when others were quicker."""
@@ -193,7 +198,7 @@ class Leases:
         await asyncio.gather(
             *(
                 self._session.runner.run(
-                    "extend",
+                    _EXTEND,
                     [Group(p, (layout.keys(p).tokens,)) for p in where],
                     [until, now, *packed],
                 )
@@ -206,7 +211,7 @@ class Leases:
         layout, runner = self._session.layout, self._session.runner
         every = layout.all_keys()
         groups = [Group(keys.number, (keys.tokens, keys.grants, keys.generation)) for keys in every]
-        replies = await runner.try_run("expired", groups, [now, TOKENS])
+        replies = await runner.try_run(_EXPIRED, groups, [now, TOKENS])
         failed = [reply for reply in replies if isinstance(reply, PenstockError)]
         if len(failed) == len(replies):
             raise failed[0]
@@ -237,7 +242,7 @@ class Leases:
             used = _reap_keys(keys, route) + (keys.turns(route) if keyed else [])
             group = Group(keys.number, used, [raw(token), counters, keyed])
             common: list[Argument] = [now, limit - len(reaped), channel, route]
-            reply = await self._session.runner.single("reap", group, common)
+            reply = await self._session.runner.single(_REAP, group, common)
             for member, state, attempt in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
                 reaped.append(Reaped(unpack_id(member), route, STATES[state], attempt))
         if reaped:

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from penstock.model.message import Event, Message
 from penstock.model.timeline import lines_of
 from penstock.redis_kit.runner import Group, Runner
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.events import read_events
 from penstock.stores.redis.messages.ids import pack_id
 from penstock.stores.redis.messages.pointers import drop_unused
 from penstock.stores.redis.messages.records import read, unpack
 from penstock.stores.redis.session import Session
+
+_PURGE = Script("stores/redis/messages/purge.lua")
 
 
 async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
@@ -37,10 +40,10 @@ async def erasures(
     """`<prefix>:erasing` SET of ids: as few as messages of a key in flight."""
     key = f"{prefix}:erasing".encode()
     if add:
-        await runner.call(0, "SADD", key, *add)
+        await runner.call("SADD", key, *add)
     if remove:
-        await runner.call(0, "SREM", key, *remove)
-    return sorted(member.decode() for member in await runner.call(0, "SMEMBERS", key))
+        await runner.call("SREM", key, *remove)
+    return sorted(member.decode() for member in await runner.call("SMEMBERS", key))
 
 
 async def purge(session: Session, now: int, limit: int) -> int:
@@ -52,7 +55,7 @@ async def purge(session: Session, now: int, limit: int) -> int:
     ]
     each = max(1, -(-limit // len(groups)))
     common = [now, session.retention, session.kept_each, each]
-    forgotten = sum(await session.runner.run("purge", groups, common))
+    forgotten = sum(await session.runner.run(_PURGE, groups, common))
     await drop_unused(session)
     if forgotten == 0:
         await session.layout.forget_older()

@@ -5,7 +5,7 @@ happens to a key is one atomic step there. Ids stay unique in the whole store be
 reserved first, in its own partition, by a pointer; a put that dies in between leaves a pointer to
 nothing, which the same put again finds and finishes.
 
-A reservation is good for a minute by the servers' clocks (lua/put.lua); a pointer to nothing is
+A reservation is good for a minute by the servers' clocks (put.lua); a pointer to nothing is
 taken away only when its reservation is older than that by far, so nobody can be about to use it.
 A pointer is a record of a state of its own, its version the partition it points to.
 """
@@ -16,9 +16,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.redis_kit.runner import Group
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.ids import pack_id, unpack_id
 from penstock.stores.redis.messages.records import Held
 from penstock.stores.redis.session import Session
+
+_RESERVE = Script("stores/redis/messages/reserve.lua")
+_UNPOINT = Script("stores/redis/messages/unpoint.lua")
 
 OVER_MS = 120_000
 """A reservation as old as this will not be used."""
@@ -50,7 +54,7 @@ async def reserve(session: Session, wanted: dict[int, tuple[str, int]]) -> Reser
         arguments = _pairs(wanted[i] for i in places)
         groups.append(Group(home, used, [layout.generation, len(places)], arguments))
     done = Reserved({}, {}, {})
-    replies = await session.runner.run("reserve", groups) if groups else []
+    replies = await session.runner.run(_RESERVE, groups) if groups else []
     for (home, places), reply in zip(by_home.items(), replies, strict=True):
         if reply[0] == b"layout":
             done.refused[home] = places
@@ -76,7 +80,7 @@ async def unpoint(session: Session, pointers: Sequence[tuple[str, int]]) -> list
         arguments = _pairs(pointers[i] for i in places)
         groups.append(Group(home, (keys.records, keys.counters), [len(places)], arguments))
     gone = [True] * len(pointers)
-    replies = await session.runner.run("unpoint", groups, [OVER_MS]) if groups else []
+    replies = await session.runner.run(_UNPOINT, groups, [OVER_MS]) if groups else []
     for places, reply in zip(by_home.values(), replies, strict=True):
         for i, answer in zip(places, reply, strict=True):
             gone[i] = gone[i] and answer == 1
@@ -95,7 +99,7 @@ async def drop_unused(session: Session) -> None:
     if not session.layout.keyed:
         return
     for keys in session.layout.all_keys():
-        members = await session.runner.call(keys.number, "LPOP", keys.unused, STEP)
+        members = await session.runner.call("LPOP", keys.unused, STEP, partition=keys.number)
         if not members:
             continue
         ids = [unpack_id(member) for member in members]
@@ -104,4 +108,4 @@ async def drop_unused(session: Session) -> None:
         gone = await unpoint(session, pointers)
         left = [pack_id(text) for (text, _), done in zip(pointers, gone, strict=True) if not done]
         if left:
-            await session.runner.call(keys.number, "RPUSH", keys.unused, *left)
+            await session.runner.call("RPUSH", keys.unused, *left, partition=keys.number)

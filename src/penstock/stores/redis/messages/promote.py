@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.redis_kit.runner import Group, raw
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.keys import member_of_bucket
 from penstock.stores.redis.messages.buckets import parse_member
 from penstock.stores.redis.session import Session
+
+_PROMOTE = Script("stores/redis/messages/promote.lua")
 
 STEP = 1_000
 """Entries of one bucket moved in one call."""
@@ -43,4 +46,4 @@ async def promote(session: Session, route: str, buckets: Sequence[Near], now: in
         plan = [raw(member), bucket.start, priority, route, narrower]
         groups.append(Group(partition, used, plan))
     if groups:
-        await session.runner.run("promote", groups, [now, session.widths.near, STEP])
+        await session.runner.run(_PROMOTE, groups, [now, session.widths.near, STEP])

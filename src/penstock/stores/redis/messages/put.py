@@ -11,6 +11,7 @@ from penstock.model.message import NewMessage, OnConflict
 from penstock.model.outcome import Receipt
 from penstock.model.size import in_calls
 from penstock.model.state import State
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.away import target_of
 from penstock.stores.redis.messages.events import add_events, pack_event
 from penstock.stores.redis.messages.ids import pack_id
@@ -20,6 +21,8 @@ from penstock.stores.redis.messages.put_one import put_one
 from penstock.stores.redis.messages.records import Held, read, state_and_due
 from penstock.stores.redis.messages.swap import Swap, swap
 from penstock.stores.redis.session import Session
+
+_PUT = Script("stores/redis/messages/put.lua")
 
 MAX_PUT = 2_000
 """Messages of one call; more go in several, each safe to repeat."""
@@ -126,7 +129,7 @@ class _Batch:
                     by_partition[home] = [i]
         generation = layout.generation
         groups = [self._groups.of(p, wanted, generation) for p, wanted in by_partition.items()]
-        replies = await self._session.runner.run("put", groups) if groups else []
+        replies = await self._session.runner.run(_PUT, groups) if groups else []
         known: dict[int, Held] = {}
         for (partition, wanted), reply in zip(by_partition.items(), replies, strict=True):
             if reply[0] == b"kept":

@@ -10,10 +10,13 @@ from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt
 from penstock.model.state import State
 from penstock.redis_kit.runner import Prepared
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.buckets import OFFSET, Bucket, spot_for
 from penstock.stores.redis.messages.ids import pack_id
 from penstock.stores.redis.messages.records import NewPacker
 from penstock.stores.redis.session import Session
+
+PUT_ONE = Script("stores/redis/messages/put_one.lua")
 
 _SCHEDULED = State.SCHEDULED  # an attribute of an enumeration takes its time
 MAX_PLACES = 1_000
@@ -38,7 +41,7 @@ async def put_one(session: Session, message: NewMessage, now: int) -> Receipt | 
     when = b"%d" % due
     if width:
         when = OFFSET.pack(due - start) + when
-    if not await session.runner.direct(call, member, record, keyed, when):
+    if not await session.runner.call_prepared(call, member, record, keyed, when):
         return None
     session.wakeups.tell(route, due)
     return Receipt(message_id, _SCHEDULED, due)
@@ -62,7 +65,7 @@ def _prepare(
     else:
         used.append(spot.index_key)
         where = spot.member, ""
-    call = session.runner.prepare("put_one", partition, used, generation, spot.counter, *where)
+    call = session.runner.prepare(PUT_ONE, partition, used, generation, spot.counter, *where)
     if len(session.calls) >= MAX_PLACES:
         session.calls.clear()
     session.calls[generation, partition, route, priority, width, start] = call

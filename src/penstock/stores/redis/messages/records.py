@@ -5,7 +5,7 @@
   route (B length) · [KEY key (I2)] · [EVENTS (I2)] · [ERROR last_error (I2)]
   [DECIDED the last refusal (I2)] · [EXTRAS (I4)] · [HEADERS (I4)] · payload
 
-All little-endian. Lua reads and rewrites the head and the sections up to DECIDED (lua/record.lua);
+All little-endian. Lua reads and rewrites the head and the sections up to DECIDED (record.lua);
 the rest it copies. `edition` is drawn anew with every write: two equal strings are the same write,
 so a call that is repeated because its answer was lost recognizes its own work. A message is leased
 when it is in the partition's leases; the record itself is not touched by a claim.

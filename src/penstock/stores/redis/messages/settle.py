@@ -13,12 +13,15 @@ from penstock.model.outcome import Entry, Settlement
 from penstock.model.state import State
 from penstock.redis_kit.connect import Argument
 from penstock.redis_kit.runner import Group, Plan, raw
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.messages.buckets import bucket_entry, spot_for
 from penstock.stores.redis.messages.events import MAX_DETAIL
 from penstock.stores.redis.messages.ids import pack_id
 from penstock.stores.redis.messages.records import NUMBERS, STATES, pack_decided, pack_token
 from penstock.stores.redis.session import Session
+
+_SETTLE = Script("stores/redis/messages/settle.lua")
 
 UNANSWERED = 100_000
 """Settlements whose answer was lost that are remembered at most."""
@@ -78,7 +81,7 @@ class Settling:
             session.kept_each,
             session.wakeups.channel,
         ]
-        replies = await session.runner.try_run("settle", groups, common)
+        replies = await session.runner.try_run(_SETTLE, groups, common)
         failed: PenstockError | None = None
         for wanted, reply in zip(order, replies, strict=True):
             if isinstance(reply, PenstockError):

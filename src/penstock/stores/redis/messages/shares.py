@@ -1,6 +1,6 @@
 """How a claim is shared out over partitions that are asked one by one, as in a cluster.
 
-The same order as a claim on one server gives (lua/claim.lua): 9 → 0; within a priority all that
+The same order as a claim on one server gives (claim.lua): 9 → 0; within a priority all that
 is due if there is room, else by due when the dues are known, else equally.
 """
 

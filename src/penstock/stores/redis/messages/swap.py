@@ -8,6 +8,7 @@ from typing import NamedTuple
 from penstock.model.message import Message
 from penstock.model.state import PURGEABLE, State
 from penstock.redis_kit.runner import Group, Plan, raw
+from penstock.redis_kit.scripts import Script
 from penstock.redis_kit.wake import news_of
 from penstock.stores.redis.keys import DEAD, PartitionKeys
 from penstock.stores.redis.messages.away import as_away, is_away
@@ -22,6 +23,8 @@ from penstock.stores.redis.messages.records import (
     pack,
 )
 from penstock.stores.redis.session import Session
+
+_SWAP = Script("stores/redis/messages/swap.lua")
 
 
 class Swap(NamedTuple):
@@ -50,7 +53,7 @@ async def swap(session: Session, swaps: Sequence[Swap], now: int) -> list[bool]:
         _group(session, [swaps[i] for i in wanted], [records[i] for i in wanted], now)
         for wanted in by_partition.values()
     ]
-    replies = await session.runner.run("swap", groups, [session.wakeups.channel])
+    replies = await session.runner.run(_SWAP, groups, [session.wakeups.channel])
     done = [False] * len(swaps)
     refused = []
     for (partition, wanted), reply in zip(by_partition.items(), replies, strict=True):

@@ -2,7 +2,7 @@
 
 Where things live decides what can be promised. Messages of such a route are put into the partition
 of their *key* and not of their id, so that a key's line, what of it is leased and whose turn it is
-are in one place and change with the message in one script (lua/line.lua): there is no moment at
+are in one place and change with the message in one script (line.lua): there is no moment at
 which two workers could see a key free, or a message outside its line. The price is a pointer in the
 id's own partition, written before the put (pointers.py). The other way round (messages with their
 ids, leased slots with the keys) would need no pointer, but claim, settle, reap, cancel and
@@ -26,10 +26,14 @@ from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.route import KeyLimit
 from penstock.redis_kit.connect import Argument, Reply
 from penstock.redis_kit.runner import Group
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.claiming import Call, Claiming
 from penstock.stores.redis.messages.known import Known
 from penstock.stores.redis.messages.shares import first_by_due
 from penstock.stores.redis.session import Session
+
+_CLAIM_KEYED = Script("stores/redis/messages/claim_keyed.lua")
+_MEND = Script("stores/redis/messages/mend.lua")
 
 LOOKED_AT = 500
 """Entries one step of mending looks at, about."""
@@ -102,7 +106,7 @@ class KeyedClaiming(Claiming):
             keys[7:7] = self._session.layout.keys(p).turns(route)
             groups.append(Group(p, keys, self._missing.get((route, p), (0, 0))))
         common = [*self._common(call), per_key.in_flight, int(per_key.ordered), int(look)]
-        replies = await self._session.runner.try_run("claim_keyed", groups, common)
+        replies = await self._session.runner.try_run(_CLAIM_KEYED, groups, common)
         answered, failed = [], []
         for partition, reply in zip(call.partitions, replies, strict=True):
             if isinstance(reply, PenstockError):
@@ -144,6 +148,6 @@ async def mend(session: Session, route: str, partition: int) -> None:
         cursor = b"0"
         while True:
             common: list[Argument] = [route, subject, cursor, LOOKED_AT]
-            cursor = await session.runner.single("mend", group, common)
+            cursor = await session.runner.single(_MEND, group, common)
             if cursor == b"0":
                 break

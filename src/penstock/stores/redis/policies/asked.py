@@ -17,7 +17,7 @@ DECIDE, REFUSE, LOOK, RELEASE, COMMIT, KEEP = range(6)
 MARK_BYTES = 16
 
 Kind: TypeAlias = tuple[int, int, int]
-"""What is to be done, KEEP: until when, what is known (`ready` of lua/policy_shared.lua)."""
+"""What is to be done, KEEP: until when, what is known (`ready` of shared.lua)."""
 
 
 class Work(NamedTuple):
@@ -30,7 +30,7 @@ class Work(NamedTuple):
     """KEEP: hold the place until then."""
     ready: int = 0
     more: Plan | int = 0
-    """See lua/policy_shared.lua."""
+    """See shared.lua."""
 
 
 class Asked:

@@ -18,7 +18,12 @@ from penstock.limits.rules import Rules
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.redis_kit.connect import Reply
 from penstock.redis_kit.runner import Group, Runner
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.policies.keys import CounterKeys, ShardKeys
+
+_LIST = Script("stores/redis/policies/list.lua")
+_MARK = Script("stores/redis/policies/mark.lua")
+_BOOK = Script("stores/redis/policies/book.lua")
 
 SHARDS = 16
 """Counter shards of a new store."""
@@ -52,7 +57,7 @@ class Book:
 
     async def read(self) -> Rules:
         """The rules now in force."""
-        version = await self._runner.call(0, "HGET", self._key, "v")
+        version = await self._runner.call("HGET", self._key, "v")
         if int(version or 0) != self.rules.version:
             await self._step("read")
         return self.rules
@@ -89,7 +94,7 @@ class Book:
         version, _, done = await self._step("unlist", list_id)
         await self._tell(version)
         for shard in (await self.keys()).shards:
-            await self._runner.call(shard.number, "UNLINK", shard.list(list_id))
+            await self._runner.call("UNLINK", shard.list(list_id), partition=shard.number)
         return done
 
     async def suppression(self, list_id: str) -> Suppression | None:
@@ -109,7 +114,9 @@ class Book:
             for shard, members in (await self._by_shard(keys)).items():
                 for first in range(0, len(members), CHUNK):
                     chunk = members[first : first + CHUNK]
-                    await self._runner.call(shard.number, command, shard.list(list_id), *chunk)
+                    await self._runner.call(
+                        command, shard.list(list_id), *chunk, partition=shard.number
+                    )
         return True
 
     async def _replace(self, list_id: str, keys: Sequence[str]) -> None:
@@ -127,8 +134,8 @@ class Book:
 
         longest = max(map(len, members.values()), default=0)
         for first in range(0, max(1, longest), CHUNK):
-            await self._runner.run("policy_list", groups(first), ["0", UNFINISHED_MS])
-        await self._runner.run("policy_list", groups(longest), ["1", UNFINISHED_MS])
+            await self._runner.run(_LIST, groups(first), ["0", UNFINISHED_MS])
+        await self._runner.run(_LIST, groups(longest), ["1", UNFINISHED_MS])
 
     async def _by_shard(self, keys: Sequence[str]) -> dict[ShardKeys, list[bytes]]:
         where = await self.keys()
@@ -142,9 +149,8 @@ class Book:
         found: list[bytes] = []
         cursor: int = 0
         while True:
-            reply = await self._runner.call(
-                shard.number, "SSCAN", shard.list(list_id), cursor, "COUNT", 1_000
-            )
+            step = ("SSCAN", shard.list(list_id), cursor, "COUNT", 1_000)
+            reply = await self._runner.call(*step, partition=shard.number)
             cursor = int(reply[0])
             found += reply[1]
             if cursor == 0:
@@ -153,19 +159,19 @@ class Book:
     async def _tell(self, version: int) -> None:
         keys = await self.keys()
         groups = [Group(shard.number, (shard.version,)) for shard in keys.all]
-        await self._runner.run("policy_mark", groups, [version])
+        await self._runner.run(_MARK, groups, [version])
         await asyncio.shield(self._forget_paces(keys.shared))
 
     async def _forget_paces(self, shared: ShardKeys) -> None:
         """States of paces that were dropped."""
-        kept = await self._runner.call(shared.number, "HKEYS", shared.paces)
+        kept = await self._runner.call("HKEYS", shared.paces, partition=shared.number)
         if gone := [mark for mark in kept if mark.decode() not in self.rules.names]:
-            await self._runner.call(shared.number, "HDEL", shared.paces, *gone)
+            await self._runner.call("HDEL", shared.paces, *gone, partition=shared.number)
 
     async def _step(self, step: str, about: str = "", body: bytes = b"") -> tuple[int, int, bool]:
         """(version, shards, whether there was something to change)."""
         group = Group(0, (self._key,))
-        reply = await self._runner.single("policy_book", group, [step, about, body])
+        reply = await self._runner.single(_BOOK, group, [step, about, body])
         version, shards, done, fields = reply
         if version != self.rules.version:
             self.rules = _compile(version, fields, self._default_zone)

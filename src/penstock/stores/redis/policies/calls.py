@@ -11,8 +11,12 @@ import msgspec
 from penstock.limits.rules import Rules
 from penstock.redis_kit.connect import Argument, Reply
 from penstock.redis_kit.runner import Group, Runner
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.policies.asked import Asked
 from penstock.stores.redis.policies.keys import CounterKeys, ShardKeys
+
+_KEYED = Script("stores/redis/policies/keyed.lua")
+_SHARED = Script("stores/redis/policies/shared.lua")
 
 MARGIN_MS = 3_600_000
 """Counters live this much longer than they can matter."""
@@ -63,7 +67,7 @@ class Calls:
             for number in used
         ]
         replies = await self._runner.run(
-            "policy_keyed", groups, [*self._common, self._living], writes=asked.writes
+            _KEYED, groups, [*self._common, self._living], writes=asked.writes
         )
         if not any(_current(replies)):
             return None
@@ -111,9 +115,7 @@ class Calls:
             asked.more,
         ]
         group = Group(keys.number, used, [packed, runs, more], [b"".join(asked.marks)])
-        replies = await self._runner.run(
-            "policy_shared", [group], self._common, writes=asked.writes
-        )
+        replies = await self._runner.run(_SHARED, [group], self._common, writes=asked.writes)
         answers: list[Reply] | int = _current(replies)[0]
         return None if isinstance(answers, int) else answers
 

@@ -1,6 +1,6 @@
 """Rules as the numbers that scripts reckon with: the calendar is looked up here, once a batch.
 
-The shapes are those of lua/policy_common.lua and lua/policy_shared.lua.
+The shapes are those of common.lua and shared.lua.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _cap(cap: CapRule, kind: int, now: int) -> Packed:
 
 
 def _tail(caps: list[Packed]) -> Packed | bool:
-    """For messages that may take the short way of lua/policy_keyed.lua; False: they may not.
+    """For messages that may take the short way of keyed.lua; False: they may not.
 
     A shadow counts some of them only, and a cap that counts in steps writes down another moment
     than the one they were sent at.

@@ -6,16 +6,16 @@ shards there are is written down in the book when the store is first used, and n
 
 Per shard (`<prefix>:{tag}:n:…`):
   v          STRING  the version of the rules that holds
-  k          HASH    key → its counters, packed (lua/policy_kept.lua); with a time to live for when
+  k          HASH    key → its counters, packed (kept.lua); with a time to live for when
                      nobody is decided about any more: before that, scripts drop what is of no use
   s:<list>   SET     keys of the shard on a suppression list, and the empty one
 In the shared one:
   v          STRING  as above
   p          HASH    mark of a pace → its state, packed
   c:<name>   STRING  the sends of a counter · i:<name> HASH id → place held until, or counted
-  q:<name>   LIST    ids that were counted, the oldest first (lua/policy_places.lua); all three with
+  q:<name>   LIST    ids that were counted, the oldest first (places.lua); all three with
                      a time to live
-Of the whole store: `<prefix>:policies` HASH, the book (lua/policy_book.lua).
+Of the whole store: `<prefix>:policies` HASH, the book (book.lua).
 """
 
 from __future__ import annotations

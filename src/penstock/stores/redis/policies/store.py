@@ -20,11 +20,14 @@ from penstock.model.errors import StoreUnavailable
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
 from penstock.redis_kit.runner import Group, Runner
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.policies.asked import COMMIT, KEEP, RELEASE, Asked, Kind
 from penstock.stores.redis.policies.book import Book
 from penstock.stores.redis.policies.calls import Calls, StaleRules
 from penstock.stores.redis.policies.compiled import Numbers, NumbersOf
 from penstock.stores.redis.policies.decide import Batch
+
+_ACCOUNT = Script("stores/redis/policies/account.lua")
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -98,7 +101,7 @@ class RedisPolicies:
         counters = len(await self._account(key, now))
         packed = key.encode()
         shard = (await self._book.keys()).shard_of(packed)
-        await self._runner.call(shard.number, "HDEL", shard.accounts, packed)
+        await self._runner.call("HDEL", shard.accounts, packed, partition=shard.number)
         return counters
 
     async def _account(self, key: str, now: int) -> dict[str, Counter]:
@@ -106,7 +109,7 @@ class RedisPolicies:
         packed = key.encode()
         shard = (await self._book.keys()).shard_of(packed)
         group = Group(shard.number, (shard.accounts,))
-        reply = await self._runner.single("policy_account", group, [now, packed], writes=False)
+        reply = await self._runner.single(_ACCOUNT, group, [now, packed], writes=False)
         return {
             reply[i].decode(): Counter(
                 times=reply[i + 1],
@@ -124,7 +127,7 @@ class RedisPolicies:
         if not names:
             return None
         shared = (await self._book.keys()).shared
-        states = await self._runner.call(shared.number, "HMGET", shared.paces, *names)
+        states = await self._runner.call("HMGET", shared.paces, *names, partition=shared.number)
         books = Books()
         books.paces = {
             name: _pace.decode(state)

@@ -10,8 +10,13 @@ from collections.abc import Sequence
 from penstock.model.errors import StoreCorrupt, StoreUnavailable
 from penstock.model.ticket import Dispatch, Entry
 from penstock.redis_kit.connect import Argument, Reply
+from penstock.redis_kit.errors import GROUP_EXISTS
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.rooms.keys import DISPATCH, ENTRY, GROUP, decode, encode
-from penstock.stores.redis.rooms.link import GROUP_IS_THERE, Link
+from penstock.stores.redis.rooms.runner import RoomRunner
+
+_DISPATCH = Script("stores/redis/rooms/dispatch.lua")
+_TRIM = Script("stores/redis/rooms/trim.lua")
 
 log = logging.getLogger("penstock.rooms.redis")
 
@@ -31,8 +36,8 @@ class RedisEntries:
     rooms signs with a key of its settings.
     """
 
-    def __init__(self, link: Link, consumer: str, *, serves_all: bool = True) -> None:
-        self._link = link
+    def __init__(self, runner: RoomRunner, consumer: str, *, serves_all: bool = True) -> None:
+        self._runner = runner
         self._consumer = consumer
         self._serves_all = serves_all
         self._grouped: set[bytes] = set()
@@ -40,18 +45,18 @@ class RedisEntries:
     async def _takes_part(self) -> bool:
         if self._serves_all:
             return True
-        names = self._link.names
-        if await self._link.call("EXISTS", names.signer):
+        names = self._runner.names
+        if await self._runner.call("EXISTS", names.signer):
             return False
-        return bool(await self._link.call("EXISTS", names.put))
+        return bool(await self._runner.call("EXISTS", names.put))
 
     async def take(self, limit: int, wait: int) -> list[Entry]:
         if not await self._takes_part():
             await asyncio.sleep(wait / 1000)
             return []
-        if not self._link.cluster:
+        if not self._runner.cluster:
             return await self._read(
-                self._link.names.stream(ENTRY, ""), limit, min(wait, LONGEST_WAIT)
+                self._runner.names.stream(ENTRY, ""), limit, min(wait, LONGEST_WAIT)
             )
         taken = await self._read_rooms(limit)
         if not taken and wait:
@@ -74,16 +79,16 @@ class RedisEntries:
         if not await self._takes_part():
             return 0  # they stay pending: a process that signs with the right key claims them
         for one in dispatches:
-            by_room.setdefault(one.entry.room if self._link.cluster else "", []).append(one)
+            by_room.setdefault(one.entry.room if self._runner.cluster else "", []).append(one)
         done = 0
         for room, some in by_room.items():
-            keys = [self._link.names.stream(name, room) for name in (ENTRY, DISPATCH)]
+            keys = [self._runner.names.stream(name, room) for name in (ENTRY, DISPATCH)]
             arguments: list[Argument] = [GROUP]
             for one in some:
                 entry = one.entry
                 arguments += (entry.id, encode(entry.user), encode(entry.room))
                 arguments += (encode(entry.instance), one.token)
-            done += int(await self._link.run("room_dispatch", keys, arguments))
+            done += int(await self._runner.execute(_DISPATCH, keys, arguments))
         return done
 
     async def trim(self) -> int:
@@ -91,14 +96,14 @@ class RedisEntries:
         if not await self._takes_part():
             return gone
         for name in (*await self._streams(ENTRY), *await self._streams(DISPATCH)):
-            gone += int(await self._link.run("room_trim", (name,), (KEEP,)))
+            gone += int(await self._runner.execute(_TRIM, (name,), (KEEP,)))
         return gone
 
     async def depth(self) -> int:
         total = 0
         for name in await self._streams(ENTRY):
             await self._ensure_group(name)
-            pending = await self._link.call("XPENDING", name, GROUP)
+            pending = await self._runner.call("XPENDING", name, GROUP)
             total += int(pending["pending"] if isinstance(pending, dict) else pending[0])
         return total
 
@@ -106,9 +111,9 @@ class RedisEntries:
         """Leave the group, unless something is still to be finished here: another claims that."""
         with contextlib.suppress(StoreUnavailable):  # then the group forgets it in time
             for name in list(self._grouped):
-                summary = await self._link.call("XPENDING", name, GROUP, retry=False)
+                summary = await self._runner.call("XPENDING", name, GROUP, retry=False)
                 if self._consumer.encode() not in _consumers(summary):
-                    await self._link.call(
+                    await self._runner.call(
                         "XGROUP", "DELCONSUMER", name, GROUP, self._consumer, retry=False
                     )
 
@@ -116,7 +121,7 @@ class RedisEntries:
         await self._ensure_group(name)
         block: tuple[Argument, ...] = ("BLOCK", wait) if wait else ()
         try:
-            reply = await self._link.call(
+            reply = await self._runner.call(
                 "XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", limit, *block,
                 "STREAMS", name, ">",
             )  # fmt: skip
@@ -140,7 +145,7 @@ class RedisEntries:
         found: list[Entry] = []
         cursor: Argument = "0-0"
         for _ in range(CLAIM_PAGES):
-            reply = await self._link.call(
+            reply = await self._runner.call(
                 "XAUTOCLAIM", name, GROUP, self._consumer, idle, cursor, "COUNT", limit
             )
             cursor = reply[0]
@@ -150,18 +155,18 @@ class RedisEntries:
         return found
 
     async def _streams(self, name: str) -> list[bytes]:
-        if not self._link.cluster:
-            return [self._link.names.stream(name, "")]
-        rooms = await self._link.call("ZRANGE", self._link.names.rooms, 0, -1)
-        return [self._link.names.stream(name, decode(room)) for room in rooms]
+        if not self._runner.cluster:
+            return [self._runner.names.stream(name, "")]
+        rooms = await self._runner.call("ZRANGE", self._runner.names.rooms, 0, -1)
+        return [self._runner.names.stream(name, decode(room)) for room in rooms]
 
     async def _ensure_group(self, name: bytes) -> None:
         if name in self._grouped:
             return
         try:
-            await self._link.call("XGROUP", "CREATE", name, GROUP, "0", "MKSTREAM")
+            await self._runner.call("XGROUP", "CREATE", name, GROUP, "0", "MKSTREAM")
         except StoreCorrupt as exc:
-            if GROUP_IS_THERE not in exc.message:
+            if GROUP_EXISTS not in exc.message:
                 raise
         self._grouped.add(name)
 

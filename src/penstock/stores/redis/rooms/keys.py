@@ -77,7 +77,7 @@ class RoomNames:
         """Channel: rooms in which there is something to do, and turns."""
 
     def of_room(self, room: str) -> list[bytes]:
-        """In the order of room_common.lua."""
+        """In the order of common.lua."""
         tag = encode(f"{{{room}}}" if self._cluster else room)
         begin = self._begin
         return [*(begin + name + tag for name in _NAMES), self.stream(ENTRY, room)]

@@ -1,4 +1,4 @@
-"""Open the rooms of a Redis store: link, streams, and news from other processes."""
+"""Open the rooms of a Redis store: runner, streams, and news from other processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.redis_kit.address import PREFIX
 from penstock.redis_kit.connect import Server
 from penstock.redis_kit.wake import Wakeups
 from penstock.stores.redis.rooms.entries import RedisEntries
-from penstock.stores.redis.rooms.link import Link
+from penstock.stores.redis.rooms.runner import RoomRunner
 from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.stores.redis.rooms.watch import RoomWatch
 from penstock.time.clock import Clock
@@ -21,7 +21,7 @@ class RoomNews(Wakeups):
     """What scripts of any process publish: the room in which there is something to do."""
 
     def __init__(self, server: Server, rooms: RedisRooms) -> None:
-        super().__init__(server, rooms.link.names.wake)
+        super().__init__(server, rooms.runner.names.wake)
         self._rooms = rooms
 
     def _heard(self, news: bytes) -> None:
@@ -47,14 +47,14 @@ async def open_rooms(
     serving: Serving,
     prefix: str = PREFIX,
 ) -> OpenRooms:
-    link = Link(server, name, prefix)
-    rooms = RedisRooms(link, clock, capacity, serves_all=serving.serves_all)
-    entries = RedisEntries(link, serving.consumer, serves_all=serving.serves_all)
+    runner = RoomRunner(server, name, prefix)
+    rooms = RedisRooms(runner, clock, capacity, serves_all=serving.serves_all)
+    entries = RedisEntries(runner, serving.consumer, serves_all=serving.serves_all)
     if serving.serves_all and serving.signs:
-        await link.call("SET", link.names.signer, serving.signs)
+        await runner.call("SET", runner.names.signer, serving.signs)
     tasks = [asyncio.create_task(RoomNews(server, rooms).listen(), name="penstock-room-news")]
     if serving.serves_all and not server.cluster:
-        rooms.watch = RoomWatch(server, link.names, rooms.learn, rooms.written)
+        rooms.watch = RoomWatch(server, runner.names, rooms.learn, rooms.written)
         tasks.append(asyncio.create_task(rooms.watch.run(), name="penstock-room-watch"))
 
     async def close() -> None:
@@ -68,6 +68,6 @@ async def open_rooms(
             return  # the server is away: another consumer takes over what is left
 
     def figures() -> StoreCalls:
-        return StoreCalls(link.errors, link.scripts, link.seconds)
+        return StoreCalls(runner.errors, runner.times, runner.seconds)
 
-    return OpenRooms(rooms, entries, close, away=lambda: link.is_open, figures=figures)
+    return OpenRooms(rooms, entries, close, away=lambda: runner.is_open, figures=figures)

@@ -127,7 +127,7 @@ class Admitted(Sequence[Ticket]):
 
 
 def _unpacked(user: bytes, packed: bytes) -> Ticket:
-    """A fresh admission as room_promote.lua writes it."""
+    """A fresh admission as promote.lua writes it."""
     lane, promoted, until, _, pass_id, score, raw = packed[1:].split(b"\0", 6)
     record = _record(raw)
     place = math.floor(float(score) * 1_000_000 + 0.5) if score else int(record.get("place", 0))
@@ -156,7 +156,7 @@ def _record(raw: bytes) -> dict[str, Any]:
 
 
 def _moment(joined: object, unknown: int) -> int:
-    """`joinedAt`, in seconds or milliseconds, as room_common.lua reads it."""
+    """`joinedAt`, in seconds or milliseconds, as common.lua reads it."""
     try:
         at = float(str(joined))
     except ValueError:

@@ -31,8 +31,8 @@ from penstock.model.ticket import (
 )
 from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
 from penstock.redis_kit.connect import Argument, Cursors
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.rooms.keys import TURNS, decode, encode
-from penstock.stores.redis.rooms.link import Link
 from penstock.stores.redis.rooms.replies import (
     figures_of,
     outlook_of,
@@ -40,8 +40,19 @@ from penstock.stores.redis.rooms.replies import (
     room_of_reply,
     ticket_of,
 )
+from penstock.stores.redis.rooms.runner import RoomRunner
 from penstock.stores.redis.rooms.watch import RoomWatch
 from penstock.time.clock import Clock
+
+_PUT = Script("stores/redis/rooms/put.lua")
+_STATE = Script("stores/redis/rooms/state.lua")
+_JOIN = Script("stores/redis/rooms/join.lua")
+_LOOK = Script("stores/redis/rooms/look.lua")
+_ENTER = Script("stores/redis/rooms/enter.lua")
+_LEAVE = Script("stores/redis/rooms/leave.lua")
+_PROMOTE = Script("stores/redis/rooms/promote.lua")
+_FIGURES = Script("stores/redis/rooms/figures.lua")
+_DUE = Script("stores/redis/rooms/due.lua")
 
 log = logging.getLogger("penstock.rooms.redis")
 
@@ -70,16 +81,16 @@ class RedisRooms:
 
     def __init__(
         self,
-        link: Link,
+        runner: RoomRunner,
         clock: Clock,
         capacity: int = DEFAULT_CAPACITY,
         *,
         serves_all: bool = True,
     ) -> None:
         """Without `serves_all`, only rooms that were PUT are promoted, and none is searched for."""
-        self.link = link
+        self.runner = runner
         self._serves_all = serves_all
-        self._names = link.names
+        self._names = runner.names
         self._clock = clock
         self._default = msgspec.json.encode(RoomSettings(capacity=capacity))
         self._listeners: list[RoomListener] = []
@@ -105,7 +116,7 @@ class RedisRooms:
             "" if state is None else state.value,
             first_state(None, settings, now).value,
         )
-        reply = await self.link.run("room_put", self._keys(name), arguments)
+        reply = await self.runner.execute(_PUT, self._keys(name), arguments)
         await self._look_now(name, now, put=True)
         return room_of_reply(name, reply)
 
@@ -114,16 +125,16 @@ class RedisRooms:
 
     async def _room(self, name: str) -> Room | None:
         keys = self._keys(name)
-        found = await self.link.call("HMGET", keys[0], "settings", "state", "epoch")
+        found = await self.runner.call("HMGET", keys[0], "settings", "state", "epoch")
         if found[2] is None:
-            if not await self.link.call("EXISTS", keys[2]):
+            if not await self.runner.call("EXISTS", keys[2]):
                 return None
             found = [None, b"open", b"1"]
         return room_of_reply(name, [found[0] or self._default, found[1], found[2]])
 
     async def list_rooms(self, after: str, limit: int) -> list[str]:
         names = sorted(
-            decode(name) for name in await self.link.call("ZRANGE", self._names.rooms, 0, -1)
+            decode(name) for name in await self.runner.call("ZRANGE", self._names.rooms, 0, -1)
         )
         return [name for name in names if name > after][:limit]
 
@@ -134,7 +145,7 @@ class RedisRooms:
         return await self._set(name, "reset", now)
 
     async def _set(self, name: str, what: str, now: int) -> Room | None:
-        reply = await self.link.run("room_state", self._keys(name), (now, self._default, what))
+        reply = await self.runner.execute(_STATE, self._keys(name), (now, self._default, what))
         if reply is None:
             return None
         await self._look_now(name, now, put=await self._was_put(name))
@@ -146,7 +157,7 @@ class RedisRooms:
         arguments: list[Argument] = [now, self._default, self._names.wake, encode(name)]
         for one in joining:
             arguments += (encode(one.user), one.lane, encode(one.instance))
-        reply = await self.link.run("room_join", self._keys(name), arguments)
+        reply = await self.runner.execute(_JOIN, self._keys(name), arguments)
         if reply is None:
             return None
         outlook = outlook_of(name, reply[0], now)
@@ -171,7 +182,7 @@ class RedisRooms:
 
     async def _look(self, name: str, users: Sequence[str], now: int, how: str) -> Looked | None:
         arguments: list[Argument] = [now, self._default, how, *map(encode, users)]
-        reply = await self.link.run("room_look", self._keys(name), arguments)
+        reply = await self.runner.execute(_LOOK, self._keys(name), arguments)
         if reply is None:
             return None
         tickets = [
@@ -187,7 +198,7 @@ class RedisRooms:
         for user, pass_id in passes:
             arguments += (encode(user), encode(pass_id))
         # A redemption whose answer was lost must not be repeated: it would be told "used".
-        reply = await self.link.run("room_enter", self._keys(name), arguments, retry=False)
+        reply = await self.runner.execute(_ENTER, self._keys(name), arguments, retry=False)
         if reply is None:
             return None
         return [
@@ -209,7 +220,7 @@ class RedisRooms:
             _ENDS[state],
         ]
         arguments += map(encode, users)
-        reply = await self.link.run("room_leave", self._keys(name), arguments)
+        reply = await self.runner.execute(_LEAVE, self._keys(name), arguments)
         if reply is None:
             return None
         self._tell(name)
@@ -232,7 +243,7 @@ class RedisRooms:
         default = self._default if self._serves_all else b""
         arguments: list[Argument] = [now, default, min(limit, MAX_LIMIT), self._names.wake]
         arguments += map(encode, names)
-        replies = await self.link.run("room_promote", keys, arguments)
+        replies = await self.runner.execute(_PROMOTE, keys, arguments)
         return list(map(promotion_of, names, replies))
 
     # --- figures and wake-ups ---
@@ -241,7 +252,7 @@ class RedisRooms:
         found: list[RoomFigures | None] = []
         for part in self._calls(names):
             keys = [key for name in part for key in self._keys(name)]
-            replies = await self.link.run("room_figures", keys, (now, self._default))
+            replies = await self.runner.execute(_FIGURES, keys, (now, self._default))
             found += [
                 None if reply is None else figures_of(name, reply, now)
                 for name, reply in zip(part, replies, strict=True)
@@ -251,7 +262,7 @@ class RedisRooms:
     async def take_due(self, now: int, limit: int) -> list[str]:
         arguments = (now, limit, now + LOOK_EVERY_MS)
         rooms = self._names.rooms if self._serves_all else self._names.put
-        names = await self.link.run("room_due", (rooms.encode(),), arguments)
+        names = await self.runner.execute(_DUE, (rooms.encode(),), arguments)
         return [decode(name) for name in names]
 
     async def discover(self, now: int) -> int:
@@ -261,19 +272,19 @@ class RedisRooms:
             self.watch.wanted.set()
         if not self._must_search(now):
             return 0
-        if not await self.link.call("SET", self._names.scanned, now, "NX", "PX", SCAN_EVERY_MS):
+        if not await self.runner.call("SET", self._names.scanned, now, "NX", "PX", SCAN_EVERY_MS):
             return 0
         heard = self._hears
-        kept = await self.link.call("GET", self._names.cursor)
+        kept = await self.runner.call("GET", self._names.cursor)
         cursors = _cursors.decode(kept) if kept else {}
         found = 0
         for _ in range(SCAN_STEPS):
-            keys, cursors = await self.link.scan(cursors, self._names.lines, SCAN_COUNT)
+            keys, cursors = await self.runner.scan(cursors, self._names.lines, SCAN_COUNT)
             found += await self._know(keys, now)
             if not cursors:
                 self._passes += heard
                 break
-        await self.link.call("SET", self._names.cursor, msgspec.json.encode(cursors))
+        await self.runner.call("SET", self._names.cursor, msgspec.json.encode(cursors))
         return found
 
     @property
@@ -292,7 +303,7 @@ class RedisRooms:
     async def learn(self, keys: Sequence[bytes]) -> None:
         """These were written, by whomever: lines among them that are not known are rooms."""
         new = await self._unknown(keys)
-        lines = [key for key in new if await self.link.call("TYPE", key) == b"zset"]
+        lines = [key for key in new if await self.runner.call("TYPE", key) == b"zset"]
         await self._know(lines, self._clock.now())
 
     def written(self, name: str) -> None:
@@ -305,7 +316,7 @@ class RedisRooms:
         rooms = [(key, encode(room)) for key, room in named if room is not None]
         if not rooms:
             return []
-        known = await self.link.call("ZMSCORE", self._names.rooms, *(name for _, name in rooms))
+        known = await self.runner.call("ZMSCORE", self._names.rooms, *(name for _, name in rooms))
         return [key for (key, _), score in zip(rooms, known, strict=True) if score is None]
 
     async def _know(self, keys: Sequence[bytes], now: int) -> int:
@@ -314,7 +325,7 @@ class RedisRooms:
         new = [room for room in found if room is not None]
         if new:
             rows = [argument for room in new for argument in (now, encode(room))]
-            await self.link.call("ZADD", self._names.rooms, "NX", *rows)
+            await self.runner.call("ZADD", self._names.rooms, "NX", *rows)
         for room in new:
             self._tell(room)
         return len(new)
@@ -330,8 +341,8 @@ class RedisRooms:
         return {}
 
     async def secret(self, proposed: bytes) -> bytes:
-        await self.link.call("SET", self._names.secret, proposed, "NX")
-        kept: bytes = await self.link.call("GET", self._names.secret)
+        await self.runner.call("SET", self._names.secret, proposed, "NX")
+        kept: bytes = await self.runner.call("GET", self._names.secret)
         return kept
 
     def heard(self, news: bytes) -> None:
@@ -349,7 +360,7 @@ class RedisRooms:
 
     @property
     def _a_call(self) -> int:
-        return 1 if self.link.cluster else ROOMS_A_CALL
+        return 1 if self.runner.cluster else ROOMS_A_CALL
 
     def _calls(self, names: Sequence[str]) -> Iterator[Sequence[str]]:
         """Rooms that one call may take: in a cluster each has a slot of its own."""
@@ -357,12 +368,12 @@ class RedisRooms:
             yield names[start : start + self._a_call]
 
     async def _was_put(self, name: str) -> bool:
-        return bool(await self.link.call("HEXISTS", self._keys(name)[0], "settings"))
+        return bool(await self.runner.call("HEXISTS", self._keys(name)[0], "settings"))
 
     async def _look_now(self, name: str, now: int, *, put: bool) -> None:
         if put:
-            await self.link.call("ZADD", self._names.put, now, encode(name))
-        await self.link.call("ZADD", self._names.rooms, now, encode(name))
+            await self.runner.call("ZADD", self._names.put, now, encode(name))
+        await self.runner.call("ZADD", self._names.rooms, now, encode(name))
         self._tell(name)
 
     def _tell(self, name: str) -> None:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.state import State
 from penstock.redis_kit.runner import Group
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.keys import DEAD, LEASED, SCHEDULED, PartitionKeys
 from penstock.stores.redis.messages.promote import Near, promote
 from penstock.stores.redis.messages.records import NUMBERS
 from penstock.stores.redis.session import Session
+
+PEEK = Script("stores/redis/search/peek.lua")
 
 ROUNDS = 8
 """Times figures open buckets that are due, to count what is in them."""
@@ -49,7 +52,7 @@ async def overviews(session: Session) -> list[Overview]:
     every = session.layout.all_keys()
     plan = [[["HGETALL", 1], ["LLEN", 2]]]
     groups = [Group(keys.number, (keys.counters, keys.settled), plan) for keys in every]
-    replies = await session.runner.run("peek", groups, writes=False)
+    replies = await session.runner.run(PEEK, groups, writes=False)
     found = []
     for keys, (pairs, retired) in zip(every, replies, strict=True):
         overview = Overview(keys, retired=retired)
@@ -112,7 +115,7 @@ async def _read_route(
     overdue = 0
     heads: list[int] = []
     buckets: list[tuple[int, Near]] = []
-    replies = await session.runner.run("peek", groups, writes=False) if groups else []
+    replies = await session.runner.run(PEEK, groups, writes=False) if groups else []
     for group, (far, *lane_replies) in zip(groups, replies, strict=True):
         for member, earliest in zip(far[::2], far[1::2], strict=True):
             buckets.append((int(earliest), Near(group.partition, member)))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from penstock.model.forecast import MINUTE_MS, Forecast
 from penstock.redis_kit.runner import Group, Plan
 from penstock.stores.redis.messages.buckets import parse_member
-from penstock.stores.redis.search.figures import Overview, overviews
+from penstock.stores.redis.search.figures import PEEK, Overview, overviews
 from penstock.stores.redis.session import Session
 
 BUCKETS = 1_000
@@ -53,7 +53,7 @@ async def _add_lanes(session: Session, found: Sequence[Overview], result: Foreca
             ]
             keys = [one.keys.lane(route, priority) for route, priority in one.lanes]
             groups.append(Group(one.keys.number, keys, [plan]))
-    replies = await session.runner.run("peek", groups, writes=False) if groups else []
+    replies = await session.runner.run(PEEK, groups, writes=False) if groups else []
     for one, reply in zip([one for one in found if one.lanes], replies, strict=True):
         for place, (route, _) in enumerate(one.lanes):
             numbers = reply[place * len(spans) : (place + 1) * len(spans)]
@@ -70,7 +70,7 @@ async def _add_buckets(session: Session, found: Sequence[Overview], result: Fore
             ["ZRANGE", place, 0, BUCKETS - 1, "WITHSCORES"] for place in range(1, len(routes) + 1)
         ]
         group = Group(one.keys.number, [one.keys.index(route) for route in routes], [plan])
-        listed = await session.runner.single("peek", group, writes=False)
+        listed = await session.runner.single(PEEK, group, writes=False)
         for route, members in zip(routes, listed, strict=True):
             await _add_route(session, one, route, members, result)
 
@@ -83,9 +83,7 @@ async def _add_route(
         return
     keys = [one.keys.bucket(route, priority, b.width, b.start) for priority, b in buckets]
     plan: Plan = [["LLEN", place] for place in range(1, len(keys) + 1)]
-    lengths = await session.runner.single(
-        "peek", Group(one.keys.number, keys, [plan]), writes=False
-    )
+    lengths = await session.runner.single(PEEK, Group(one.keys.number, keys, [plan]), writes=False)
     for (_, bucket), earliest, length in zip(buckets, members[1::2], lengths, strict=True):
         if length:
             result.spread(route, max(bucket.start, int(earliest)), bucket.end, length)

@@ -16,8 +16,12 @@ from penstock.model.errors import StoreUnavailable
 from penstock.model.identity import is_id
 from penstock.redis_kit.connect import Argument
 from penstock.redis_kit.runner import Group, raw
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.ids import pack_id
+from penstock.stores.redis.search.figures import PEEK
 from penstock.stores.redis.session import Session
+
+_INDEX = Script("stores/redis/search/index.lua")
 
 LOOKED_AT = 500
 """Records of a partition one step looks at, about."""
@@ -48,7 +52,7 @@ class KeyIndex:
             plan = [raw(cursor), raw(stamp)]
             groups.append(Group(keys.number, (keys.by_key, keys.records), plan))
         common: list[Argument] = [secrets.token_hex(4), LOOKED_AT]
-        replies = await self._session.runner.run("index", groups, common)
+        replies = await self._session.runner.run(_INDEX, groups, common)
         for keys, (cursor, stamp) in zip(open_, replies, strict=True):
             self._at.pop(keys.number, None)
             if cursor:
@@ -69,7 +73,7 @@ class KeyIndex:
 async def drop(session: Session) -> None:
     """Search goes on without it."""
     for keys in session.layout.all_keys():
-        await session.runner.call(keys.number, "UNLINK", keys.by_key)
+        await session.runner.call("UNLINK", keys.by_key, partition=keys.number)
 
 
 async def listed_by_key(session: Session, key: str, most: int) -> dict[int, list[bytes]] | None:
@@ -83,7 +87,7 @@ async def listed_by_key(session: Session, key: str, most: int) -> dict[int, list
     lookup = ["ZRANGE", 1, first, last, "BYLEX", "LIMIT", 0, most + 1]
     plan = [[["ZRANGE", 1, 0, 0], lookup]]
     groups = [Group(keys.number, (keys.by_key,), plan) for keys in every]
-    replies = await session.runner.run("peek", groups, writes=False)
+    replies = await session.runner.run(PEEK, groups, writes=False)
     listed: dict[int, list[bytes]] = {}
     for keys, (state, entries) in zip(every, replies, strict=True):
         if not state or not state[0].startswith(COMPLETE):

@@ -9,9 +9,12 @@ from penstock.model.size import Filling
 from penstock.model.times import MAX_TIME
 from penstock.redis_kit.connect import Argument
 from penstock.redis_kit.runner import Group
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.ids import pack_id
 from penstock.stores.redis.messages.records import NUMBERS, Held, unpack
 from penstock.stores.redis.session import Session
+
+_SCAN = Script("stores/redis/search/scan.lua")
 
 STEPS = 20
 """Steps of one page."""
@@ -102,9 +105,7 @@ async def _step(
     state = "" if where.state is None else NUMBERS[where.state]
     common: list[Argument] = [position, number, state, where.route or "", due_from, due_to]
     group = Group(partition, (keys.records, keys.leases))
-    following, looked, size, *flat = await session.runner.single(
-        "scan", group, common, writes=False
-    )
+    following, looked, size, *flat = await session.runner.single(_SCAN, group, common, writes=False)
     found: dict[bytes, Message] = {}
     for member, record, lease in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
         message = unpack(member, Held(partition, record, lease))

@@ -26,7 +26,7 @@ from penstock.stores.redis.search import sources
 from penstock.stores.redis.search.figures import Overview, overviews
 from penstock.stores.redis.search.scan import begin_scan, is_scan, matches, scan
 from penstock.stores.redis.search.sources import Entry, Place, Range
-from penstock.stores.redis.session import Session
+from penstock.stores.redis.session import FIND, Session
 
 EXACT = 10_000
 """Entries without order that are read and sorted for one page."""
@@ -158,7 +158,7 @@ class _Walk:
             members = [entry.member for entry in some]
             used = (keys.records, keys.leases, keys.generation)
             groups.append(Group(partition, used, [len(some)], members))
-        replies = await self._session.runner.run("find", groups, writes=False)
+        replies = await self._session.runner.run(FIND, groups, writes=False)
         found: dict[Entry, Message] = {}
         for some, (records, leases, _) in zip(by_partition.values(), replies, strict=True):
             for entry, record, lease in zip(some, records, leases, strict=True):

@@ -8,12 +8,16 @@ from typing import NamedTuple
 from penstock.model.state import State
 from penstock.redis_kit.connect import Argument
 from penstock.redis_kit.runner import Group, Plan
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.messages.buckets import Bucket, parse_member, read_entry
 from penstock.stores.redis.messages.records import STATES, state_and_due
-from penstock.stores.redis.search.figures import Overview
+from penstock.stores.redis.search.figures import PEEK, Overview
 from penstock.stores.redis.search.key_index import listed_by_key
 from penstock.stores.redis.session import Session
+
+_WINDOW = Script("stores/redis/search/window.lua")
+_HEADS = Script("stores/redis/search/heads.lua")
 
 CHUNK = 2_000
 HEAD = 21
@@ -83,7 +87,7 @@ async def ordered(
     if not groups:
         return Stretch([])
     common: list[Argument] = [span.after.due, span.after.member, span.due_to, limit]
-    replies = await session.runner.run("window", groups, common, writes=False)
+    replies = await session.runner.run(_WINDOW, groups, common, writes=False)
     entries: list[Entry] = []
     complete: Place | None = None
     for group, reply in zip(groups, replies, strict=True):
@@ -146,7 +150,7 @@ async def _list_buckets(
             plan: Plan = [["ZRANGE", place, 0, LISTED - 1] for place in range(1, len(routes) + 1)]
             groups.append(Group(one.keys.number, [one.keys.index(r) for r in routes], [plan]))
             names.append(routes)
-    replies = await session.runner.run("peek", groups, writes=False) if groups else []
+    replies = await session.runner.run(PEEK, groups, writes=False) if groups else []
     listed = []
     for group, routes, reply in zip(groups, names, replies, strict=True):
         keys = session.layout.keys(group.partition)
@@ -171,7 +175,7 @@ async def _lengths(session: Session, listed: Sequence[_Listed]) -> list[int]:
         )
         for partition, wanted in by_partition.items()
     ]
-    replies = await session.runner.run("peek", groups, writes=False) if groups else []
+    replies = await session.runner.run(PEEK, groups, writes=False) if groups else []
     lengths = [0] * len(listed)
     for wanted, reply in zip(by_partition.values(), replies, strict=True):
         for i, length in zip(wanted, reply, strict=True):
@@ -188,7 +192,7 @@ async def _read_buckets(
         for first in range(0, length, CHUNK):
             plan = [[["LRANGE", 1, first, min(first + CHUNK, length) - 1]]]
             group = Group(one.partition, (one.key,), plan)
-            (part,) = await session.runner.single("peek", group, writes=False)
+            (part,) = await session.runner.single(PEEK, group, writes=False)
             raw += part
         read.append((one, raw))
     return read
@@ -205,7 +209,7 @@ async def leased(session: Session, found: Sequence[Overview], span: Range) -> li
         while True:
             plan = [[["HSCAN", 1, cursor.decode(), "COUNT", CHUNK]]]
             group = Group(one.keys.number, (one.keys.leases,), plan)
-            ((cursor, pairs),) = await session.runner.single("peek", group, writes=False)
+            ((cursor, pairs),) = await session.runner.single(PEEK, group, writes=False)
             members += [member for member in pairs[::2] if not member.startswith(b"\0\0")]
             if cursor == b"0":
                 break
@@ -222,7 +226,7 @@ async def settled(
         for first in range(0, one.retired, CHUNK):
             plan = [[["LRANGE", 1, first, first + CHUNK - 1]]]
             group = Group(one.keys.number, (one.keys.settled,), plan)
-            (raw,) = await session.runner.single("peek", group, writes=False)
+            (raw,) = await session.runner.single(PEEK, group, writes=False)
             members = [entry[6:] for entry in raw]
             entries += await _with_dues(session, one.keys, members, state, span)
     return entries
@@ -252,7 +256,7 @@ async def _with_dues(
     for first in range(0, len(members), CHUNK):
         some = members[first : first + CHUNK]
         group = Group(partition, (keys.records,), [len(some)], some)
-        heads = await session.runner.single("heads", group, [HEAD], writes=False)
+        heads = await session.runner.single(_HEADS, group, [HEAD], writes=False)
         for member, head in zip(some, heads, strict=True):
             if head is None or (state is not None and STATES[head[0]] is not state):
                 continue
