@@ -26,7 +26,7 @@ from penstock.settings import given
 from penstock.stores.redis import RedisStore, open_store
 from penstock.stores.redis.messages import pointers
 from penstock.stores.redis.messages import put as put_step
-from penstock.stores.redis.messages.put_group import PutGroups
+from penstock.stores.redis.messages.put import PutGroups
 from penstock.wiring import open_parts, open_worker
 from systems.servers.redis import RedisServer
 
@@ -133,7 +133,7 @@ async def test_a_put_that_died_after_reserving_is_finished_by_the_same_put(
 
     async with opened(server) as store:
         with monkeypatch.context() as broken:
-            broken.setattr(PutGroups, "of", die)
+            broken.setattr(PutGroups, "build", die)
             with pytest.raises(Died):
                 await put(store, *names("m", 9))
         assert await store.find(names("m", 9)) == [None] * 9

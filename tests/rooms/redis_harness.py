@@ -19,7 +19,7 @@ from penstock.rooms.operate import Operate
 from penstock.rooms.promote import Promoter
 from penstock.rooms.wait import Wait
 from penstock.stores.redis.rooms.entries import RedisEntries
-from penstock.stores.redis.rooms.runner import PATIENCE, RoomRunner
+from penstock.stores.redis.rooms.keys import PATIENCE, RoomRunner
 from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.time.clock import SystemClock
 from penstock.tokens import JwtSigner, SigningKey

@@ -13,7 +13,7 @@ from penstock.api.http.scrape import ScrapeServer
 from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings
 from penstock.settings.ports import PortRange
-from penstock.stores.redis.rooms import runner as room_runner
+from penstock.stores.redis.rooms import keys as room_runner
 from penstock.wiring import open_parts, open_rooms
 from systems.servers.ports import free_port
 from systems.servers.redis import RedisServer

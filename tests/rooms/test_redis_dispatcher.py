@@ -17,7 +17,7 @@ from penstock.model.room import RoomDraft, RoomState
 from penstock.model.ticket import EnterAnswer, Joining, TicketState
 from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings
-from penstock.stores.redis.rooms import runner as room_runner
+from penstock.stores.redis.rooms import keys as room_runner
 from penstock.wiring import open_parts, open_rooms
 from systems.servers.redis import RedisServer
 from tests.rooms.redis_harness import KEY, eventually, rooms_on

@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from penstock.ports.rooms import RoomStore
 from penstock.redis_kit.address import parse_address
 from penstock.redis_kit.connect import connect
-from penstock.stores.redis.rooms.runner import RoomRunner
+from penstock.stores.redis.rooms.keys import RoomRunner
 from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.testing.clock import ManualClock
 from systems.servers.redis import RedisServer

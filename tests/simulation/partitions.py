@@ -21,8 +21,8 @@ from penstock.redis_kit.runner import Group, Prepared
 from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.layout import FORMAT, Layout
 from penstock.stores.redis.messages.buckets import Widths
-from penstock.stores.redis.messages.ids import pack_id
 from penstock.stores.redis.messages.put import put
+from penstock.stores.redis.messages.records import pack_id
 from penstock.stores.redis.session import Session
 from tests.simulation.loop import VirtualLoop
 

@@ -19,10 +19,16 @@ from redis.typing import EncodableT
 from penstock.redis_kit.address import Address
 from penstock.redis_kit.lines import Argument, Lines, heeding, packed
 
-__all__ = ["Argument", "Cursors", "Reply", "Server", "connect"]
+__all__ = ["Argument", "Cursors", "Reply", "Server", "connect", "stream_client"]
 
 _ON_LINES = frozenset({"EVALSHA", "HMGET", "TIME"})
 """Commands that are sent often, or must be answered without delay."""
+_NO_RETRY: Mapping[str, Any] = {
+    "retry": Retry(NoBackoff(), 0),
+    "protocol": 2,
+    "client_name": "penstock",
+}
+"""Of every connection. Repetitions are the caller's: it knows which calls are safe to repeat."""
 Cursors: TypeAlias = dict[str, int]
 """Node → where its SCAN goes on."""
 Reply: TypeAlias = Any
@@ -79,15 +85,12 @@ def connect(address: Address) -> Server:
 
 
 def _settings(address: Address) -> dict[str, Any]:
-    # Retries are ours to make: only we know what is safe to repeat.
     return {
         "username": address.username,
         "password": address.password,
         "socket_timeout": address.timeout,
         "socket_connect_timeout": address.connect_timeout,
-        "retry": Retry(NoBackoff(), 0),
-        "protocol": 2,
-        "client_name": "penstock",
+        **_NO_RETRY,
     }
 
 
@@ -102,19 +105,31 @@ def _tls(address: Address) -> dict[str, Any]:
 
 
 def _single(address: Address, host: str, port: int, connections: int) -> Redis:
-    kind: type[Connection | UnixDomainSocketConnection] = _Tcp
-    more: dict[str, Any] = {"host": host, "port": port, "db": address.db}
+    seconds, settings = address.timeout, {**_settings(address), "db": address.db}
     if address.socket is not None:
-        kind, more = _Unix, {"path": address.socket, "db": address.db}
-    elif address.tls:
-        kind = _Tls
-        more |= _tls(address)
+        return _client(_Unix, connections, seconds, **settings, path=address.socket)
+    settings |= {"host": host, "port": port}
+    if address.tls:
+        return _client(_Tls, connections, seconds, **settings, **_tls(address))
+    return _client(_Tcp, connections, seconds, **settings)
+
+
+def stream_client(connections: int, *, tls: Mapping[str, Any] | None, **settings: Any) -> Redis:
+    """A client for other programs' streams: no time-out and no repetition but the caller's own."""
+    if tls is None:
+        return _client(_Tcp, connections, None, **_NO_RETRY, **settings)
+    return _client(_Tls, connections, None, **_NO_RETRY, **settings, **tls)
+
+
+def _client(
+    kind: type[Connection | UnixDomainSocketConnection],
+    connections: int,
+    timeout: float | None,
+    **settings: Any,
+) -> Redis:
+    """`timeout`: how long a call waits for a free connection."""
     pool = BlockingConnectionPool(
-        connection_class=kind,
-        max_connections=connections,
-        timeout=address.timeout,
-        **_settings(address),
-        **more,
+        connection_class=kind, max_connections=connections, timeout=timeout, **settings
     )
     return Redis.from_pool(pool)
 

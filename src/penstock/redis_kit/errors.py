@@ -50,6 +50,12 @@ def is_transient(exc: Exception, *, slow: bool = False) -> bool:
     )
 
 
+def is_silent(exc: Exception) -> bool:
+    """Whether the server did not answer at all."""
+    answered = isinstance(exc, vendor.BusyLoadingError | vendor.AuthenticationError)
+    return not answered and isinstance(exc, vendor.ConnectionError | vendor.TimeoutError | OSError)
+
+
 def translate(exc: Exception, name: str, retry_after: float = 1.0) -> PenstockError:
     """The error to raise from `exc`; `name` is the store's URL without secrets.
 

@@ -28,8 +28,7 @@ from penstock.redis_kit.connect import Reply, connect
 from penstock.redis_kit.errors import GROUP_EXISTS, Vendor
 from penstock.settings import Settings
 from penstock.sim.broker_book import BrokerBook, BrokerTotals, Visitor
-from penstock.stores.redis.rooms.keys import DISPATCH, ENTRY, decode
-from penstock.stores.redis.rooms.runner import RoomRunner
+from penstock.stores.redis.rooms.keys import DISPATCH, ENTRY, RoomRunner, decode
 from penstock.tokens import JwtSigner, SigningKey
 
 log = logging.getLogger("penstock.sim.broker")

@@ -12,7 +12,7 @@ from penstock.model.errors import StoreUnavailable
 from penstock.redis_kit.connect import Argument, Server
 from penstock.redis_kit.lines import packed
 from penstock.redis_kit.runner import Runner
-from penstock.stores.redis.messages.put_one import PUT_ONE
+from penstock.stores.redis.messages.put import PUT_ONE
 
 COMMAND = ("EVALSHA", PUT_ONE.sha, 1, b"key", 7, b"a", b"b", b"", b"d")
 

@@ -17,6 +17,7 @@ from penstock.model.message import Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.times import MAX_TIME
 from penstock.redis_kit.breaker import PROMPT, Breaker
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.buckets import (
     DAY,
     HOUR,
@@ -25,21 +26,28 @@ from penstock.stores.redis.messages.buckets import (
     bucket_entry,
     read_entry,
 )
-from penstock.stores.redis.messages.events import MAX_EVENTS, add_events, pack_event, read_events
-from penstock.stores.redis.messages.ids import joined_ids, pack_id, pack_ids, unpack_id
-from penstock.stores.redis.messages.put_group import by_place
+from penstock.stores.redis.messages.lease import PartitionDue, shares
+from penstock.stores.redis.messages.put import by_place
 from penstock.stores.redis.messages.records import (
+    MAX_EVENTS,
     NO_NONCE,
     Held,
     NewPacker,
+    add_events,
+    joined_ids,
     pack,
+    pack_event,
+    pack_id,
+    pack_ids,
     read,
+    read_events,
     unpack,
     unpack_claimed,
+    unpack_id,
 )
-from penstock.stores.redis.messages.shares import Due, shares
 
-STORE = Path(str(files("penstock.stores.redis")))
+PACKAGE = Path(str(files("penstock")))
+STORE = PACKAGE / "stores" / "redis"
 SCRIPTS = [
     path.relative_to(STORE).as_posix()
     for path in sorted(STORE.rglob("*.lua"))
@@ -258,7 +266,7 @@ lanes = st.lists(
 def test_a_claim_is_shared_out_by_priority_and_then_due(
     partitions: list[list[list[int]]], limit: int
 ) -> None:
-    found = [Due([len(lane) for lane in lanes], lanes) for lanes in partitions]
+    found = [PartitionDue([len(lane) for lane in lanes], lanes) for lanes in partitions]
     taken = shares(found, limit)
     everything = sorted(
         (lane, due) for lanes in partitions for lane, dues in enumerate(lanes) for due in dues
@@ -272,7 +280,9 @@ def test_a_claim_is_shared_out_by_priority_and_then_due(
 
 
 def test_a_large_claim_leaves_no_partition_out() -> None:
-    found = [Due([0] * 4 + [number] + [0] * 5, [[]] * 10) for number in (5_000, 10, 700, 0)]
+    found = [
+        PartitionDue([0] * 4 + [number] + [0] * 5, [[]] * 10) for number in (5_000, 10, 700, 0)
+    ]
     assert shares(found, 1_500) == [790, 10, 700, 0]
 
 
@@ -284,3 +294,14 @@ def test_every_script_says_what_it_takes_and_answers(name: str) -> None:
     for part in ("-- KEYS ", "-- ARGV ", "-- → "):
         assert part in header
     assert not re.search(r"call\('(KEYS|SCAN|SMEMBERS|FLUSHALL|EVAL)", text)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_stands_beside_its_caller_and_finds_what_it_includes(name: str) -> None:
+    path = f"stores/redis/{name}"
+    callers = (STORE / name).parent.glob("*.py")
+    assert any(f'Script("{path}")' in caller.read_text() for caller in callers)
+    source = Script(path).source.decode()
+    for included in re.findall(r"^-- @include (\S+)$", source, re.MULTILINE):
+        first_line = (PACKAGE / included).read_text().partition("\n")[0]
+        assert source.count(first_line) == 1

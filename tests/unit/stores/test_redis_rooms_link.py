@@ -9,7 +9,7 @@ from redis import exceptions as vendor
 
 from penstock.model.errors import StoreCorrupt, StoreUnavailable
 from penstock.redis_kit.connect import Argument, Reply, Server
-from penstock.stores.redis.rooms.runner import PATIENCE, RoomRunner
+from penstock.stores.redis.rooms.keys import PATIENCE, RoomRunner
 
 
 class Failing:

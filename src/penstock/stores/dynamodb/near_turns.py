@@ -20,7 +20,7 @@ from penstock.redis_kit.scripts import Script
 from penstock.redis_kit.wake import Wakeups
 from penstock.stores.dynamodb.near import REPEAT_MS, Repeats
 from penstock.stores.redis.keys import PartitionKeys
-from penstock.stores.redis.messages.buckets import line_entry
+from penstock.stores.redis.messages.line import line_entry
 
 _LINE_UP = Script("stores/dynamodb/lua/line_up.lua")
 _STEP_OUT = Script("stores/dynamodb/lua/step_out.lua")

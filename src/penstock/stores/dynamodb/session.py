@@ -24,7 +24,7 @@ from penstock.stores.dynamodb.items import (
 from penstock.stores.dynamodb.near import Hint, Near
 from penstock.stores.dynamodb.near_turns import NearTurns, Over
 from penstock.stores.dynamodb.table import Change, Table
-from penstock.stores.redis.messages.buckets import is_begun
+from penstock.stores.redis.messages.line import is_begun
 from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.stores.dynamodb")

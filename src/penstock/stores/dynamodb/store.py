@@ -32,9 +32,9 @@ from penstock.stores.dynamodb.schema import SCHEMA_VERSION, state_of
 from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.settle import Settling
 from penstock.stores.dynamodb.turns import KeyedLeases, keep_turns
-from penstock.stores.redis.messages.turns import UNBOUNDED
+from penstock.stores.redis.messages.line import UNBOUNDED
 from penstock.stores.redis.policies.store import RedisPolicies
-from penstock.stores.redis.rooms.open import Serving, open_rooms
+from penstock.stores.redis.rooms import Serving, open_rooms
 from penstock.time.clock import Clock
 
 MAX_PUT = 2_000

@@ -29,7 +29,7 @@ _LAYOUT = Script("stores/redis/layout.lua")
 _PAUSE = Script("stores/redis/pause.lua")
 
 PATIENCE = 20
-"""Looks at a change under way before it is taken over: whoever began it may have died."""
+"""Reads of a change under way before it is taken over: its process may have died."""
 PAUSE = 0.02
 """Seconds between two looks."""
 MAX_GENERATION = 255
@@ -38,7 +38,7 @@ FORMAT = 1
 
 
 class Layout:
-    """What this process knows of the layout, and the steps that change it."""
+    """The layout as this process knows it, and the steps that change it."""
 
     def __init__(self, runner: Runner, prefix: str) -> None:
         self._runner = runner
@@ -91,7 +91,7 @@ class Layout:
                     await self._finish(pending)
 
     async def refresh(self) -> None:
-        """Read the layout again; a change that somebody left half done is finished."""
+        """Read the layout again; finish a change that another process left half done."""
         async with self._lock:
             pending = await self._step("read")
             for _ in range(PATIENCE):

@@ -13,9 +13,15 @@ from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.state import State
 from penstock.model.timeline import release_is_noted
 from penstock.model.times import format_moment
-from penstock.stores.redis.messages.events import add_events, pack_event, read_events
-from penstock.stores.redis.messages.ids import pack_id
-from penstock.stores.redis.messages.records import Held, read, unpack
+from penstock.stores.redis.messages.records import (
+    Held,
+    add_events,
+    pack_event,
+    pack_id,
+    read,
+    read_events,
+    unpack,
+)
 from penstock.stores.redis.messages.swap import Swap, swap
 from penstock.stores.redis.session import Session
 
@@ -38,7 +44,7 @@ async def amend(session: Session, amendments: Sequence[Amendment], now: int) -> 
             seen.add(amendments[i].id)
         lost = await _round(session, amendments, turn, now, answers)
         left = sorted([*lost, *later])
-    raise StoreUnavailable("a message is being changed all the time", retry_after=1.0)
+    raise StoreUnavailable(f"gave up after {ROUNDS} concurrent updates; retry", retry_after=1.0)
 
 
 async def _round(

@@ -12,7 +12,6 @@ from functools import lru_cache
 from struct import Struct, pack
 from typing import NamedTuple
 
-from penstock.model.message import Message
 from penstock.stores.redis.keys import PartitionKeys, counter_of_lane, member_of_bucket
 
 HOUR = 3_600_000
@@ -50,7 +49,7 @@ class Widths:
         return width
 
     def bucket_for(self, due: int, now: int) -> Bucket | None:
-        """That bucket; None: it is near."""
+        """The bucket of a message due then; None: it belongs in the lane."""
         width = self.width_for(due, now)
         return Bucket(width, due - due % width) if width else None
 
@@ -74,7 +73,7 @@ def bucket_entry(bucket: Bucket, due: int, member: bytes) -> bytes:
 
 
 def offsets(bucket: Bucket, dues: Sequence[int]) -> bytes:
-    """What the entries of many begin with, one after the other."""
+    """The offsets that many entries begin with, joined."""
     start = bucket.start
     return pack(f"<{len(dues)}I", *[due - start for due in dues])
 
@@ -82,17 +81,6 @@ def offsets(bucket: Bucket, dues: Sequence[int]) -> bytes:
 def read_entry(bucket: Bucket, entry: bytes) -> tuple[int, bytes]:
     """(due, id as stored) of a bucket's entry."""
     return bucket.start + OFFSET.unpack_from(entry)[0], entry[4:]
-
-
-def is_begun(message: Message) -> bool:
-    """Something came of it before: in an ordered route it goes before the rest of its key."""
-    return message.attempt > message.attempt_floor or message.decided is not None
-
-
-def line_entry(message: Message, member: bytes) -> bytes:
-    """In the line of its key (line.lua), for a message that waits."""
-    mark = b"\0\0" if is_begun(message) else b"\0\1"
-    return message.key.encode() + mark + message.due.to_bytes(6, "big") + member
 
 
 def parse_member(member: bytes) -> tuple[int, Bucket]:

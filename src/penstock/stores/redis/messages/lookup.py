@@ -8,10 +8,8 @@ from penstock.model.message import Event, Message
 from penstock.model.timeline import lines_of
 from penstock.redis_kit.runner import Group, Runner
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.messages.events import read_events
-from penstock.stores.redis.messages.ids import pack_id
 from penstock.stores.redis.messages.pointers import drop_unused
-from penstock.stores.redis.messages.records import read, unpack
+from penstock.stores.redis.messages.records import pack_id, read, read_events, unpack
 from penstock.stores.redis.session import Session
 
 _PURGE = Script("stores/redis/messages/purge.lua")

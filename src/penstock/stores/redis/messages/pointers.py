@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from penstock.redis_kit.runner import Group
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.messages.ids import pack_id, unpack_id
-from penstock.stores.redis.messages.records import Held
+from penstock.stores.redis.messages.records import Held, pack_id, unpack_id
 from penstock.stores.redis.session import Session
 
 _RESERVE = Script("stores/redis/messages/reserve.lua")

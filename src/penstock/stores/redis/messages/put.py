@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, groupby
+from typing import Any
 
 from penstock.model.amending import refusal_kept
 from penstock.model.errors import StoreUnavailable
-from penstock.model.message import NewMessage, OnConflict
+from penstock.model.message import Message, NewMessage, OnConflict
 from penstock.model.outcome import Receipt
 from penstock.model.size import in_calls
 from penstock.model.state import State
+from penstock.redis_kit.runner import Group, Plan, Prepared
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.messages.away import target_of
-from penstock.stores.redis.messages.events import add_events, pack_event
-from penstock.stores.redis.messages.ids import pack_id
+from penstock.redis_kit.wake import news_of
+from penstock.stores.redis.keys import DEAD, PartitionKeys
+from penstock.stores.redis.messages.buckets import OFFSET, Bucket, offsets, spot_for
 from penstock.stores.redis.messages.pointers import reserve, unpoint
-from penstock.stores.redis.messages.put_group import PutGroups, as_held
-from penstock.stores.redis.messages.put_one import put_one
-from penstock.stores.redis.messages.records import Held, read, state_and_due
+from penstock.stores.redis.messages.records import (
+    NO_NONCE,
+    NUMBERS,
+    Held,
+    NewPacker,
+    add_events,
+    as_away,
+    joined_ids,
+    pack,
+    pack_event,
+    pack_id,
+    read,
+    state_and_due,
+    target_of,
+)
 from penstock.stores.redis.messages.swap import Swap, swap
 from penstock.stores.redis.session import Session
 
 _PUT = Script("stores/redis/messages/put.lua")
-
+PUT_ONE = Script("stores/redis/messages/put_one.lua")
 MAX_PUT = 2_000
 """Messages of one call; more go in several, each safe to repeat."""
 ROUNDS = 50
-"""Times a put looks again: each one means that somebody else changed something meanwhile."""
+"""Times a put tries again, each because another process changed a message or the layout."""
 PAUSE = 0.02
-"""Seconds to wait for somebody who has reserved an id and is about to put it elsewhere."""
+"""Seconds to wait for another process that has reserved an id and not put it yet."""
+_SCHEDULED = State.SCHEDULED  # an attribute of an enumeration takes its time
+MAX_PLACES = 1_000
+"""Lanes and buckets whose calls are kept; few are put to at one time."""
+DUE = b"%015d"
+"""A due time among others: all are equally long."""
 
 
 async def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
@@ -50,7 +70,7 @@ async def _put(session: Session, messages: Sequence[NewMessage], now: int) -> li
     waiting = list(range(len(messages)))
     while waiting:
         now_unique, waiting = _first_of_each(messages, waiting)
-        await _Batch(session, messages, now, receipts).keep(now_unique)
+        await _PutBatch(session, messages, now, receipts).keep(now_unique)
     session.wakeups.tell_earliest(messages)
     return [receipt for receipt in receipts if receipt is not None]
 
@@ -71,7 +91,7 @@ def _first_of_each(
     return first, later
 
 
-class _Batch:
+class _PutBatch:
     """Messages of different ids on their way into the store."""
 
     def __init__(
@@ -81,7 +101,7 @@ class _Batch:
         now: int,
         receipts: list[Receipt | None],
     ) -> None:
-        """What comes of each message is written to its place in `receipts`."""
+        """Each message's receipt is written to its index in `receipts`."""
         self._session = session
         self._messages = messages
         self._now = now
@@ -102,7 +122,7 @@ class _Batch:
         raise StoreUnavailable("the store's partitions are being changed", retry_after=1.0)
 
     async def _meet_older(self, places: list[int]) -> list[int]:
-        """Those that no older generation holds; the others are met where they are."""
+        """The messages that no older generation holds; the known ones get their receipts."""
         layout = self._session.layout
         moved = [i for i in places if layout.elsewhere(self._messages[i].id)]
         found = await self._session.find_here([self._messages[i].id for i in moved])
@@ -111,7 +131,7 @@ class _Batch:
         return [i for i in places if i not in known]
 
     async def _keep_new(self, places: list[int]) -> list[int]:
-        """Put those that are new; returns what is to be tried again."""
+        """Put the new ones; returns those to try again."""
         layout = self._session.layout
         again: list[int] = []
         refused: list[int] = []
@@ -128,7 +148,7 @@ class _Batch:
                 else:
                     by_partition[home] = [i]
         generation = layout.generation
-        groups = [self._groups.of(p, wanted, generation) for p, wanted in by_partition.items()]
+        groups = [self._groups.build(p, wanted, generation) for p, wanted in by_partition.items()]
         replies = await self._session.runner.run(_PUT, groups) if groups else []
         known: dict[int, Held] = {}
         for (partition, wanted), reply in zip(by_partition.items(), replies, strict=True):
@@ -202,7 +222,7 @@ class _Batch:
         leases: list[bytes | None],
         known: dict[int, Held],
     ) -> list[int]:
-        """Nothing of the group was written: what is new in it goes again, without the known."""
+        """A group with a known id was not written: returns its new messages, to try again."""
         again = []
         put_now = self._groups.records[partition]
         for i, own, record, lease in zip(wanted, put_now, records, leases, strict=True):
@@ -215,7 +235,7 @@ class _Batch:
         return again
 
     async def _meet(self, known: dict[int, Held]) -> None:
-        """The id is known: keep the first, or put the new one in its place while it waits."""
+        """Known ids: keep the first message, or replace it while it waits, by `on_conflict`."""
         for _ in range(ROUNDS):
             swaps: dict[int, Swap] = {}
             for i, held in known.items():
@@ -239,7 +259,9 @@ class _Batch:
             known = {i: held for i, held in zip(lost, found, strict=True) if held is not None}
             if len(known) < len(lost):  # forgotten meanwhile, so it is new
                 await self.keep([i for i in lost if i not in known])
-        raise StoreUnavailable("the message is being changed all the time", retry_after=1.0)
+        raise StoreUnavailable(
+            f"gave up after {ROUNDS} concurrent updates of this message; retry", retry_after=1.0
+        )
 
     def _replace(self, message: NewMessage, held: Held) -> Swap:
         member = pack_id(message.id)
@@ -257,3 +279,251 @@ class _Batch:
         )
         noted = add_events(events, pack_event(self._now, "replaced"))
         return Swap(member, held, before, after, noted)
+
+
+async def put_one(session: Session, message: NewMessage, now: int) -> Receipt | None:
+    """PUT of one plain new message by itself; None, and nothing written, if it is not one.
+
+    A caller that puts one after another waits for every call, so the cost of the way counts more
+    than what many could share: the calls to one bucket or lane are packed but for four arguments.
+    """
+    layout, route, due, message_id = session.layout, message.route, message.due, message.id
+    ends = message.blocked is not None or message.dead is not None
+    if layout.older or route in layout.keyed or ends:
+        return None
+    generation, priority, member = layout.generation, message.priority, pack_id(message_id)
+    partition = layout.home(message_id)
+    width = session.widths.width_for(due, now)
+    start = due - due % width if width else 0
+    place = generation, partition, route, priority, width, start
+    call = session.calls.get(place) or _prepare(session, *place)
+    packer = NewPacker(route, priority, now=now, generation=generation, edition=session.edition())
+    (record,) = packer.pack((message,))
+    keyed = b"" if message.key == message_id else message.key.encode() + b"\0" + member
+    when = b"%d" % due
+    if width:
+        when = OFFSET.pack(due - start) + when
+    if not await session.runner.call_prepared(call, member, record, keyed, when):
+        return None
+    session.wakeups.tell(route, due)
+    return Receipt(message_id, _SCHEDULED, due)
+
+
+def _prepare(
+    session: Session,
+    generation: int,
+    partition: int,
+    route: str,
+    priority: int,
+    width: int,
+    start: int,
+) -> Prepared:
+    """The call that puts into this lane or bucket, kept for the next one."""
+    keys = session.layout.keys(partition)
+    spot = spot_for(keys, route, priority, Bucket(width, start) if width else None)
+    used = [keys.generation, keys.records, keys.counters, keys.by_key, spot.key]
+    if spot.index_key is None:
+        where = session.wakeups.channel, route
+    else:
+        used.append(spot.index_key)
+        where = spot.member, ""
+    call = session.runner.prepare(PUT_ONE, partition, used, generation, spot.counter, *where)
+    if len(session.calls) >= MAX_PLACES:
+        session.calls.clear()
+    session.calls[generation, partition, route, priority, width, start] = call
+    return call
+
+
+class PutGroups:
+    """Packs new messages into groups, one per partition.
+
+    Many go in one argument, one after the other with their lengths beside: an argument for each
+    would cost more than all the rest of packing, here and in the server.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        messages: Sequence[NewMessage],
+        now: int,
+        moments: Mapping[int, int],
+    ) -> None:
+        """`moments`: when the ids of those that live with their keys were reserved."""
+        self._session = session
+        self._messages = messages
+        self._now = now
+        self._moments = moments
+        self._edition = session.edition()
+        self.records: dict[int, list[bytes]] = {}
+        """What was packed last for each partition, in the order of its arguments."""
+
+    def build(self, partition: int, wanted: list[int], generation: int) -> Group:
+        """The script's group for one partition. Reorders `wanted` to match its arguments."""
+        keys = self._session.layout.keys(partition)
+        steps = self._session.widths.steps(self._now)
+        spots, ended = by_place(self._messages, wanted, steps)
+        ended.sort(key=lambda i: _place_of_ended(self._messages[i]))
+        wanted[:] = [*chain.from_iterable(spots.values()), *ended]
+        part = _Part(keys, self._now, generation, self._edition)
+        for (route, priority, bucket), places in spots.items():
+            messages = [self._messages[i] for i in places]
+            keyed = route in self._session.layout.keyed
+            part.add(route, priority, bucket, messages, keyed, self._session.wakeups.channel)
+        for _, alike in groupby(ended, key=lambda i: _place_of_ended(self._messages[i])):
+            part.add_ended([self._messages[i] for i in alike])
+        reserved: int | bool = False
+        if self._moments:
+            reserved = min((self._moments[i] for i in wanted if i in self._moments), default=False)
+            part.records = [
+                as_away(record) if i in self._moments else record
+                for i, record in zip(wanted, part.records, strict=True)
+            ]
+        self.records[partition] = part.records
+        members, lengths = joined_ids([self._messages[i].id for i in wanted])
+        return part.group(members, lengths, reserved)
+
+
+def by_place(
+    messages: Sequence[NewMessage], wanted: Sequence[int], steps: Sequence[tuple[int, int]]
+) -> tuple[dict[tuple[str, int, Bucket | None], list[int]], list[int]]:
+    """(those of each place they are indexed at, those that come settled).
+
+    `steps` are those of Widths. Most go where the one before them went: then nothing is looked up.
+    """
+    spots: dict[tuple[str, int, int, int], list[int]] = {}
+    ended: list[int] = []
+    places: list[int] = []
+    route, priority, low, high = "", 0, 0, 0
+    for i in wanted:
+        message = messages[i]
+        due = message.due
+        if message.blocked is not None or message.dead is not None:
+            ended.append(i)
+            continue
+        if low <= due < high and message.route == route and message.priority == priority:
+            places.append(i)
+            continue
+        low = 0
+        for high, width in steps:  # noqa: B007 - used after: a call for each would cost more
+            if due < high:
+                break
+            low = high
+        start = due - due % width if width else 0
+        if width:
+            low, high = max(low, start), min(high, start + width)
+        route, priority = message.route, message.priority
+        places = spots.setdefault((route, priority, width, start), [])
+        places.append(i)
+    return {
+        (route, priority, Bucket(width, start) if width else None): places
+        for (route, priority, width, start), places in spots.items()
+    }, ended
+
+
+def _place_of_ended(message: NewMessage) -> tuple[bool, str]:
+    """What those have in common that one plan puts: the blocked of all routes, the dead of one."""
+    return (True, message.route) if message.dead is not None else (False, "")
+
+
+class _Part:
+    """The group of one partition, as it is filled."""
+
+    def __init__(self, keys: PartitionKeys, now: int, generation: int, edition: int) -> None:
+        self._keys = keys
+        self._now = now
+        self._generation = generation
+        self._edition = edition
+        self._used = [keys.generation, keys.records, keys.leases, keys.counters, keys.by_key]
+        self._lanes: list[Plan] = []
+        self._dues: list[bytes] = []
+        """Of each lane."""
+        self._buckets: list[Plan] = []
+        self._begins: list[bytes] = []
+        """What the entries of each bucket begin with."""
+        self.records: list[bytes] = []
+
+    def add(
+        self,
+        route: str,
+        priority: int,
+        bucket: Bucket | None,
+        messages: list[NewMessage],
+        keyed: bool,
+        channel: str,
+    ) -> None:
+        """Those of one lane or bucket; `keyed`: their route keeps turns."""
+        spot = spot_for(self._keys, route, priority, bucket)
+        dues = [message.due for message in messages]
+        earliest = min(dues)
+        packer = NewPacker(
+            route, priority, now=self._now, generation=self._generation, edition=self._edition
+        )
+        place = self._place(spot.key, packer.pack(messages), spot.counter)
+        place.append(self._turns(route) if keyed else False)
+        if bucket is None or spot.index_key is None:
+            self._lanes.append([*place, channel, news_of(route, earliest), earliest])
+            self._dues.append(DUE * len(dues) % tuple(dues))
+        else:
+            self._used.append(spot.index_key)
+            self._buckets.append([*place, len(self._used), spot.member, earliest])
+            self._begins.append(offsets(bucket, dues))
+
+    def add_ended(self, messages: list[NewMessage]) -> None:
+        """Those of one `_place_of_ended`: they are settled as they are put."""
+        records = [self._pack_ended(message) for message in messages]
+        first = messages[0]
+        if first.dead is not None:
+            place = self._place(self._keys.dead(first.route), records, f"{DEAD}{first.route}")
+            self._lanes.append([*place, False, False, "", 0])
+            self._dues.append(b"".join(DUE % message.due for message in messages))
+            return
+        place = self._place(self._keys.settled, records, str(NUMBERS[State.BLOCKED]))
+        self._buckets.append([*place, False, False, "", 0])
+        self._begins.append(self._now.to_bytes(6, "little") * len(messages))
+
+    def group(self, members: bytes, lengths: int | list[int], reserved: int | bool) -> Group:
+        """All of it; `reserved`: when the first of its ids was, elsewhere."""
+        number, records = len(self.records), self.records
+        about = [self._generation, number, lengths, [*map(len, records)]]
+        plan = [*about, self._lanes, self._buckets, reserved]
+        arguments = [members, b"".join(records), *self._dues, *self._begins]
+        return Group(self._keys.number, self._used, plan, arguments)
+
+    def _place(self, key: bytes, records: list[bytes], counter: str) -> Plan:
+        """What the plans of all places begin with."""
+        self._used.append(key)
+        first = len(self.records) + 1
+        self.records += records
+        return [len(self._used), first, len(self.records), counter]
+
+    def _turns(self, route: str) -> int:
+        """Where in the group's keys those of the route's turns begin."""
+        self._used += self._keys.turns(route)
+        return len(self._used) - 2
+
+    def _pack_ended(self, message: NewMessage) -> bytes:
+        state, reason = message.ending or (State.SCHEDULED, None)
+        held = as_held(
+            message, state=state, created=self._now, settled=self._now, last_error=reason
+        )
+        return pack(
+            held, generation=self._generation, edition=self._edition, nonce=NO_NONCE, events=b""
+        )
+
+
+def as_held(message: NewMessage, **kept: Any) -> Message:
+    """A new message as it is stored, with `kept` of the store's own fields."""
+    return Message(
+        id=message.id,
+        route=message.route,
+        key=message.key,
+        payload=message.payload,
+        due=message.due,
+        content_type=message.content_type,
+        headers=message.headers,
+        expires=message.expires,
+        priority=message.priority,
+        labels=message.labels,
+        topic=message.topic,
+        **kept,
+    )

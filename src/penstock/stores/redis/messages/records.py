@@ -6,15 +6,16 @@
   [DECIDED the last refusal (I2)] · [EXTRAS (I4)] · [HEADERS (I4)] · payload
 
 All little-endian. Lua reads and rewrites the head and the sections up to DECIDED (record.lua);
-the rest it copies. `edition` is drawn anew with every write: two equal strings are the same write,
-so a call that is repeated because its answer was lost recognizes its own work. A message is leased
-when it is in the partition's leases; the record itself is not touched by a claim.
+the rest it copies. Events are packed each with its length before it, the last MAX_EVENTS kept; Lua
+does the same. `edition` is drawn anew with every write: two equal strings are the same write, so a
+call that is repeated because its answer was lost recognizes its own work. A message is leased when
+it is in the partition's leases; the record itself is not touched by a claim.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
@@ -22,10 +23,9 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.model.errors import StoreCorrupt
-from penstock.model.message import JSON, Labels, Message, NewMessage
+from penstock.model.message import JSON, Event, Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.verdict import Decided
-from penstock.stores.redis.messages.ids import unpack_id
 
 STATES = (
     State.SCHEDULED,
@@ -37,10 +37,8 @@ STATES = (
     State.CANCELLED,
 )
 NUMBERS = {state: number for number, state in enumerate(STATES)}
-
 TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS, DECIDED = 1, 2, 4, 8, 16, 32, 64
 NO_NONCE = b"\0\0\0\0"
-
 _HEAD = Struct("<BBBBHHBIHIH")
 _BEGIN = Struct("<BBBBHHB")
 """The head up to its due time."""
@@ -48,10 +46,24 @@ _TOUCHED = Struct("<HHIHIH4s")
 _LEASE = Struct("<8sIHB")
 _SHORT = Struct("<H")
 _LONG = Struct("<I")
+_headers = msgspec.msgpack.Decoder(dict[str, str])
+_decided = msgspec.msgpack.Decoder(Decided)
+_encoder = msgspec.msgpack.Encoder()
+_DUE = Struct("<IH")
+_DASHES = (8, 13, 18, 23)
+MAX_EVENTS = 20
+MAX_DETAIL = 200
+_LENGTH = Struct("<H")
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(tuple[int, str, str | bool | None, int | bool | None])
+AWAY = 128
+"""The flag of a message whose id has a pointer in its own partition."""
+ELSEWHERE = 7
+"""The state of a record that is such a pointer, and no message."""
 
 
 class _Extras(msgspec.Struct, array_like=True, omit_defaults=True):
-    """What few messages have."""
+    """Fields that few messages have."""
 
     expires: int | None = None
     content_type: str | None = None
@@ -60,13 +72,10 @@ class _Extras(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 _extras = msgspec.msgpack.Decoder(_Extras)
-_headers = msgspec.msgpack.Decoder(dict[str, str])
-_decided = msgspec.msgpack.Decoder(Decided)
-_encoder = msgspec.msgpack.Encoder()
 
 
 class Held(NamedTuple):
-    """A record with what stands beside it."""
+    """A record, its partition and its lease."""
 
     partition: int
     record: bytes
@@ -188,7 +197,7 @@ def unpack(member: bytes, held: Held) -> Message:
 
 
 def unpack_claimed(partition: int, lease: bytes, taken: list[bytes]) -> list[Message]:
-    """What one partition gave to a claim: ids and records in turn, all under one lease.
+    """The messages that one partition gave to a claim: ids and records in turn, under one lease.
 
     Nearly all of them are sent for the first time and have nothing but a payload and perhaps a
     key: those are read here without looking for the rest.
@@ -322,7 +331,7 @@ def _extras_of(packed: bytes) -> _Extras:
 
 @lru_cache(maxsize=1024)
 def _encode_route(route: str) -> bytes:
-    """With its length."""
+    """The route, with its length before it."""
     name = route.encode()
     return len(name).to_bytes(1, "little") + name
 
@@ -347,12 +356,9 @@ def head_length(record: bytes) -> int:
 
 
 def state_and_due(record: bytes, lease: bytes | None) -> tuple[State, int]:
-    """Without reading all of it."""
+    """State and due, without reading the rest of the record."""
     low, high = _DUE.unpack_from(record, 9)
     return STATES[record[0]] if lease is None else State.LEASED, low | high << 32
-
-
-_DUE = Struct("<IH")
 
 
 def generation_of(record: bytes) -> int:
@@ -370,3 +376,112 @@ def pack_decided(decided: Decided) -> bytes:
 
 def pack_token(token: int) -> bytes:
     return token.to_bytes(8, "big")
+
+
+def pack_id(text: str) -> bytes:
+    """The id as a field: a UUID in 16 bytes, anything else as it is.
+
+    A text of 16 characters gets a zero byte, which no text has, so that it cannot be taken for
+    a UUID. Both orders are those of the texts.
+    """
+    if len(text) == 36 and text[8:24:5] == "----" and text == text.lower():
+        try:
+            packed = bytes.fromhex(text.replace("-", ""))
+        except ValueError:
+            return text.encode()
+        if len(packed) == 16:  # no blanks, which fromhex passes over, and no fifth dash
+            return packed
+    return text.encode() + b"\0" if len(text) == 16 else text.encode()
+
+
+def pack_ids(texts: Sequence[str]) -> list[bytes]:
+    """`pack_id` of many. UUIDs, which nearly all are, are read all at once."""
+    packed = _joined_uuids(texts)
+    if packed is None:
+        return [pack_id(text) for text in texts]
+    return [packed[at : at + 16] for at in range(0, len(packed), 16)]
+
+
+def joined_ids(texts: Sequence[str]) -> tuple[bytes, int | list[int]]:
+    """The same, one after the other, and how long each is; one number: all of them."""
+    packed = _joined_uuids(texts)
+    if packed is not None:
+        return packed, 16
+    members = [pack_id(text) for text in texts]
+    return b"".join(members), [*map(len, members)]
+
+
+def _joined_uuids(texts: Sequence[str]) -> bytes | None:
+    """None: they are not all UUIDs."""
+    number, joined = len(texts), "".join(texts)
+    if len(joined) == 36 * number and all(joined[at::36] == "-" * number for at in _DASHES):
+        try:
+            packed = bytes.fromhex(joined.replace("-", ""))
+        except ValueError:
+            return None
+        # No blanks, capitals or more dashes, and no long text that makes up for a short one.
+        if len(packed) == 16 * number and joined == joined.lower() and {*map(len, texts)} <= {36}:
+            return packed
+    return None
+
+
+def unpack_id(member: bytes) -> str:
+    if len(member) == 16:
+        text = member.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    return member.rstrip(b"\0").decode()
+
+
+def pack_event(at: int, event: str, detail: str | None = None, attempt: int | None = None) -> bytes:
+    if detail is not None:
+        detail = detail[:MAX_DETAIL]
+    return _piece(_encode((at, event, detail, attempt)))
+
+
+def add_events(events: bytes, *more: bytes) -> bytes:
+    """The last MAX_EVENTS of all."""
+    pieces = [*_pieces(events), *more]
+    return b"".join(pieces[-MAX_EVENTS:])
+
+
+def read_events(events: bytes) -> list[Event]:
+    lines = []
+    for piece in _pieces(events):
+        at, event, detail, attempt = _decoder.decode(piece[2:])
+        lines.append(
+            Event(
+                at=at,
+                event=event,
+                detail=detail if isinstance(detail, str) else None,
+                attempt=None if isinstance(attempt, bool) else attempt,
+            )
+        )
+    return lines
+
+
+def _pieces(events: bytes) -> list[bytes]:
+    pieces: list[bytes] = []
+    at = 0
+    while at < len(events):
+        end = at + 2 + _LENGTH.unpack_from(events, at)[0]
+        pieces.append(events[at:end])
+        at = end
+    return pieces
+
+
+def _piece(packed: bytes) -> bytes:
+    return _LENGTH.pack(len(packed)) + packed
+
+
+def as_away(record: bytes) -> bytes:
+    """The record of a message, with the mark that a pointer leads to it."""
+    return record[:1] + bytes((record[1] | AWAY,)) + record[2:]
+
+
+def is_away(record: bytes) -> bool:
+    return record[1] & AWAY != 0
+
+
+def target_of(record: bytes) -> int | None:
+    """The partition a pointer leads to; None: it is a message."""
+    return int.from_bytes(record[6:9], "little") if record[0] == ELSEWHERE else None

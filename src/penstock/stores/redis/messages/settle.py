@@ -16,9 +16,14 @@ from penstock.redis_kit.runner import Group, Plan, raw
 from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.keys import PartitionKeys
 from penstock.stores.redis.messages.buckets import bucket_entry, spot_for
-from penstock.stores.redis.messages.events import MAX_DETAIL
-from penstock.stores.redis.messages.ids import pack_id
-from penstock.stores.redis.messages.records import NUMBERS, STATES, pack_decided, pack_token
+from penstock.stores.redis.messages.records import (
+    MAX_DETAIL,
+    NUMBERS,
+    STATES,
+    pack_decided,
+    pack_id,
+    pack_token,
+)
 from penstock.stores.redis.session import Session
 
 _SETTLE = Script("stores/redis/messages/settle.lua")

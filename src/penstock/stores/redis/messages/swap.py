@@ -11,15 +11,17 @@ from penstock.redis_kit.runner import Group, Plan, raw
 from penstock.redis_kit.scripts import Script
 from penstock.redis_kit.wake import news_of
 from penstock.stores.redis.keys import DEAD, PartitionKeys
-from penstock.stores.redis.messages.away import as_away, is_away
-from penstock.stores.redis.messages.buckets import bucket_entry, line_entry, spot_for
+from penstock.stores.redis.messages.buckets import bucket_entry, spot_for
+from penstock.stores.redis.messages.line import line_entry
 from penstock.stores.redis.messages.records import (
     NO_NONCE,
     NUMBERS,
     Held,
+    as_away,
     ask_cancel,
     generation_of,
     head_length,
+    is_away,
     pack,
 )
 from penstock.stores.redis.session import Session
@@ -34,12 +36,12 @@ class Swap(NamedTuple):
     held: Held
     before: Message
     after: Message | None
-    """None: nothing of it is kept."""
+    """None: the message is removed."""
     events: bytes = b""
 
 
 async def swap(session: Session, swaps: Sequence[Swap], now: int) -> list[bool]:
-    """Whether each was done; not: somebody changed the message meanwhile.
+    """Whether each was done; False: another process changed the message since it was read.
 
     A swap whose answer was lost and that is repeated finds its own record and says so.
     """

@@ -27,9 +27,15 @@ from penstock.model.route import KeyLimit
 from penstock.redis_kit.connect import Argument, Reply
 from penstock.redis_kit.runner import Group
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.messages.claiming import Call, Claiming
-from penstock.stores.redis.messages.known import Known
-from penstock.stores.redis.messages.shares import first_by_due
+from penstock.stores.redis.messages.lease import (
+    ClaimCall,
+    Claiming,
+    ClaimRequest,
+    Leases,
+    RouteKnowledge,
+    first_by_due,
+)
+from penstock.stores.redis.messages.line import UNBOUNDED
 from penstock.stores.redis.session import Session
 
 _CLAIM_KEYED = Script("stores/redis/messages/claim_keyed.lua")
@@ -39,11 +45,24 @@ LOOKED_AT = 500
 """Entries one step of mending looks at, about."""
 MENDING = 3
 """Times a partition is asked whose turns are not as many as its messages."""
-UNBOUNDED = KeyLimit(1 << 31)
-"""What somebody promises who claims without: turns are kept all the same, for those who do."""
-
 Missing: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 """(route, partition) → what turns do not know of after mending, and so never will."""
+
+
+class KeyedLeases(Leases):
+    """Leases of all routes, those that keep turns included."""
+
+    def __init__(self, session: Session, *, cluster: bool) -> None:
+        super().__init__(session, cluster=cluster)
+        self._missing: Missing = {}
+
+    def _begin(
+        self, request: ClaimRequest, known: RouteKnowledge, per_key: KeyLimit | None
+    ) -> Claiming:
+        if request.route not in self._session.layout.keyed:
+            return Claiming(self._session, request, self._keys, known)
+        limit = per_key or UNBOUNDED
+        return KeyedClaiming(self._session, request, self._keys, known, limit, self._missing)
 
 
 class KeyedClaiming(Claiming):
@@ -52,18 +71,13 @@ class KeyedClaiming(Claiming):
     def __init__(
         self,
         session: Session,
-        route: str,
-        limit: int,
-        lease: int,
-        now: int,
+        request: ClaimRequest,
         keys_of: Callable[[str, int], list[bytes]],
-        known: Known,
-        max_bytes: int,
-        token: int,
+        known: RouteKnowledge,
         per_key: KeyLimit,
         missing: Missing,
     ) -> None:
-        super().__init__(session, route, limit, lease, now, keys_of, known, max_bytes, token)
+        super().__init__(session, request, keys_of, known)
         self._per_key = per_key
         self._missing = missing
         self._mended: set[tuple[str, int]] = set()
@@ -79,11 +93,11 @@ class KeyedClaiming(Claiming):
         wanted = first_by_due(dues, self.left)
         return [(p, share) for p, share in zip(answered, wanted, strict=True) if share > 0]
 
-    async def ask(self, call: Call) -> None:
+    async def ask(self, call: ClaimCall) -> None:
         for partition, reply in await self._asked(call, look=False):
             await self._answered_by(partition, reply)
 
-    async def _asked(self, call: Call, *, look: bool) -> list[tuple[int, Reply]]:
+    async def _asked(self, call: ClaimCall, *, look: bool) -> list[tuple[int, Reply]]:
         """What each that could be asked says; turns that do not add up are mended on the way."""
         answers: dict[int, Reply] = {}
         for _ in range(MENDING):
@@ -98,7 +112,7 @@ class KeyedClaiming(Claiming):
                 break
         return list(answers.items())
 
-    async def _call(self, call: Call, *, look: bool) -> list[tuple[int, Reply]]:
+    async def _call(self, call: ClaimCall, *, look: bool) -> list[tuple[int, Reply]]:
         route, per_key = self.route, self._per_key
         groups = []
         for p in call.partitions:

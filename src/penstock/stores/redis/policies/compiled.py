@@ -1,4 +1,4 @@
-"""Rules as the numbers that scripts reckon with: the calendar is looked up here, once a batch.
+"""Plans compiled to the numbers that the scripts take: the calendar is read here, once per batch.
 
 The shapes are those of common.lua and shared.lua.
 """
@@ -22,8 +22,8 @@ NEVER_FULL = 1_000_000
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Numbers:
-    """Everything about one plan that is the same for all its messages at one moment."""
+class CompiledPlan:
+    """One plan at one moment, as numbers: the same for all its messages."""
 
     def __init__(self, plan: Plan, now: int) -> None:
         self.plan = plan
@@ -49,11 +49,11 @@ class Numbers:
 
     @property
     def is_plain(self) -> bool:
-        """Does nothing but caps and paces decide about its messages now?"""
+        """Whether only caps and paces decide about its messages now."""
         return not (self.quiets or self.defers)
 
     def shared_plan(self, counters: dict[str, int]) -> Packed:
-        """With the numbers that the counters have in the call."""
+        """Its shared part; `counters`: the number of each counter in the call."""
         caps = [
             [counters[cap.counter], numbers]
             for (_, cap), numbers in zip(self.shared, self.shared_caps, strict=True)
@@ -83,22 +83,22 @@ class Numbers:
         return place, Finding(cap, until, used)
 
 
-class NumbersOf:
-    """The numbers of every plan that a batch needs."""
+class PlanCompiler:
+    """Compiles the plans that a batch needs, each once."""
 
     def __init__(self, rules: Rules, now: int) -> None:
         self._rules = rules
         self._now = now
-        self._known: dict[int, Numbers] = {}
+        self._known: dict[int, CompiledPlan] = {}
 
-    def each(self, subjects: Sequence[Subject]) -> list[Numbers]:
-        """One for each; most of a batch share theirs."""
+    def each(self, subjects: Sequence[Subject]) -> list[CompiledPlan]:
+        """The compiled plan of each message; most of a batch share one."""
         return [self._of(plan) for plan in self._rules.plans(subjects)]
 
-    def _of(self, plan: Plan) -> Numbers:
+    def _of(self, plan: Plan) -> CompiledPlan:
         numbers = self._known.get(id(plan))
         if numbers is None:
-            numbers = self._known[id(plan)] = Numbers(plan, self._now)
+            numbers = self._known[id(plan)] = CompiledPlan(plan, self._now)
         return numbers
 
 
@@ -106,9 +106,9 @@ def _all_caps(plan: Plan) -> list[tuple[int, CapRule]]:
     return list(enumerate(plan.all_caps()))
 
 
-def _kind(rule: CapRule | PaceRule, asked: bool) -> int:
-    """`asked`: not bypassed, so more than counted."""
-    if not asked:
+def _kind(rule: CapRule | PaceRule, enforced: bool) -> int:
+    """`enforced`: not bypassed by the message's class."""
+    if not enforced:
         return COUNTED
     return SHADOW if rule.shadow else ACTING
 
@@ -152,11 +152,11 @@ def _tail(caps: list[Packed]) -> Packed | bool:
     return [raw(len(packed).to_bytes(2, "big") + packed), sure]
 
 
-def _pace(pace: PaceRule, asked: bool) -> Packed:
+def _pace(pace: PaceRule, enforced: bool) -> Packed:
     rate = pace.rate
     return [
         pace.state,
-        _kind(pace, asked),
+        _kind(pace, enforced),
         rate.ticks,
         rate.gap,
         rate.slack,

@@ -21,11 +21,18 @@ from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
 from penstock.redis_kit.runner import Group, Runner
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.policies.asked import COMMIT, KEEP, RELEASE, Asked, Kind
 from penstock.stores.redis.policies.book import Book
-from penstock.stores.redis.policies.calls import Calls, StaleRules
-from penstock.stores.redis.policies.compiled import Numbers, NumbersOf
-from penstock.stores.redis.policies.decide import Batch
+from penstock.stores.redis.policies.compiled import CompiledPlan, PlanCompiler
+from penstock.stores.redis.policies.decide import (
+    COMMIT,
+    KEEP,
+    RELEASE,
+    DecisionBatch,
+    Kind,
+    PolicyRequest,
+    PolicyScripts,
+    StaleRules,
+)
 
 _ACCOUNT = Script("stores/redis/policies/account.lua")
 
@@ -35,7 +42,7 @@ T = TypeVar("T")
 MAX_BATCH = 2_000
 """Messages of one call; longer batches go in several."""
 ROUNDS = 20
-"""Times that newer rules are read for one batch: each means that somebody changed them."""
+"""Times that one batch starts again because the rules have changed."""
 
 _pace = msgspec.msgpack.Decoder(PaceState)
 _ENDS = {End.COMMIT: COMMIT, End.RELEASE: RELEASE, End.KEEP: KEEP}
@@ -105,7 +112,7 @@ class RedisPolicies:
         return counters
 
     async def _account(self, key: str, now: int) -> dict[str, Counter]:
-        """What is counted for this key."""
+        """The counters of this key."""
         packed = key.encode()
         shard = (await self._book.keys()).shard_of(packed)
         group = Group(shard.number, (shard.accounts,))
@@ -121,7 +128,7 @@ class RedisPolicies:
         }
 
     async def room(self, route: str, now: int) -> Room | None:
-        """By the rules last seen: a decision sees newer ones, and a claim is bounded only here."""
+        """What the paces of the whole route let through now, by the rules last seen."""
         rules = self._book.rules
         names = [pace.state for pace in rules.whole_paces(route)]
         if not names:
@@ -137,18 +144,20 @@ class RedisPolicies:
         return room_on(rules, route, now, books)
 
     async def _by_current_rules(
-        self, work: Callable[[Calls, Rules], Awaitable[T]], now: int, hold_until: int
+        self, work: Callable[[PolicyScripts, Rules], Awaitable[T]], now: int, hold_until: int
     ) -> T:
-        """Once more by newer rules when there are: everything in a call may be said again."""
+        """Run `work`, and again by newer rules while there are: every call may be repeated."""
         keys = await self._book.keys()
         rules = self._book.rules if self._book.rules.version else await self._book.read()
         for _ in range(ROUNDS):
             try:
-                calls = Calls(self._runner, keys, rules, now, hold_until)
-                return await work(calls, rules)
+                scripts = PolicyScripts(self._runner, keys, rules, now, hold_until)
+                return await work(scripts, rules)
             except StaleRules as stale:
                 rules = await self._book.catch_up(stale.version)
-        raise StoreUnavailable("the policies are being changed all the time", retry_after=1.0)
+        raise StoreUnavailable(
+            f"rules changed {ROUNDS} times during this call; retry", retry_after=1.0
+        )
 
 
 def _parts(items: Sequence[S]) -> Iterator[Sequence[S]]:
@@ -157,32 +166,32 @@ def _parts(items: Sequence[S]) -> Iterator[Sequence[S]]:
 
 
 async def _decide(
-    subjects: Sequence[Subject], now: int, calls: Calls, rules: Rules
+    subjects: Sequence[Subject], now: int, scripts: PolicyScripts, rules: Rules
 ) -> list[Decision]:
-    return await Batch(calls, rules, subjects, now).decide()
+    return await DecisionBatch(scripts, rules, subjects, now).decide()
 
 
 async def _explain(
-    subjects: Sequence[Subject], now: int, calls: Calls, rules: Rules
+    subjects: Sequence[Subject], now: int, scripts: PolicyScripts, rules: Rules
 ) -> list[Decision]:
-    return await Batch(calls, rules, subjects, now).explain()
+    return await DecisionBatch(scripts, rules, subjects, now).explain()
 
 
 async def _conclude(
-    conclusions: Sequence[Conclusion], now: int, calls: Calls, rules: Rules
+    conclusions: Sequence[Conclusion], now: int, scripts: PolicyScripts, rules: Rules
 ) -> None:
-    """In both places at once; should the rules be newer in one of them, it is all said again."""
+    """Run both scripts at once; both again if the rules have changed."""
     subjects = [one.subject for one in conclusions]
-    numbers = NumbersOf(rules, now).each(subjects)
+    numbers = PlanCompiler(rules, now).each(subjects)
     first = conclusions[0]
     kinds: list[Kind] | None = None
     if any(one.end is not first.end or one.until != first.until for one in conclusions):
         kinds = [(_ENDS[one.end], one.until, 0) for one in conclusions]
-    all_of_them = Asked(subjects, numbers, (_ENDS[first.end], first.until, 0), kinds)
-    plans = all_of_them.plans.values()
+    request = PolicyRequest(subjects, numbers, (_ENDS[first.end], first.until, 0), kinds)
+    plans = request.plans.values()
     calling = [
-        call(all_of_them.only({id(one) for one in plans if concerns(one)}))
-        for call, concerns in ((calls.keyed, _is_keyed), (calls.shared, _is_shared))
+        call(request.only({id(one) for one in plans if concerns(one)}))
+        for call, concerns in ((scripts.keyed, _is_keyed), (scripts.shared, _is_shared))
         if any(map(concerns, plans))
     ]
     for reply in await asyncio.gather(*calling, return_exceptions=True):
@@ -190,9 +199,9 @@ async def _conclude(
             raise reply
 
 
-def _is_keyed(numbers: Numbers) -> bool:
+def _is_keyed(numbers: CompiledPlan) -> bool:
     return bool(numbers.keyed)
 
 
-def _is_shared(numbers: Numbers) -> bool:
+def _is_shared(numbers: CompiledPlan) -> bool:
     return bool(numbers.shared)

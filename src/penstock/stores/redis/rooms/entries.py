@@ -12,8 +12,7 @@ from penstock.model.ticket import Dispatch, Entry
 from penstock.redis_kit.connect import Argument, Reply
 from penstock.redis_kit.errors import GROUP_EXISTS
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.rooms.keys import DISPATCH, ENTRY, GROUP, decode, encode
-from penstock.stores.redis.rooms.runner import RoomRunner
+from penstock.stores.redis.rooms.keys import DISPATCH, ENTRY, GROUP, RoomRunner, decode, encode
 
 _DISPATCH = Script("stores/redis/rooms/dispatch.lua")
 _TRIM = Script("stores/redis/rooms/trim.lua")

@@ -8,8 +8,14 @@ script's keys share a slot, and every room has streams of its own.
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 
+from penstock.model.durations import Durations
 from penstock.redis_kit.address import PREFIX
+from penstock.redis_kit.breaker import Patience
+from penstock.redis_kit.connect import Server
+from penstock.redis_kit.runner import Runner
 
 WAITING = "WAITING:"
 RECORDS = "WAITING_QUEUE_INDEX_RECORD:"
@@ -38,6 +44,10 @@ GROUP = "ENTRY_QUEUE"
 TURNS = b"\0"
 """Begins news of a room and of those who were let in there, with such bytes between them, and with
 two between such news of several rooms."""
+PATIENCE = Patience(
+    waits=(1.0, 1.0, 1.0), retries_slow=True, trip_after=1, first_open=5.0, longest_open=5.0
+)
+"""Three tries more, a second apart; then callers are refused until one call gets through."""
 
 
 def encode(text: str) -> bytes:
@@ -104,3 +114,27 @@ class RoomNames:
                 return None
             name = name[1:-1]
         return name or None
+
+
+class RoomRunner(Runner):
+    """A Runner with the names of the rooms' keys."""
+
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        prefix: str = PREFIX,
+        *,
+        patience: Patience | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.times = Durations()
+        """Of scripts that were answered."""
+        super().__init__(
+            server,
+            name,
+            patience=patience or PATIENCE,
+            durations=self.times,
+            monotonic=monotonic,
+        )
+        self.names = RoomNames(prefix, cluster=server.cluster)

@@ -32,7 +32,7 @@ from penstock.model.ticket import (
 from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
 from penstock.redis_kit.connect import Argument, Cursors
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.rooms.keys import TURNS, decode, encode
+from penstock.stores.redis.rooms.keys import TURNS, RoomRunner, decode, encode
 from penstock.stores.redis.rooms.replies import (
     figures_of,
     outlook_of,
@@ -40,7 +40,6 @@ from penstock.stores.redis.rooms.replies import (
     room_of_reply,
     ticket_of,
 )
-from penstock.stores.redis.rooms.runner import RoomRunner
 from penstock.stores.redis.rooms.watch import RoomWatch
 from penstock.time.clock import Clock
 

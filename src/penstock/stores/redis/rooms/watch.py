@@ -35,6 +35,17 @@ class _CannotTellError(Exception):
     """The server does not know how, or may not."""
 
 
+class RoomNews(Wakeups):
+    """Passes on what scripts of any process publish about rooms."""
+
+    def __init__(self, server: Server, channel: str, heard: Callable[[bytes], None]) -> None:
+        super().__init__(server, channel)
+        self._tell_rooms = heard
+
+    def _heard(self, news: bytes) -> None:
+        self._tell_rooms(news)
+
+
 class RoomWatch(Wakeups):
     """Learns of lines that were not known, and of rooms that other programs wrote."""
 

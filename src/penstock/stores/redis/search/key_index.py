@@ -17,7 +17,7 @@ from penstock.model.identity import is_id
 from penstock.redis_kit.connect import Argument
 from penstock.redis_kit.runner import Group, raw
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.messages.ids import pack_id
+from penstock.stores.redis.messages.records import pack_id
 from penstock.stores.redis.search.figures import PEEK
 from penstock.stores.redis.session import Session
 

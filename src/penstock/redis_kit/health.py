@@ -1,4 +1,4 @@
-"""What a server must be, what it should be, and how it is."""
+"""A server's version and settings: what is refused, what is warned of, what health shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.redis_kit.address import Address
 from penstock.redis_kit.connect import Argument
 from penstock.redis_kit.runner import Runner
-from penstock.stores.redis.session import Session
 
 log = logging.getLogger("penstock.stores.redis")
 
@@ -38,7 +37,7 @@ async def inspect(runner: Runner, address: Address) -> None:
 
 
 async def _met(runner: Runner) -> dict[str, dict[str, object]]:
-    """What the servers say of themselves when they are first spoken to."""
+    """INFO of every server; the error of a first contact says what may be wrong with the URL."""
     try:
         return await runner.each("INFO", "everything")
     except StoreUnavailable as exc:
@@ -72,7 +71,7 @@ async def _warn_of_memory_only(runner: Runner, node: str, info: dict[str, object
 
 
 def wait_command(address: Address) -> tuple[Argument, ...]:
-    """What makes a write wait until it is where the settings want it."""
+    """The WAIT or WAITAOF that follows every write, by the URL's settings."""
     options = address.options
     if options.waitaof:
         return ("WAITAOF", 1, options.wait_replicas, options.wait_ms)
@@ -81,21 +80,13 @@ def wait_command(address: Address) -> tuple[Argument, ...]:
     return ()
 
 
-async def facts(session: Session, address: Address) -> dict[str, str]:
-    """For health; raises StoreUnavailable when a server does not answer."""
-    layout = session.layout
-    await layout.refresh()
-    shown = {
-        "store": address.name,
-        "partitions": str(layout.total),
-        "generation": str(layout.generation),
+async def nodes(runner: Runner) -> dict[str, str]:
+    """Each primary in one line; raises StoreUnavailable when one does not answer."""
+    return {
+        node: f"Redis {_text(_version(info))}, {info.get('used_memory_human', '?')} used,"
+        f" AOF {'on' if _has_aof(info) else 'off'}"
+        for node, info in (await runner.each("INFO")).items()
     }
-    for node, info in (await session.runner.each("INFO")).items():
-        shown[node] = (
-            f"Redis {_text(_version(info))}, {info.get('used_memory_human', '?')} used,"
-            f" AOF {'on' if _has_aof(info) else 'off'}"
-        )
-    return shown
 
 
 def _has_aof(info: dict[str, object]) -> bool:

@@ -1,0 +1,20 @@
+"""The line of a key on routes that keep turns (line.lua): the entry of a waiting message."""
+
+from __future__ import annotations
+
+from penstock.model.message import Message
+from penstock.model.route import KeyLimit
+
+UNBOUNDED = KeyLimit(1 << 31)
+"""The limit of a claim without one: turns are kept all the same, for workers that have one."""
+
+
+def is_begun(message: Message) -> bool:
+    """Something came of it before: in an ordered route it goes before the rest of its key."""
+    return message.attempt > message.attempt_floor or message.decided is not None
+
+
+def line_entry(message: Message, member: bytes) -> bytes:
+    """In the line of its key (line.lua), for a message that waits."""
+    mark = b"\0\0" if is_begun(message) else b"\0\1"
+    return message.key.encode() + mark + message.due.to_bytes(6, "big") + member
