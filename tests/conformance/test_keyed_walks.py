@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from penstock.model.route import KeyLimit
-from penstock.stores.redis import turns
+from penstock.stores.redis.messages import turns
 from penstock.testing.keyed_walk import Step, limits, walk, walks
 from systems.servers.dynamodb import DynamoServer
 from systems.servers.redis import RedisCluster, RedisServer

@@ -12,8 +12,8 @@ from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Scope
 from penstock.model.verdict import Verdict
 from penstock.stores.redis import RedisStore
-from penstock.stores.redis.policy_book import SHARDS
-from penstock.stores.redis.policy_keys import CounterKeys
+from penstock.stores.redis.policies.book import SHARDS
+from penstock.stores.redis.policies.keys import CounterKeys
 from systems.servers.redis import RedisServer
 from tests.faults.policy_caller import opened
 from tests.unit.limits import worlds

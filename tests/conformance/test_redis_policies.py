@@ -145,7 +145,7 @@ async def test_counters_do_not_stay_for_ever(server: RedisServer, store: RedisSt
 async def test_a_long_suppression_list_is_kept_whole_and_replaced_at_once(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.stores.redis.policy_book.CHUNK", 7)
+    monkeypatch.setattr("penstock.stores.redis.policies.book.CHUNK", 7)
     for number in (500, 3, 0):
         keys = tuple(sorted(f"user{n}" for n in range(number)))
         await store.policies.put_suppression("optout", Suppression(keys=keys))

@@ -15,7 +15,8 @@ from penstock.model.outcome import Action, Amendment, Answer
 from penstock.model.query import Cursor, Filter
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
-from penstock.stores.redis import open_store, search
+from penstock.stores.redis import open_store
+from penstock.stores.redis.search import search
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_cases.base import listed
 from systems.servers.redis import RedisServer

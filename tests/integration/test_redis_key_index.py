@@ -13,7 +13,8 @@ from penstock.model.outcome import Action, Amendment
 from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
-from penstock.stores.redis import key_index, open_store, search
+from penstock.stores.redis import open_store
+from penstock.stores.redis.search import key_index, search
 from penstock.stores.redis.store import RedisStore
 from systems.servers.redis import RedisCluster, RedisServer
 

@@ -12,8 +12,7 @@ import pytest_asyncio
 
 from penstock.model.message import NewMessage
 from penstock.stores.redis import open_store
-from penstock.stores.redis.claiming import Call, Claiming
-from penstock.stores.redis.known import ALL_MS
+from penstock.stores.redis.messages.lease import ALL_MS, ClaimCall, Claiming
 from penstock.stores.redis.store import RedisStore
 from penstock.testing.clock import ManualClock
 from systems.servers.redis import RedisServer
@@ -66,7 +65,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     ask = Claiming.ask
 
-    async def counting(self: Claiming, call: Call) -> None:
+    async def counting(self: Claiming, call: ClaimCall) -> None:
         numbers.append(len(call.partitions))
         await ask(self, call)
 

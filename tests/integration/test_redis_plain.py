@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import penstock
+from penstock.redis_kit.runner import Runner
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis import open_store
-from penstock.stores.redis.scripts import Runner
 from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
@@ -21,9 +22,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     run = Runner.try_run
 
-    async def noting(self: Runner, name: str, *args: object, **kinds: object) -> object:
-        names.append(name)
-        return await run(self, name, *args, **kinds)  # type: ignore[arg-type] # as they came
+    async def noting(self: Runner, script: Script, *args: object, **kinds: object) -> object:
+        names.append(script.name)
+        return await run(self, script, *args, **kinds)  # type: ignore[arg-type] # as they came
 
     monkeypatch.setattr(Runner, "try_run", noting)
     return names

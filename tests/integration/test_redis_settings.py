@@ -14,8 +14,8 @@ from penstock.model.message import NewMessage
 from penstock.model.outcome import Settlement
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
+from penstock.redis_kit.address import parse_address
 from penstock.stores.redis import open_store
-from penstock.stores.redis.address import parse_address
 from penstock.testing.clock import ManualClock
 from penstock.time.clock import Clock
 from systems.servers.certificates import make_certificate

@@ -23,9 +23,10 @@ from penstock.model.query import Filter
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.settings import given
-from penstock.stores.redis import RedisStore, open_store, pointers
-from penstock.stores.redis import put as put_step
-from penstock.stores.redis.put_group import PutGroups
+from penstock.stores.redis import RedisStore, open_store
+from penstock.stores.redis.messages import pointers
+from penstock.stores.redis.messages import put as put_step
+from penstock.stores.redis.messages.put import PutGroups
 from penstock.wiring import open_parts, open_worker
 from systems.servers.redis import RedisServer
 
@@ -132,7 +133,7 @@ async def test_a_put_that_died_after_reserving_is_finished_by_the_same_put(
 
     async with opened(server) as store:
         with monkeypatch.context() as broken:
-            broken.setattr(PutGroups, "of", die)
+            broken.setattr(PutGroups, "build", die)
             with pytest.raises(Died):
                 await put(store, *names("m", 9))
         assert await store.find(names("m", 9)) == [None] * 9
@@ -190,7 +191,7 @@ async def test_pointers_go_with_the_messages_they_lead_to(
             pass
         await store.purge(store.clock.now() + 10, 100)
         left = [
-            await store._session.runner.call(p, "HLEN", keys.records)
+            await store._session.runner.call("HLEN", keys.records, partition=p)
             for p, keys in enumerate(store._session.layout.all_keys())
         ]
         assert left == [0] * 8
@@ -235,7 +236,7 @@ async def test_turns_that_were_lost_are_found_again(server: RedisServer) -> None
         session = store._session
         claim = await store.claim_keyed("r", 1, LEASE, store.clock.now(), ORDERED)
         for keys in session.layout.all_keys():
-            await session.runner.call(keys.number, "DEL", *keys.turns("r"))
+            await session.runner.call("DEL", *keys.turns("r"), partition=keys.number)
         assert (await store.claim_keyed("r", 9, LEASE, store.clock.now(), ORDERED)).messages == ()
         await settle(store, claim.token, *claim.messages)
         assert await send_all(store) == [[one] for one in names("m", 30)[1:]]

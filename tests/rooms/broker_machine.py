@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from penstock.model.admission import RECORD_GRACE_MS
 from penstock.model.room import Rate, RoomSettings
-from penstock.stores.redis.rooms import RedisRooms
-from penstock.stores.redis.rooms_keys import RoomNames
+from penstock.stores.redis.rooms.keys import RoomNames
+from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.testing.room_broker import BrokerRoom, Promoted, Record
 from tests.rooms.machine import LONG_AGO
 
@@ -39,7 +39,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.now = LONG_AGO
         self.store = self.run(self.open_store())
         self.entries: list[Promoted] = []
-        names = RoomNames("penstock", cluster=self.store.link.cluster)
+        names = RoomNames("penstock", cluster=self.store.runner.cluster)
         keys = [key.decode() for key in names.of_room(EVENT)]
         self.waiting, self.slots = keys[2], keys[1]
         self.records, self.users, self.entry = keys[6], keys[7], keys[-1]
@@ -57,7 +57,7 @@ class BrokerMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(wait())
 
     def call(self, *command: str | int) -> Any:
-        return self.run(self.store.link.call(*command))
+        return self.run(self.store.runner.call(*command))
 
     def teardown(self) -> None:
         self.run(self.close_store())

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from penstock.flow.observe import Observer
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.connect import connect
 from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
@@ -16,11 +18,9 @@ from penstock.rooms.leave import Leave
 from penstock.rooms.operate import Operate
 from penstock.rooms.promote import Promoter
 from penstock.rooms.wait import Wait
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import connect
-from penstock.stores.redis.rooms import RedisRooms
-from penstock.stores.redis.rooms_entries import RedisEntries
-from penstock.stores.redis.rooms_link import Link
+from penstock.stores.redis.rooms.entries import RedisEntries
+from penstock.stores.redis.rooms.keys import PATIENCE, RoomRunner
+from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.time.clock import SystemClock
 from penstock.tokens import JwtSigner, SigningKey
 from systems.servers.redis import patient
@@ -33,7 +33,7 @@ class Rooms:
     """One process's parts."""
 
     store: RedisRooms
-    link: Link
+    runner: RoomRunner
     signer: JwtSigner
     observer: Observer
     join: Join
@@ -60,14 +60,15 @@ async def rooms_on(
         address = parse_address(patient(url))
         server = connect(address)
         stack.push_async_callback(server.close)
-        link = Link(server, "redis", address.prefix, retry_seconds=0.05)
-        store = RedisRooms(link, SystemClock(), capacity)
+        patience = PATIENCE._replace(waits=(0.05,) * 3)
+        runner = RoomRunner(server, "redis", address.prefix, patience=patience)
+        store = RedisRooms(runner, SystemClock(), capacity)
         signer = JwtSigner([KEY])
         observer = Observer()
-        entries = RedisEntries(link, consumer)
+        entries = RedisEntries(runner, consumer)
         parts = Rooms(
             store=store,
-            link=link,
+            runner=runner,
             signer=signer,
             observer=observer,
             join=Join(store, signer, observer, "i-1"),

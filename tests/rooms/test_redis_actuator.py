@@ -13,7 +13,7 @@ from penstock.api.http.scrape import ScrapeServer
 from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings
 from penstock.settings.ports import PortRange
-from penstock.stores.redis import rooms_link
+from penstock.stores.redis.rooms import keys as room_runner
 from penstock.wiring import open_parts, open_rooms
 from systems.servers.ports import free_port
 from systems.servers.redis import RedisServer
@@ -62,7 +62,8 @@ async def test_a_worker_answers_the_actuator_on_its_own_port(redis: RedisServer)
 
 
 async def test_health_is_down_while_the_breaker_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rooms_link, "OPEN_SECONDS", 3600.0)
+    patience = room_runner.PATIENCE._replace(first_open=3600.0, longest_open=3600.0)
+    monkeypatch.setattr(room_runner, "PATIENCE", patience)
     with RedisServer() as server:
         async with a_dispatcher(server) as (rooms, client):
             server.kill()

@@ -17,7 +17,7 @@ from penstock.model.room import RoomDraft, RoomState
 from penstock.model.ticket import EnterAnswer, Joining, TicketState
 from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings
-from penstock.stores.redis import rooms_link
+from penstock.stores.redis.rooms import keys as room_runner
 from penstock.wiring import open_parts, open_rooms
 from systems.servers.redis import RedisServer
 from tests.rooms.redis_harness import KEY, eventually, rooms_on
@@ -245,11 +245,11 @@ async def test_an_entry_left_by_a_dead_consumer_is_taken_over(server: RedisServe
         await dead.promoter.promote(["c"])
         (entry,) = await dead.entries.take(10, 0)
         assert entry.user == "alice"
-        assert dead.link.errors == 0
+        assert dead.runner.errors == 0
     assert server.cli("XLEN", "DISPATCH") == "0"
     async with rooms_on(server.url, consumer="alive", abandoned=100) as alive:
         await eventually(lambda: server.cli("XLEN", "DISPATCH") == "1")
-        assert alive.link.errors == 0, "that the group was there already is no error"
+        assert alive.runner.errors == 0, "that the group was there already is no error"
     assert server.cli("XPENDING", "ENTRY", "ENTRY_QUEUE").splitlines()[0] == "0"
 
 
@@ -293,7 +293,8 @@ async def test_streams_keep_what_is_not_acknowledged_and_a_hundred_thousand(
 async def test_redis_killed_and_started_again_loses_no_user_and_no_slot(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rooms_link, "OPEN_SECONDS", 0.3)
+    patience = room_runner.PATIENCE._replace(first_open=0.3, longest_open=0.3)
+    monkeypatch.setattr(room_runner, "PATIENCE", patience)
     async with rooms_on(server.url) as rooms:
         await rooms.operate.put("c", RoomDraft(capacity=3))
         for n in range(6):
@@ -373,11 +374,11 @@ async def test_a_room_nobody_made_is_not_there(server: RedisServer) -> None:
 
 async def test_names_that_are_not_utf8_come_through(server: RedisServer) -> None:
     async with rooms_on(server.url, run=False) as rooms:
-        await rooms.link.call("HSET", "WAITING_QUEUE_INDEX_RECORD:c", b"\xff\xfe", "{}")
-        await rooms.link.call("ZADD", "WAITING:c", 1, b"\xff\xfe")
+        await rooms.runner.call("HSET", "WAITING_QUEUE_INDEX_RECORD:c", b"\xff\xfe", "{}")
+        await rooms.runner.call("ZADD", "WAITING:c", 1, b"\xff\xfe")
         await rooms.promoter.promote(["c"])
         await rooms.dispatcher.dispatch(await rooms.entries.take(10, 0))
-        ((_, fields),) = await rooms.link.call("XRANGE", "DISPATCH", "-", "+")
+        ((_, fields),) = await rooms.runner.call("XRANGE", "DISPATCH", "-", "+")
         assert fields[b"userId"] == b"\xff\xfe"
 
 

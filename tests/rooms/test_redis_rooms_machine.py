@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.ports.rooms import RoomStore
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import connect
-from penstock.stores.redis.rooms import RedisRooms
-from penstock.stores.redis.rooms_link import Link
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.connect import connect
+from penstock.stores.redis.rooms.keys import RoomRunner
+from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.testing.clock import ManualClock
 from systems.servers.redis import RedisServer
 from tests.rooms.broker_machine import BrokerMachine
@@ -33,7 +33,7 @@ def test_redis_rooms_agree_with_the_model(server: RedisServer) -> None:
         async def open_store(self) -> RoomStore:
             self.client = connect(parse_address(server.url))
             await self.client.call("FLUSHALL")
-            return RedisRooms(Link(self.client, "redis"), ManualClock(LONG_AGO))
+            return RedisRooms(RoomRunner(self.client, "redis"), ManualClock(LONG_AGO))
 
         async def close_store(self) -> None:
             await self.client.close()
@@ -48,7 +48,7 @@ def test_redis_rooms_that_brokers_write_agree_with_the_model(server: RedisServer
         async def open_store(self) -> RedisRooms:
             self.client = connect(parse_address(server.url))
             await self.client.call("FLUSHALL")
-            return RedisRooms(Link(self.client, "redis"), ManualClock(LONG_AGO))
+            return RedisRooms(RoomRunner(self.client, "redis"), ManualClock(LONG_AGO))
 
         async def close_store(self) -> None:
             await self.client.close()
@@ -62,7 +62,7 @@ async def test_a_crowd_of_a_hundred_thousand_of_whom_a_tenth_gives_up(server: Re
     client = connect(parse_address(server.url))
     await client.call("FLUSHALL")
     try:
-        rooms = RedisRooms(Link(client, "redis"), ManualClock(LONG_AGO))
+        rooms = RedisRooms(RoomRunner(client, "redis"), ManualClock(LONG_AGO))
         await run_crowd(rooms, 100_000, 1_000)
     finally:
         await client.close()

@@ -11,11 +11,11 @@ import pytest
 from penstock.model.room import RoomSettings
 from penstock.model.ticket import Joining
 from penstock.ports.rooms import RoomStore
-from penstock.stores.redis import rooms
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import connect
-from penstock.stores.redis.rooms_open import Serving, open_rooms
-from penstock.stores.redis.rooms_watch import RoomWatch
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.connect import connect
+from penstock.stores.redis.rooms import Serving, open_rooms
+from penstock.stores.redis.rooms import store as rooms
+from penstock.stores.redis.rooms.watch import RoomWatch
 from penstock.time.clock import SystemClock
 from systems.servers.redis import RedisServer
 

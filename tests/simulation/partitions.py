@@ -16,12 +16,13 @@ from typing import Any
 
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.message import NewMessage
-from penstock.stores.redis.breaker import Breaker
-from penstock.stores.redis.ids import pack_id
+from penstock.redis_kit.breaker import Breaker
+from penstock.redis_kit.runner import Group, Prepared
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.layout import FORMAT, Layout
-from penstock.stores.redis.place import Widths
-from penstock.stores.redis.put import put
-from penstock.stores.redis.scripts import Group, Prepared, load
+from penstock.stores.redis.messages.buckets import Widths
+from penstock.stores.redis.messages.put import put
+from penstock.stores.redis.messages.records import pack_id
 from penstock.stores.redis.session import Session
 from tests.simulation.loop import VirtualLoop
 
@@ -125,29 +126,31 @@ class SimRunner:
         self.loss = 0.1
 
     async def run(
-        self, name: str, groups: Sequence[Group], common: Sequence[Any] = (), **_: object
+        self, script: Script, groups: Sequence[Group], common: Sequence[Any] = (), **_: object
     ) -> list[Any]:
-        steps = [self._step(name, group, common) for group in groups]
+        steps = [self._step(script.name, group, common) for group in groups]
         if self._cluster and len(steps) > 1:
             return list(await asyncio.gather(*(self._fare(step) for step in steps)))
         answers: list[Any] = await self._fare(lambda: [step() for step in steps])
         return answers
 
-    async def single(self, name: str, group: Group, common: Sequence[Any] = (), **_: object) -> Any:
-        return await self._fare(self._step(name, group, common))
+    async def single(
+        self, script: Script, group: Group, common: Sequence[Any] = (), **_: object
+    ) -> Any:
+        return await self._fare(self._step(script.name, group, common))
 
     def prepare(
-        self, name: str, partition: int, keys: Sequence[bytes], *arguments: Any
+        self, script: Script, partition: int, keys: Sequence[bytes], *arguments: Any
     ) -> Prepared:
-        assert name == "put_one"
-        return Prepared(partition, keys, arguments, load(name), b"", Breaker())
+        assert script.name == "put_one"
+        return Prepared(partition, keys, arguments, script, b"", Breaker())
 
-    async def direct(self, call: Prepared, member: bytes, record: bytes, *_: bytes) -> Any:
+    async def call_prepared(self, call: Prepared, member: bytes, record: bytes, *_: bytes) -> Any:
         server, partition, generation = self._server, call.partition, call.arguments[0]
         assert isinstance(generation, int)
         return await self._fare(lambda: server.put_one(partition, generation, member, record))
 
-    async def call(self, partition: int, *command: Any) -> Any:
+    async def call(self, *command: Any, partition: int = 0) -> Any:
         server = self._server
         match command:
             case ("SMEMBERS", *_):

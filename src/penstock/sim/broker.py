@@ -23,13 +23,12 @@ import msgspec
 
 from penstock.flow.observe import Observer
 from penstock.model.errors import ConfigError, PenstockError, StoreCorrupt, StoreUnavailable
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.connect import Reply, connect
+from penstock.redis_kit.errors import GROUP_EXISTS, Vendor
 from penstock.settings import Settings
 from penstock.sim.broker_book import BrokerBook, BrokerTotals, Visitor
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.connect import Reply, connect
-from penstock.stores.redis.errors import Vendor
-from penstock.stores.redis.rooms_keys import DISPATCH, ENTRY, decode
-from penstock.stores.redis.rooms_link import GROUP_IS_THERE, Link
+from penstock.stores.redis.rooms.keys import DISPATCH, ENTRY, RoomRunner, decode
 from penstock.tokens import JwtSigner, SigningKey
 
 log = logging.getLogger("penstock.sim.broker")
@@ -80,7 +79,7 @@ class _Keys:
 
 
 @asynccontextmanager
-async def open_link(settings: Settings) -> AsyncIterator[Link]:
+async def open_link(settings: Settings) -> AsyncIterator[RoomRunner]:
     """The Redis of the settings' store; ConfigError if rooms are not kept in one."""
     scheme = urlsplit(settings.store).scheme
     if scheme not in SCHEMES:
@@ -92,18 +91,18 @@ async def open_link(settings: Settings) -> AsyncIterator[Link]:
     address = parse_address(settings.store)
     server = connect(address)
     try:
-        yield Link(server, address.name, address.prefix)
+        yield RoomRunner(server, address.name, address.prefix)
     finally:
         await server.close()
 
 
-async def signer_of(settings: Settings, link: Link) -> JwtSigner:
+async def signer_of(settings: Settings, runner: RoomRunner) -> JwtSigner:
     """Checks tokens with the keys of the settings, or with the one that the store keeps."""
     keys = [
         SigningKey(key.kid, key.secret.get_secret_value().encode()) for key in settings.rooms.keys
     ]
     if not keys:
-        kept = await link.call("GET", link.names.secret)
+        kept = await runner.call("GET", runner.names.secret)
         if kept is None:
             raise ConfigError(
                 "rooms.keys: without keys in the settings a dispatcher has to be started first,"
@@ -130,10 +129,15 @@ class BrokerSimulation:
     """Runs one broker; `book.totals` can be looked at meanwhile."""
 
     def __init__(
-        self, load: Load, link: Link, signer: JwtSigner, observer: Observer, chance: random.Random
+        self,
+        load: Load,
+        runner: RoomRunner,
+        signer: JwtSigner,
+        observer: Observer,
+        chance: random.Random,
     ) -> None:
         self._load = load
-        self._link = link
+        self._runner = runner
         self._signer = signer
         self._observer = observer
         self._chance = chance
@@ -150,7 +154,7 @@ class BrokerSimulation:
         self.book = BrokerBook(load.instance, load.capacity, {})
 
     def _keys_of(self, event: str) -> _Keys:
-        names = self._link.names
+        names = self._runner.names
         room = names.of_room(event)
         watch, given = (
             room[0].replace(b"PENSTOCK_ROOM:", name, 1)
@@ -194,7 +198,7 @@ class BrokerSimulation:
         in_use: dict[str, int] = {}
         watches: dict[bytes, _Watch] = {}
         for event, keys in self._keys.items():
-            slots, entry = await self._link.call(
+            slots, entry = await self._runner.call(
                 "EVAL", script, 3, keys.watch, keys.slots, keys.entry, REMEMBERED_MS
             )
             in_use[event] = max(0, int(slots))
@@ -208,7 +212,7 @@ class BrokerSimulation:
         best, offset = float("inf"), 0.0
         for _ in range(5):
             before = time.time() * 1000
-            seconds, micros = await self._link.call("TIME")
+            seconds, micros = await self._runner.call("TIME")
             after = time.time() * 1000
             if after - before < best:
                 best = after - before
@@ -220,17 +224,17 @@ class BrokerSimulation:
 
     async def _make_group(self, stream: bytes) -> None:
         try:
-            await self._link.call("XGROUP", "CREATE", stream, self._group, "$", "MKSTREAM")
+            await self._runner.call("XGROUP", "CREATE", stream, self._group, "$", "MKSTREAM")
         except StoreCorrupt as exc:
-            if GROUP_IS_THERE not in exc.message:
+            if GROUP_EXISTS not in exc.message:
                 raise
 
     async def _remember(self) -> None:
         while True:
             with contextlib.suppress(StoreUnavailable):
                 for keys in self._keys.values():
-                    await self._link.call("PEXPIRE", keys.watch, REMEMBERED_MS)
-                    await self._link.call("PEXPIRE", keys.given, REMEMBERED_MS)
+                    await self._runner.call("PEXPIRE", keys.watch, REMEMBERED_MS)
+                    await self._runner.call("PEXPIRE", keys.given, REMEMBERED_MS)
             await asyncio.sleep(AWAY_SECONDS)
 
     async def _drain(self, seconds: float) -> None:
@@ -246,10 +250,10 @@ class BrokerSimulation:
     async def _given_back(self) -> Mapping[str, list[float]]:
         found = {}
         for event, keys in self._keys.items():
-            moments = await self._link.call("LRANGE", keys.given, 0, -1)
+            moments = await self._runner.call("LRANGE", keys.given, 0, -1)
             found[event] = [float(moment) for moment in moments]
         for stream in {keys.dispatch for keys in self._keys.values()}:
-            await self._link.call("XGROUP", "DESTROY", stream, self._group)
+            await self._runner.call("XGROUP", "DESTROY", stream, self._group)
         return found
 
     # --- visitors come ---
@@ -299,7 +303,7 @@ class BrokerSimulation:
         """A command that may be repeated, until Redis takes it."""
         while True:
             try:
-                await self._link.call(*command)
+                await self._runner.call(*command)
             except StoreUnavailable as exc:
                 log.warning("Redis is away, the broker tries again: %s", exc)
                 await asyncio.sleep(AWAY_SECONDS)
@@ -358,7 +362,7 @@ class BrokerSimulation:
             note = ("RPUSH", keys.given, f"{self._now():.3f}")
             # Not repeated: a slot whose answer was lost may have been given back.
             try:
-                await self._link.server.in_a_row(keys.slots, note, ("DECR", keys.slots))
+                await self._runner.server.in_a_row(keys.slots, note, ("DECR", keys.slots))
             except Vendor as exc:
                 log.warning("a slot of %s may not have been given back: %s", visitor.event, exc)
         self.book.left()
@@ -366,7 +370,7 @@ class BrokerSimulation:
 
     async def _read(self, *command: str | bytes | int) -> list[tuple[bytes, dict[bytes, bytes]]]:
         try:
-            reply = await self._link.call(*command)
+            reply = await self._runner.call(*command)
         except PenstockError as exc:
             log.warning("the stream cannot be read, the broker tries again: %s", exc)
             await asyncio.sleep(AWAY_SECONDS)

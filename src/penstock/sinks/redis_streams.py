@@ -24,8 +24,6 @@ from typing import Annotated
 import msgspec
 from redis import exceptions as vendor
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry as Retries
-from redis.backoff import NoBackoff
 
 from penstock.brokers.address import Address, LoginOptions, parse_address
 from penstock.model.envelope import Envelope
@@ -35,15 +33,16 @@ from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Dead, Entry, Retry, SendOutcome
 from penstock.model.topics import Topics
 from penstock.ports.sink import Sink, SinkOptions, still_answers
+from penstock.redis_kit.connect import stream_client
+from penstock.redis_kit.errors import is_silent
 
 MAX_BATCH = 500
 CONCURRENCY = 2_000
 CONNECTIONS = 8
+CHECKING = 8
+"""Connections beside those that send, so that a check need not wait for one."""
 PORT = 6379
 PAYLOAD, KEY = "payload", "key"
-_SILENCE = (vendor.ConnectionError, vendor.TimeoutError, OSError)
-_ANSWERED = (vendor.BusyLoadingError, vendor.AuthenticationError)
-"""redis-py counts these as connection errors, but somebody did answer."""
 
 
 class StreamOptions(LoginOptions, frozen=True, kw_only=True):
@@ -135,9 +134,8 @@ class StreamSink:
         return Dead(text) if str(answer).startswith("WRONGTYPE") else Retry(text)
 
     def _failed(self, exc: Exception) -> SendOutcome:
-        silent = isinstance(exc, _SILENCE) and not isinstance(exc, _ANSWERED)
         said = self._scrub(f"{self._host}: {str(exc) or type(exc).__name__}")
-        return Retry(said, unreachable=silent)
+        return Retry(said, unreachable=is_silent(exc))
 
     async def _provision(self) -> None:
         """An empty stream: a group makes it and goes again."""
@@ -171,23 +169,23 @@ async def open_sink(url: str, options: SinkOptions) -> Sink:
         raise options.wrong(f"must be {address.scheme}://host:port/stream or …/db/stream")
     user, password = address.login(own)
     host, port = address.hosts[0]
-    client = Redis(
+    tls = {
+        "ssl_ca_certs": own.tls_ca,
+        "ssl_certfile": own.tls_cert,
+        "ssl_keyfile": own.tls_key,
+        "ssl_cert_reqs": "required" if own.tls_verify else "none",
+        "ssl_check_hostname": own.tls_verify,
+    }
+    has_tls = address.context(own, options.wrong) is not None  # wrong files are an error now
+    client = stream_client(
+        CONNECTIONS + CHECKING,
+        tls=tls if has_tls else None,
         host=host,
         port=port,
         db=int(db),
         username=user,
         password=password,
-        ssl=address.context(own, options.wrong) is not None,  # wrong files are an error now
-        ssl_ca_certs=own.tls_ca,
-        ssl_certfile=own.tls_cert,
-        ssl_keyfile=own.tls_key,
-        ssl_cert_reqs="required" if own.tls_verify else "none",
-        ssl_check_hostname=own.tls_verify,
         socket_connect_timeout=options.timeout,
-        retry=Retries(
-            NoBackoff(), 0
-        ),  # a repeat that the flow does not know of would be a message twice
-        client_name="penstock",
     )
     topics = Topics(stream, options.topics)
     return StreamSink(

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from penstock.flow import control
-from penstock.stores.redis import search, sources
+from penstock.stores.redis.search import search, sources
 from systems.servers.redis import RedisServer
 from tests.integration.http.conftest import FAR, Serve
 

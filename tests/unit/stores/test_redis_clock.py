@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from penstock.stores.redis import clock as clocks
-from penstock.stores.redis.clock import SAMPLES, SLACK_MS, ServerClock
+from penstock.redis_kit import clock as clocks
+from penstock.redis_kit.clock import SAMPLES, SLACK_MS, ServerClock
 
 
 class Server:

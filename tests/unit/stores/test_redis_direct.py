@@ -9,11 +9,12 @@ import pytest
 from redis import exceptions as vendor
 
 from penstock.model.errors import StoreUnavailable
-from penstock.stores.redis.connect import Argument, Server
-from penstock.stores.redis.packing import packed
-from penstock.stores.redis.scripts import Runner, load
+from penstock.redis_kit.connect import Argument, Server
+from penstock.redis_kit.lines import packed
+from penstock.redis_kit.runner import Runner
+from penstock.stores.redis.messages.put import PUT_ONE
 
-COMMAND = ("EVALSHA", load("put_one").sha, 1, b"key", 7, b"a", b"b", b"", b"d")
+COMMAND = ("EVALSHA", PUT_ONE.sha, 1, b"key", 7, b"a", b"b", b"", b"d")
 
 
 class Short:
@@ -42,8 +43,8 @@ class Short:
 
 async def _ask(server: Short) -> object:
     runner = Runner(cast("Server", server), "redis://h")
-    call = runner.prepare("put_one", 0, [b"key"], 7)
-    return await runner.direct(call, b"a", b"b", b"", b"d")
+    call = runner.prepare(PUT_ONE, 0, [b"key"], 7)
+    return await runner.call_prepared(call, b"a", b"b", b"", b"d")
 
 
 async def test_the_short_way_carries_the_whole_command() -> None:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from penstock.stores.redis.known import ALL_MS, Known
-from penstock.stores.redis.promote import Near
+from penstock.stores.redis.messages.lease import ALL_MS, IndexedBucket, RouteKnowledge
 
 ORDER = [2, 3, 0, 1]
 NOW = 1_000_000
 
 
-def known(heads: dict[int, int], buckets: dict[int, int] | None = None) -> Known:
+def known(heads: dict[int, int], buckets: dict[int, int] | None = None) -> RouteKnowledge:
     """As after a claim that has asked all at NOW; buckets by their earliest due."""
-    route = Known("r")
+    route = RouteKnowledge("r")
     route.asking_all()
     route.heads.update(heads)
     for partition in ORDER:
         earliest = (buckets or {}).get(partition)
-        near = [] if earliest is None else [(earliest, Near(partition, b"member"))]
+        near = [] if earliest is None else [(earliest, IndexedBucket(partition, b"member"))]
         route.buckets[partition] = near
     route.all_asked(NOW)
     return route
 
 
 def test_nothing_is_left_out_before_all_have_been_asked() -> None:
-    assert Known("r").worth_asking(ORDER, NOW) == ORDER
+    assert RouteKnowledge("r").worth_asking(ORDER, NOW) == ORDER
 
 
 def test_those_that_have_something_due_are_asked_in_the_order_given() -> None:

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from redis import exceptions as vendor
 
-from penstock.stores.redis.lines import Lines
-from penstock.stores.redis.packing import packed, packed_beginning, packed_end
+from penstock.redis_kit.lines import Lines, packed, packed_beginning, packed_end
 
-PING = packed(("PING",))
+COMMAND = ("PING",)
+PING = packed(COMMAND)
 
 
 class Server:
@@ -80,7 +80,7 @@ async def lines(server: Server) -> AsyncIterator[Lines]:
 
 async def test_a_command_goes_out_and_its_answer_comes_back(server: Server, lines: Lines) -> None:
     server.answers = [b"*2\r\n:7\r\n$-1\r\n"]
-    assert await lines.ask(PING) == [7, None]
+    assert await lines.ask(COMMAND) == [7, None]
     assert server.heard == [PING]
 
 
@@ -91,7 +91,7 @@ def test_a_command_packed_in_two_pieces_is_the_one_packed_at_once() -> None:
 
 async def test_a_line_is_used_again(server: Server, lines: Lines) -> None:
     for _ in range(5):
-        await lines.ask(PING)
+        await lines.ask(COMMAND)
     assert len(server.lines) == 1
 
 
@@ -100,19 +100,19 @@ async def test_what_the_server_refuses_is_raised_and_the_line_goes_on(
 ) -> None:
     server.answers = [b"-NOSCRIPT No matching script.\r\n"]
     with pytest.raises(vendor.NoScriptError):
-        await lines.ask(PING)
-    assert await lines.ask(PING) == b"OK"
+        await lines.ask(COMMAND)
+    assert await lines.ask(COMMAND) == b"OK"
     assert len(server.lines) == 1
 
 
 async def test_a_line_that_was_closed_while_nobody_used_it_is_not_used(
     server: Server, lines: Lines
 ) -> None:
-    await lines.ask(PING)
+    await lines.ask(COMMAND)
     server.lines[0].close()
     await server.lines[0].wait_closed()
     await asyncio.sleep(0.01)  # until the end of it has come here
-    assert await lines.ask(PING) == b"OK"
+    assert await lines.ask(COMMAND) == b"OK"
     assert len(server.lines) == 2
 
 
@@ -120,7 +120,7 @@ async def test_a_server_that_hangs_up_instead_of_answering_is_away(
     server: Server, lines: Lines
 ) -> None:
     server.answers = [None]
-    asked = asyncio.ensure_future(lines.ask(PING))
+    asked = asyncio.ensure_future(lines.ask(COMMAND))
     await server.told.wait()
     server.lines[0].close()
     with pytest.raises(vendor.ConnectionError):
@@ -130,25 +130,25 @@ async def test_a_server_that_hangs_up_instead_of_answering_is_away(
 async def test_an_answer_that_comes_too_late_is_nobodys(server: Server, lines: Lines) -> None:
     server.answers = [None, b":2\r\n"]
     with pytest.raises(vendor.TimeoutError):
-        await lines.ask(PING)
+        await lines.ask(COMMAND)
     server.lines[0].write(b":1\r\n")
-    assert await lines.ask(PING) == 2
+    assert await lines.ask(COMMAND) == 2
 
 
 async def test_whoever_leaves_takes_the_line_with_them(server: Server, lines: Lines) -> None:
     server.answers = [None, b":2\r\n"]
-    asked = asyncio.ensure_future(lines.ask(PING))
+    asked = asyncio.ensure_future(lines.ask(COMMAND))
     await server.told.wait()
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    assert await lines.ask(PING) == 2
+    assert await lines.ask(COMMAND) == 2
     assert len(server.lines) == 2
 
 
 async def test_an_answer_in_pieces_is_one_answer(server: Server, lines: Lines) -> None:
     server.answers = [b"$5\r\nhe"]
-    asked = asyncio.ensure_future(lines.ask(PING))
+    asked = asyncio.ensure_future(lines.ask(COMMAND))
     await server.told.wait()
     server.lines[0].write(b"llo\r\n")
     assert await asked == b"hello"
@@ -156,7 +156,7 @@ async def test_an_answer_in_pieces_is_one_answer(server: Server, lines: Lines) -
 
 async def test_there_are_no_more_than_so_many_at_once(server: Server, lines: Lines) -> None:
     server.answers = [None, None]
-    asked = [asyncio.ensure_future(lines.ask(PING)) for _ in range(2)]
+    asked = [asyncio.ensure_future(lines.ask(COMMAND)) for _ in range(2)]
     while len(server.heard) < 2:
         server.told.clear()
         await server.told.wait()
@@ -171,12 +171,12 @@ async def test_a_line_in_use_when_all_are_dropped_is_closed_after_its_answer(
     server: Server, lines: Lines
 ) -> None:
     server.answers = [None]
-    asked = asyncio.ensure_future(lines.ask(PING))
+    asked = asyncio.ensure_future(lines.ask(COMMAND))
     await server.told.wait()
     await lines.drop()
     server.lines[0].write(b":1\r\n")
     assert await asked == 1
-    assert await lines.ask(PING) == b"OK"
+    assert await lines.ask(COMMAND) == b"OK"
     assert len(server.lines) == 2
     await server.lines[0].wait_closed()  # by the other side: it reads to the end
 
@@ -185,13 +185,13 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over(
     server: Server, lines: Lines
 ) -> None:
     server.answers = [None, b":2\r\n"]
-    asked = asyncio.ensure_future(lines.ask(PING))
+    asked = asyncio.ensure_future(lines.ask(COMMAND))
     await server.told.wait()
     asked.cancel()
     server.lines[0].write(b":1\r\n")
     await server.lines[0].drain()
     await asyncio.sleep(0.01)  # until it has come here
-    assert await lines.ask(PING) == 2
+    assert await lines.ask(COMMAND) == 2
     assert len(server.lines) == 1
 
 
@@ -199,7 +199,7 @@ async def test_a_line_that_whoever_asked_has_left_is_closed_with_the_others(
     server: Server, lines: Lines
 ) -> None:
     server.answers = [None]
-    asked = asyncio.ensure_future(lines.ask(PING))
+    asked = asyncio.ensure_future(lines.ask(COMMAND))
     await server.told.wait()
     asked.cancel()
     await lines.drop()
@@ -208,7 +208,7 @@ async def test_a_line_that_whoever_asked_has_left_is_closed_with_the_others(
 
 async def test_those_that_are_asked_for_at_once_all_count(server: Server, lines: Lines) -> None:
     """Whoever comes after them must find another way, also before they are under way."""
-    asked = [lines.ask(PING), lines.ask(PING)]
+    asked = [lines.ask(COMMAND), lines.ask(COMMAND)]
     had_one = lines.has_one
     assert lines.quick(PING) is None
     assert await asyncio.gather(*asked) == [b"OK", b"OK"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -15,34 +16,43 @@ from penstock.model.identity import MAX_ID, is_id
 from penstock.model.message import Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.times import MAX_TIME
-from penstock.stores.redis.breaker import LONGEST_WAIT, TRIP_AFTER, Breaker
-from penstock.stores.redis.events import MAX_EVENTS, add_events, pack_event, read_events
-from penstock.stores.redis.ids import joined_ids, pack_id, pack_ids, unpack_id
-from penstock.stores.redis.place import DAY, HOUR, Bucket, Widths, bucket_entry, read_entry
-from penstock.stores.redis.put_group import by_place
-from penstock.stores.redis.records import (
+from penstock.redis_kit.breaker import PROMPT, Breaker
+from penstock.redis_kit.scripts import Script
+from penstock.stores.redis.messages.buckets import (
+    DAY,
+    HOUR,
+    Bucket,
+    Widths,
+    bucket_entry,
+    read_entry,
+)
+from penstock.stores.redis.messages.lease import PartitionDue, shares
+from penstock.stores.redis.messages.put import by_place
+from penstock.stores.redis.messages.records import (
+    MAX_EVENTS,
     NO_NONCE,
     Held,
     NewPacker,
+    add_events,
+    joined_ids,
     pack,
+    pack_event,
+    pack_id,
+    pack_ids,
     read,
+    read_events,
     unpack,
     unpack_claimed,
+    unpack_id,
 )
-from penstock.stores.redis.shares import Due, shares
 
-LUA = files("penstock.stores.redis") / "lua"
-SHARED = (
-    "record.lua",
-    "grant.lua",
-    "line.lua",
-    "turns.lua",
-    "policy_common.lua",
-    "policy_kept.lua",
-    "policy_places.lua",
-    "room_common.lua",
-)
-SCRIPTS = sorted(path.name for path in LUA.iterdir() if path.name not in SHARED)
+PACKAGE = Path(str(files("penstock")))
+STORE = PACKAGE / "stores" / "redis"
+SCRIPTS = [
+    path.relative_to(STORE).as_posix()
+    for path in sorted(STORE.rglob("*.lua"))
+    if not path.read_text().startswith("-- Shared by ")
+]
 
 ids = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=MAX_ID)
 uuids = st.uuids().map(str)
@@ -232,10 +242,10 @@ def test_a_bucket_holds_its_due_and_opens_into_narrower_ones(
 
 def test_a_breaker_opens_after_failures_in_a_row_and_lets_one_call_try() -> None:
     now = [100.0]
-    breaker = Breaker(lambda: now[0])
-    for _ in range(TRIP_AFTER):
+    breaker = Breaker(clock=lambda: now[0])
+    for _ in range(PROMPT.trip_after):
         assert breaker.wait() == 0
-        assert 0 < breaker.failed() <= LONGEST_WAIT
+        assert 0 < breaker.failed() <= PROMPT.longest_open
     wait = breaker.wait()
     assert wait > 0
     now[0] += wait
@@ -256,7 +266,7 @@ lanes = st.lists(
 def test_a_claim_is_shared_out_by_priority_and_then_due(
     partitions: list[list[list[int]]], limit: int
 ) -> None:
-    found = [Due([len(lane) for lane in lanes], lanes) for lanes in partitions]
+    found = [PartitionDue([len(lane) for lane in lanes], lanes) for lanes in partitions]
     taken = shares(found, limit)
     everything = sorted(
         (lane, due) for lanes in partitions for lane, dues in enumerate(lanes) for due in dues
@@ -270,15 +280,28 @@ def test_a_claim_is_shared_out_by_priority_and_then_due(
 
 
 def test_a_large_claim_leaves_no_partition_out() -> None:
-    found = [Due([0] * 4 + [number] + [0] * 5, [[]] * 10) for number in (5_000, 10, 700, 0)]
+    found = [
+        PartitionDue([0] * 4 + [number] + [0] * 5, [[]] * 10) for number in (5_000, 10, 700, 0)
+    ]
     assert shares(found, 1_500) == [790, 10, 700, 0]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_says_what_it_takes_and_answers(name: str) -> None:
-    text = (LUA / name).read_text()
+    text = (STORE / name).read_text()
     header = text[: text.index("\n\n")]
     assert re.match(r"-- [A-Z_]+( and [A-Z]+)?: \w", header)
     for part in ("-- KEYS ", "-- ARGV ", "-- → "):
         assert part in header
     assert not re.search(r"call\('(KEYS|SCAN|SMEMBERS|FLUSHALL|EVAL)", text)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_stands_beside_its_caller_and_finds_what_it_includes(name: str) -> None:
+    path = f"stores/redis/{name}"
+    callers = (STORE / name).parent.glob("*.py")
+    assert any(f'Script("{path}")' in caller.read_text() for caller in callers)
+    source = Script(path).source.decode()
+    for included in re.findall(r"^-- @include (\S+)$", source, re.MULTILINE):
+        first_line = (PACKAGE / included).read_text().partition("\n")[0]
+        assert source.count(first_line) == 1

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import cast
 
 import pytest
 from redis import exceptions as vendor
 
 from penstock.model.errors import StoreCorrupt, StoreUnavailable
-from penstock.stores.redis.connect import Argument, Reply, Server
-from penstock.stores.redis.rooms_link import OPEN_SECONDS, RETRIES, RETRY_SECONDS, Link
+from penstock.redis_kit.connect import Argument, Reply, Server
+from penstock.stores.redis.rooms.keys import PATIENCE, RoomRunner
 
 
 class Failing:
@@ -37,13 +36,25 @@ def failing() -> Failing:
     return Failing()
 
 
-def linked(failing: Failing, at: list[float]) -> Link:
-    return Link(cast("Server", failing), "redis", retry_seconds=0, monotonic=lambda: at[0])
+def linked(failing: Failing, at: list[float]) -> RoomRunner:
+    at_once = PATIENCE._replace(waits=(0.0, 0.0, 0.0))
+    server = cast("Server", failing)
+    return RoomRunner(server, "redis", patience=at_once, monotonic=lambda: at[0])
 
 
-def test_it_tries_three_times_more_a_second_apart() -> None:
-    assert (RETRIES, RETRY_SECONDS) == (3, 1.0)
-    assert inspect.signature(Link).parameters["retry_seconds"].default == RETRY_SECONDS
+async def test_it_tries_three_times_more_a_second_apart(
+    failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("penstock.redis_kit.runner.asyncio.sleep", sleep)
+    failing.failures = 4
+    with pytest.raises(StoreUnavailable):
+        await RoomRunner(cast("Server", failing), "redis").call("PING")
+    assert slept == [1.0, 1.0, 1.0]
 
 
 async def test_a_call_that_gets_through_in_time_is_answered(failing: Failing) -> None:
@@ -65,8 +76,8 @@ async def test_after_the_last_try_the_breaker_opens_and_one_call_closes_it(
     with pytest.raises(StoreUnavailable) as refused:
         await link.call("PING")
     assert failing.calls == 4, "nothing is sent while it is open"
-    assert 0 < refused.value.retry_after <= OPEN_SECONDS
-    at[0] = OPEN_SECONDS
+    assert 0 < refused.value.retry_after <= PATIENCE.longest_open
+    at[0] = PATIENCE.longest_open
     assert await link.call("PING") == b"PONG"
     assert not link.is_open
 

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.ports.store import MessageStore
+from penstock.redis_kit.connect import connect
+from penstock.redis_kit.runner import Runner
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.dynamodb import schema
 from penstock.stores.dynamodb.address import Address, parse_address
 from penstock.stores.dynamodb.buckets import Buckets
 from penstock.stores.dynamodb.clock import NearClock
 from penstock.stores.dynamodb.gateway import Gateway, open_gateway
 from penstock.stores.dynamodb.items import Shape
-from penstock.stores.dynamodb.near import Near, load
+from penstock.stores.dynamodb.near import Near
 from penstock.stores.dynamodb.near_turns import NearTurns
 from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.store import TieredStore
 from penstock.stores.dynamodb.table import Table
 from penstock.stores.dynamodb.turns import know_keyed
-from penstock.stores.redis.connect import connect
-from penstock.stores.redis.scripts import Runner
-from penstock.stores.redis.wake import Wakeups
 from penstock.time.clock import Clock
 
 __all__ = ["TieredStore", "init_store", "nothing_to_read", "open_store"]
@@ -48,7 +48,7 @@ async def open_store(
     try:
         table, shards = await _table(gateway, address)
         partitions = await schema.keep_partitions(table, total_partitions)
-        runner = Runner(server, address.redis.name, scripts=load)
+        runner = Runner(server, address.redis.name)
         if clock is None:
             clock = await _redis_clock(runner)
         shape = Shape(bucket_size_sec * 1000, shards)

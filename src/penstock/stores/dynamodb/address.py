@@ -15,8 +15,8 @@ import msgspec
 from penstock.model.errors import ConfigError, InvalidMessage
 from penstock.model.times import parse_duration
 from penstock.ports.options import read_query
-from penstock.stores.redis.address import Address as RedisAddress
-from penstock.stores.redis.address import parse_address as parse_redis
+from penstock.redis_kit.address import Address as RedisAddress
+from penstock.redis_kit.address import parse_address as parse_redis
 
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 LOCAL_REGION = "us-east-1"

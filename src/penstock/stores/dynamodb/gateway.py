@@ -15,6 +15,7 @@ from aiobotocore.config import AioConfig  # type: ignore[import-untyped] # it ha
 from aiobotocore.session import get_session  # type: ignore[import-untyped] # as above
 
 from penstock.model.errors import StoreUnavailable
+from penstock.redis_kit.breaker import Breaker
 from penstock.stores.dynamodb.address import Address
 from penstock.stores.dynamodb.errors import (
     CONDITION_EXCEPTION,
@@ -25,7 +26,6 @@ from penstock.stores.dynamodb.errors import (
     is_away,
     translate,
 )
-from penstock.stores.redis.breaker import Breaker
 
 log = logging.getLogger("penstock.stores.dynamodb")
 

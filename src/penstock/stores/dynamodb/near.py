@@ -6,19 +6,23 @@ not be here is found out when it is claimed, and all of it may be lost at any mo
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import lru_cache
-from importlib.resources import files
 from typing import NamedTuple, TypeVar
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.identity import partition_of
 from penstock.model.message import Message
+from penstock.redis_kit.runner import Group, Runner
+from penstock.redis_kit.scripts import Script
+from penstock.redis_kit.wake import Wakeups, news_of
 from penstock.stores.redis.keys import PartitionKeys
-from penstock.stores.redis.scripts import Group, Runner, Script
-from penstock.stores.redis.wake import Wakeups, news_of
+
+_ADD = Script("stores/dynamodb/lua/add.lua")
+_DROP = Script("stores/dynamodb/lua/drop.lua")
+_TAKE = Script("stores/dynamodb/lua/take.lua")
+_OPEN = Script("stores/dynamodb/lua/open.lua")
+_RETIRED = Script("stores/dynamodb/lua/retired.lua")
 
 REPEAT_MS = 60_000
 """How long what was taken can be had again by the one who took it."""
@@ -78,15 +82,6 @@ class Taken(NamedTuple):
         return [hint.id for hint in self.hints]
 
 
-@lru_cache(maxsize=16)
-def load(name: str) -> Script:
-    """`lua/<name>.lua`."""
-    source = (files("penstock.stores.dynamodb") / "lua" / f"{name}.lua").read_bytes()
-    if name in ("free", "take_turns"):
-        source = (files("penstock.stores.redis") / "lua" / "line.lua").read_bytes() + source
-    return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
-
-
 class Near:
     """Ids in Redis. Every call raises StoreUnavailable while Redis is away."""
 
@@ -120,7 +115,7 @@ class Near:
         ]
         if groups:
             common = ("" if exact else "LT", self._wakeups.channel)
-            await self._runner.run("add", groups, common)
+            await self._runner.run(_ADD, groups, common)
 
     async def drop(self, messages: Iterable[Message]) -> None:
         """Forget these, whatever priority they were held under."""
@@ -134,7 +129,7 @@ class Near:
             for keys in [self._keys[partition].lanes(route)]
         ]
         if groups:
-            await self._runner.run("drop", groups)
+            await self._runner.run(_DROP, groups)
 
     async def take(self, route: str, limit: int, now: int) -> Taken:
         """Take ids that are due. They are gone from here: claim them, or put them back."""
@@ -164,7 +159,7 @@ class Near:
             Group(keys.number, [keys.generation, *keys.lanes(route), keys.taken(who, route)])
             for keys in partitions
         ]
-        answers = await self._runner.run("take", groups, (now, limit, route, token, REPEAT_MS))
+        answers = await self._runner.run(_TAKE, groups, (now, limit, route, token, REPEAT_MS))
         hints = [
             Hint(message_id.decode(), route, int(priority), int(due))
             for *_, given in answers
@@ -180,66 +175,70 @@ class Near:
         groups = [
             Group(keys.number, [keys.generation], [len(routes)], routes) for keys in self._keys
         ]
-        await self._runner.run("open", groups, (version, int(use)))
+        await self._runner.run(_OPEN, groups, (version, int(use)))
 
     async def tell(self, route: str, due: int) -> None:
         """Wake whoever serves the route, here and elsewhere."""
         self._wakeups.tell(route, due)
-        await self._runner.call(0, "PUBLISH", self._wakeups.channel, news_of(route, due))
+        await self._runner.call("PUBLISH", self._wakeups.channel, news_of(route, due))
 
     async def lead(self, who: str) -> bool:
         """Whether it is on us to hydrate; merely so that not everybody does."""
-        if await self._runner.call(0, "SET", self._lead, who, "NX", "PX", LEAD_MS):
+        if await self._runner.call("SET", self._lead, who, "NX", "PX", LEAD_MS):
             return True
-        if await self._runner.call(0, "GET", self._lead) != who.encode():
+        if await self._runner.call("GET", self._lead) != who.encode():
             return False
-        await self._runner.call(0, "PEXPIRE", self._lead, LEAD_MS)
+        await self._runner.call("PEXPIRE", self._lead, LEAD_MS)
         return True
 
     async def give_way(self, who: str) -> None:
         """Let another one hydrate at once."""
-        if await self._runner.call(0, "GET", self._lead) == who.encode():
-            await self._runner.call(0, "DEL", self._lead)
+        if await self._runner.call("GET", self._lead) == who.encode():
+            await self._runner.call("DEL", self._lead)
 
     async def life(self, mark: str) -> bool:
         """Whether Redis still has what was put there under this mark; if not, it is set now."""
-        held: bytes | None = await self._runner.call(0, "GET", self._life)
+        held: bytes | None = await self._runner.call("GET", self._life)
         if held == mark.encode():
             return True
-        await self._runner.call(0, "SET", self._life, mark)
+        await self._runner.call("SET", self._life, mark)
         return False
 
     async def retire(self, ids: Iterable[str], at: int) -> None:
         """Note ids to be forgotten in their time."""
         for partition, members in self._by_home(ids).items():
             entries = [part for member in members for part in (at, member)]
-            await self._runner.call(partition, "ZADD", self._keys[partition].settled, *entries)
+            await self._runner.call(
+                "ZADD", self._keys[partition].settled, *entries, partition=partition
+            )
 
     async def retired(self, now: int, retention: int, kept: int, limit: int) -> list[str]:
         """Ids that may be forgotten: settled so long ago, or more than are kept."""
         groups = [Group(keys.number, [keys.settled]) for keys in self._keys]
         each = max(1, kept // len(self._keys))
-        answers = await self._runner.run("retired", groups, (now, retention, each, limit))
+        answers = await self._runner.run(_RETIRED, groups, (now, retention, each, limit))
         return [id_.decode() for answer in answers for id_ in answer][:limit]
 
     async def unretire(self, ids: Iterable[str]) -> None:
         for partition, members in self._by_home(ids).items():
-            await self._runner.call(partition, "ZREM", self._keys[partition].settled, *members)
+            await self._runner.call(
+                "ZREM", self._keys[partition].settled, *members, partition=partition
+            )
 
     async def note(self, name: str, value: bytes, millis: int) -> None:
         """Keep something for a while, for every process."""
-        await self._runner.call(0, "SET", f"{self._life}:{name}", value, "PX", millis)
+        await self._runner.call("SET", f"{self._life}:{name}", value, "PX", millis)
 
     async def noted(self, name: str) -> bytes | None:
-        found: bytes | None = await self._runner.call(0, "GET", f"{self._life}:{name}")
+        found: bytes | None = await self._runner.call("GET", f"{self._life}:{name}")
         return found
 
     async def keep(self, name: str, value: bytes) -> None:
         """Until it is taken away, or lost with everything else."""
-        await self._runner.call(0, "SET", f"{self._life}:{name}", value)
+        await self._runner.call("SET", f"{self._life}:{name}", value)
 
     async def unkeep(self, name: str) -> None:
-        await self._runner.call(0, "DEL", f"{self._life}:{name}")
+        await self._runner.call("DEL", f"{self._life}:{name}")
 
     def _by_home(self, ids: Iterable[str]) -> dict[int, list[bytes]]:
         found: dict[int, list[bytes]] = {}

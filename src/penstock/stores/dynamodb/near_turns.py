@@ -14,12 +14,19 @@ from penstock.model.identity import partition_of
 from penstock.model.message import Message
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
+from penstock.redis_kit.connect import Argument
+from penstock.redis_kit.runner import Group, Runner
+from penstock.redis_kit.scripts import Script
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.dynamodb.near import REPEAT_MS, Repeats
-from penstock.stores.redis.connect import Argument
 from penstock.stores.redis.keys import PartitionKeys
-from penstock.stores.redis.place import line_entry
-from penstock.stores.redis.scripts import Group, Runner
-from penstock.stores.redis.wake import Wakeups
+from penstock.stores.redis.messages.line import line_entry
+
+_LINE_UP = Script("stores/dynamodb/lua/line_up.lua")
+_STEP_OUT = Script("stores/dynamodb/lua/step_out.lua")
+_TAKE_TURNS = Script("stores/dynamodb/lua/take_turns.lua")
+_FREE = Script("stores/dynamodb/lua/free.lua")
+_HOLD = Script("stores/dynamodb/lua/hold.lua")
 
 PARTITIONS = 8
 """Keys are spread over as many, whatever the number of the rest: a key's place never changes."""
@@ -84,7 +91,7 @@ class NearTurns:
             for (partition, route), parts in self._by_place(wanted).items()
         ]
         if groups:
-            await self._runner.run("line_up", groups, (self._wakeups.channel,))
+            await self._runner.run(_LINE_UP, groups, (self._wakeups.channel,))
 
     async def step_out(self, messages: Iterable[Message]) -> None:
         wanted = (
@@ -95,7 +102,7 @@ class NearTurns:
             for (partition, route), parts in self._by_place(wanted).items()
         ]
         if groups:
-            await self._runner.run("step_out", groups)
+            await self._runner.run(_STEP_OUT, groups)
 
     async def take(self, route: str, limit: int, until: int, now: int, per_key: KeyLimit) -> Turns:
         """Take ids whose turn it is; they are busy until `until`, unless they are freed before."""
@@ -131,7 +138,7 @@ class NearTurns:
             Group(p, [*self._of(p, route), self._keys[p].taken(self._repeats.who, route)])
             for p in partitions
         ]
-        answers = await self._runner.run("take_turns", groups, (now, limit, *common))
+        answers = await self._runner.run(_TAKE_TURNS, groups, (now, limit, *common))
         taken = [
             Turn(key.decode(), entry)
             for answer in answers
@@ -149,7 +156,7 @@ class NearTurns:
             for (partition, name), parts in self._by_place(wanted).items()
         ]
         if groups:
-            await self._runner.run("free", groups, (self._wakeups.channel,))
+            await self._runner.run(_FREE, groups, (self._wakeups.channel,))
 
     async def hold(
         self, route: str, holders: Iterable[Holder], until: int, *, if_busy: bool = False
@@ -161,7 +168,7 @@ class NearTurns:
             for (partition, name), parts in self._by_place(wanted).items()
         ]
         if groups:
-            await self._runner.run("hold", groups, (until, "XX" if if_busy else ""))
+            await self._runner.run(_HOLD, groups, (until, "XX" if if_busy else ""))
 
     def _of(self, partition: int, route: str) -> list[bytes]:
         keys = self._keys[partition]

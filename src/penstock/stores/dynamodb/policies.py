@@ -22,7 +22,7 @@ from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.stores.dynamodb.items import Item, list_key
 from penstock.stores.dynamodb.near import Near
 from penstock.stores.dynamodb.table import LIST, Range, Table
-from penstock.stores.redis.policies import RedisPolicies
+from penstock.stores.redis.policies.store import RedisPolicies
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from penstock.model.errors import PenstockError
 from penstock.model.lifecycle import Step, has_begun
 from penstock.model.message import Message
 from penstock.model.state import State
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.dynamodb.buckets import Buckets
 from penstock.stores.dynamodb.items import (
     SHORT,
@@ -25,7 +26,6 @@ from penstock.stores.dynamodb.items import (
 from penstock.stores.dynamodb.near import Hint, Near
 from penstock.stores.dynamodb.near_turns import NearTurns, Over
 from penstock.stores.dynamodb.table import Change, Table
-from penstock.stores.redis.wake import Wakeups
 from penstock.time.clock import Clock
 
 log = logging.getLogger("penstock.stores.dynamodb")

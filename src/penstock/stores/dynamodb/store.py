@@ -17,6 +17,9 @@ from penstock.model.state import State
 from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import WakeListener
+from penstock.redis_kit.connect import Server
+from penstock.redis_kit.heartbeats import Heartbeats
+from penstock.redis_kit.runner import Runner
 from penstock.stores.dynamodb import amend, figures, forecast, put, recall, search
 from penstock.stores.dynamodb.address import Address
 from penstock.stores.dynamodb.clock import NearClock
@@ -29,12 +32,9 @@ from penstock.stores.dynamodb.schema import SCHEMA_VERSION, state_of
 from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.settle import Settling
 from penstock.stores.dynamodb.turns import KeyedLeases, keep_turns
-from penstock.stores.redis.connect import Server
-from penstock.stores.redis.fleet import Heartbeats
-from penstock.stores.redis.policies import RedisPolicies
-from penstock.stores.redis.rooms_open import Serving, open_rooms
-from penstock.stores.redis.scripts import Runner
-from penstock.stores.redis.turns import UNBOUNDED
+from penstock.stores.redis.messages.line import UNBOUNDED
+from penstock.stores.redis.policies.store import RedisPolicies
+from penstock.stores.redis.rooms import Serving, open_rooms
 from penstock.time.clock import Clock
 
 MAX_PUT = 2_000

@@ -25,7 +25,7 @@ from penstock.stores.dynamodb.near import Hint, Taken
 from penstock.stores.dynamodb.near_turns import Holder, Over, Turn
 from penstock.stores.dynamodb.recall import names, note_routes
 from penstock.stores.dynamodb.session import Session
-from penstock.stores.redis.place import line_entry
+from penstock.stores.redis.messages.line import line_entry
 
 KEYED = "s:keyed"
 WHOLE = "turns"

@@ -5,19 +5,22 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from penstock.model.errors import StoreUnavailable
 from penstock.ports.store import MessageStore
-from penstock.stores.redis.address import parse_address
-from penstock.stores.redis.clock import ServerClock
-from penstock.stores.redis.connect import connect
-from penstock.stores.redis.health import inspect, wait_command
-from penstock.stores.redis.key_index import KeyIndex, drop
+from penstock.redis_kit.address import parse_address
+from penstock.redis_kit.clock import ServerClock
+from penstock.redis_kit.connect import Cursors, Server, connect
+from penstock.redis_kit.errors import Vendor, translate
+from penstock.redis_kit.health import inspect, wait_command
+from penstock.redis_kit.runner import Runner
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.redis.layout import Layout
-from penstock.stores.redis.place import Widths
-from penstock.stores.redis.scratch import erase, scratch_url
-from penstock.stores.redis.scripts import Runner
+from penstock.stores.redis.messages.buckets import Widths
+from penstock.stores.redis.search.key_index import KeyIndex, drop
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.store import RedisStore
-from penstock.stores.redis.wake import Wakeups
 from penstock.time.clock import Clock
 
 __all__ = ["RedisStore", "erase", "nothing_to_read", "open_store", "scratch_url"]
@@ -80,3 +83,41 @@ def nothing_to_read(url: str) -> str | None:
     """Check the URL; a server is there or it is not, and looking at it makes nothing."""
     parse_address(url)
     return None
+
+
+_KINDS = ("string", "hash", "list", "zset", "set", "stream")
+_COUNT = 1_000
+
+
+def scratch_url(url: str, mark: str) -> str:
+    """The same server and settings; no key's name begins as those of the real store do."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    options["prefix"] = f"{mark}-{parse_address(url).prefix}"
+    return urlunsplit(parts._replace(query=urlencode(options)))
+
+
+async def erase(url: str) -> None:
+    """Unlink every key of this prefix; StoreUnavailable names the keys when they may stay."""
+    address = parse_address(url)
+    server = connect(address)
+    keys = f"{address.prefix}:*"
+    try:
+        await _unlink(server, keys)
+    except Vendor as exc:
+        why = translate(exc, address.name, retry_after=1.0).message
+        raise StoreUnavailable(f"the keys {keys} may be left behind: {why}") from exc
+    finally:
+        await server.close()
+
+
+async def _unlink(server: Server, match: str) -> None:
+    """Looked for in steps, so that the server stays free."""
+    for kind in _KINDS:
+        cursors: Cursors = {}
+        more = True
+        while more:
+            keys, cursors = await server.scan(cursors, match, _COUNT, kind)
+            for key in keys:
+                await server.call("UNLINK", key)
+            more = bool(cursors)

@@ -19,7 +19,7 @@ Per partition (`<prefix>:{tag}:…`):
   d:<route>     ZSET    the dead by due
   k             ZSET    key + \\0 + id, all scored 0: the index by key, where that is asked for
   y:<route>, n:<route>, f:<route>  ZSETs  line, turns and busy of a route that keeps turns: what of
-                        a key waits, when it is its turn, what of it is leased (lua/line.lua)
+                        a key waits, when it is its turn, what of it is leased (line.lua)
   o             LIST    ids forgotten here that have a pointer in their own partition (pointers.py)
   w             STRING  written so that WAIT has something to wait for, where that is asked for
 Of the whole store: `<prefix>:layout` HASH, `<prefix>:paused` SET, `<prefix>:processes` HASH, and
@@ -113,12 +113,6 @@ class PartitionKeys:
 
     def _name(self, rest: str) -> bytes:
         return (self._prefix + rest).encode()
-
-
-def write_mark(key: bytes) -> bytes:
-    """A key in the same slot as this one, for a write that says nothing."""
-    tag, brace, _ = key.partition(b"}")
-    return tag + b"}:w" if brace else b"{" + key + b"}:w"
 
 
 def counter_of_lane(route: str, priority: int) -> str:

@@ -19,12 +19,17 @@ from zlib import crc32
 
 from penstock.model.errors import ConfigError
 from penstock.model.identity import DEFAULT_PARTITIONS
-from penstock.stores.redis.connect import Argument
+from penstock.redis_kit.connect import Argument
+from penstock.redis_kit.runner import Group, Runner
+from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.keys import PAUSED, PartitionKeys
-from penstock.stores.redis.scripts import Group, Runner
+
+_MARK = Script("stores/redis/mark.lua")
+_LAYOUT = Script("stores/redis/layout.lua")
+_PAUSE = Script("stores/redis/pause.lua")
 
 PATIENCE = 20
-"""Looks at a change under way before it is taken over: whoever began it may have died."""
+"""Reads of a change under way before it is taken over: its process may have died."""
 PAUSE = 0.02
 """Seconds between two looks."""
 MAX_GENERATION = 255
@@ -33,7 +38,7 @@ FORMAT = 1
 
 
 class Layout:
-    """What this process knows of the layout, and the steps that change it."""
+    """The layout as this process knows it, and the steps that change it."""
 
     def __init__(self, runner: Runner, prefix: str) -> None:
         self._runner = runner
@@ -86,7 +91,7 @@ class Layout:
                     await self._finish(pending)
 
     async def refresh(self) -> None:
-        """Read the layout again; a change that somebody left half done is finished."""
+        """Read the layout again; finish a change that another process left half done."""
         async with self._lock:
             pending = await self._step("read")
             for _ in range(PATIENCE):
@@ -116,7 +121,7 @@ class Layout:
         await self._step("publish", pending)
 
     async def _mark(self, partitions: Iterable[int], generation: int) -> None:
-        paused = await self._runner.call(0, "SMEMBERS", self._paused_key)
+        paused = await self._runner.call("SMEMBERS", self._paused_key)
         fields = [PAUSED.encode() + route for route in paused]
         groups = [
             Group(p, (keys.generation, keys.leases, keys.tokens, keys.grants, keys.counters))
@@ -124,13 +129,13 @@ class Layout:
             for keys in (self.keys(p),)
         ]
         if groups:
-            await self._runner.run("mark", groups, [generation, *fields])
+            await self._runner.run(_MARK, groups, [generation, *fields])
 
     async def _step(self, step: str, value: int | str = "", routes: str = "") -> int | None:
         """The total that is under way, if one is."""
         group = Group(0, (self._key,))
         asked: list[Argument] = [step, value, routes, self.generation, FORMAT]
-        reply = await self._runner.single("layout", group, asked)
+        reply = await self._runner.single(_LAYOUT, group, asked)
         totals, pending, keyed, found = reply
         if totals is not None:
             self._check_format(int(found or 0))
@@ -160,10 +165,10 @@ class Layout:
         fields = [f"g{number}" for number in range(1, self.generation)]
         generation = self.generation
         for keys in self.all_keys():
-            counts = await self._runner.call(keys.number, "HMGET", keys.counters, *fields)
+            counts = await self._runner.call("HMGET", keys.counters, *fields, partition=keys.number)
             if any(int(number or 0) > 0 for number in counts):
                 return
-        totals = await self._runner.call(0, "HGET", self._key, "totals")
+        totals = await self._runner.call("HGET", self._key, "totals")
         if totals is not None and totals.count(b",") + 1 == generation:
             async with self._lock:
                 await self._step("forget", totals.decode())
@@ -199,15 +204,15 @@ class Layout:
 
     async def pause(self, route: str, paused: bool) -> None:
         """Note it for partitions to come, then in every partition there is."""
-        await self._runner.call(0, "SADD" if paused else "SREM", self._paused_key, route)
+        await self._runner.call("SADD" if paused else "SREM", self._paused_key, route)
         generation = 0
         while generation != self.generation:  # again where the layout grows meanwhile
             await self.refresh()
             generation = self.generation
             groups = [Group(keys.number, (keys.counters,)) for keys in self.all_keys()]
-            await self._runner.run("pause", groups, [PAUSED + route, "1" if paused else "0"])
+            await self._runner.run(_PAUSE, groups, [PAUSED + route, "1" if paused else "0"])
             await self.refresh()
 
     async def paused(self) -> frozenset[str]:
-        routes = await self._runner.call(0, "SMEMBERS", self._paused_key)
+        routes = await self._runner.call("SMEMBERS", self._paused_key)
         return frozenset(route.decode() for route in routes)

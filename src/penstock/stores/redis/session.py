@@ -1,18 +1,19 @@
-"""What every step of the store works with."""
+"""The open store, as every step gets it: runner, layout, bucket widths, wake-ups."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.stores.redis.away import target_of
-from penstock.stores.redis.ids import pack_id
+from penstock.redis_kit.runner import Group, Prepared, Runner
+from penstock.redis_kit.scripts import Script
+from penstock.redis_kit.wake import Wakeups
 from penstock.stores.redis.layout import Layout
-from penstock.stores.redis.place import Bucket, Widths
-from penstock.stores.redis.records import Held
-from penstock.stores.redis.scripts import Group, Prepared, Runner
-from penstock.stores.redis.wake import Wakeups
+from penstock.stores.redis.messages.buckets import Bucket, Widths
+from penstock.stores.redis.messages.records import Held, pack_id, target_of
 from penstock.time.chance import given_or_fresh
+
+FIND = Script("stores/redis/find.lua")
 
 LOOKS = 5
 """Times an id is looked for again: each means that the layout has grown since the last."""
@@ -38,7 +39,7 @@ class Session:
         self.retention = retention
         self.retention_count = retention_count
         self.calls: dict[tuple[int, int, str, int, int, int], Prepared] = {}
-        """How one message is put (put_one.py): generation, partition, route, priority, bucket."""
+        """How one message is put (put.py): generation, partition, route, priority, bucket."""
         self._chance = given_or_fresh(None)
 
     @property
@@ -58,7 +59,7 @@ class Session:
         return self.widths.bucket_for(due, now)
 
     async def find(self, ids: Sequence[str]) -> list[Held | None]:
-        """Each id's record, wherever it lives; others may have grown the layout meanwhile."""
+        """Each id's record, in whichever partition; looks again if the layout has grown."""
         layout = self.layout
         found = await self.find_here(ids)
         for _ in range(LOOKS):
@@ -72,7 +73,7 @@ class Session:
         return found
 
     async def find_here(self, ids: Sequence[str]) -> list[Held | None]:
-        """By the layout as it is known here: a put must not change it between two of its steps."""
+        """By the layout this process knows: a put must not change it between two of its steps."""
         by_partition: dict[int, list[int]] = {}
         for i, text in enumerate(ids):
             for partition in self.candidates(text):
@@ -101,7 +102,7 @@ class Session:
             groups.append(Group(partition, used, [len(wanted)], members))
         found: list[Held | None] = [None] * len(ids)
         if groups:
-            replies = await self.runner.run("find", groups, writes=False)
+            replies = await self.runner.run(FIND, groups, writes=False)
             for (partition, wanted), (records, leases, generation) in zip(
                 by_partition.items(), replies, strict=True
             ):

@@ -16,20 +16,23 @@ from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import WakeListener
-from penstock.stores.redis import amend, overview, put, recall, search
-from penstock.stores.redis.address import Address
-from penstock.stores.redis.clock import ServerClock
-from penstock.stores.redis.connect import Server
-from penstock.stores.redis.fleet import Heartbeats
-from penstock.stores.redis.forecast import forecast
-from penstock.stores.redis.health import facts
-from penstock.stores.redis.key_index import KeyIndex
-from penstock.stores.redis.lease import Leases
-from penstock.stores.redis.policies import RedisPolicies
-from penstock.stores.redis.rooms_open import Serving, open_rooms
+from penstock.redis_kit import health
+from penstock.redis_kit.address import Address
+from penstock.redis_kit.clock import ServerClock
+from penstock.redis_kit.connect import Server
+from penstock.redis_kit.heartbeats import Heartbeats
+from penstock.redis_kit.wake import news_of
+from penstock.stores.redis.messages import amend, put
+from penstock.stores.redis.messages import lookup as recall
+from penstock.stores.redis.messages.settle import Settling
+from penstock.stores.redis.messages.turns import KeyedLeases
+from penstock.stores.redis.policies.store import RedisPolicies
+from penstock.stores.redis.rooms import Serving, open_rooms
+from penstock.stores.redis.search import figures as overview
+from penstock.stores.redis.search import search
+from penstock.stores.redis.search.figures import forecast
+from penstock.stores.redis.search.key_index import KeyIndex
 from penstock.stores.redis.session import Session
-from penstock.stores.redis.settle import Settling
-from penstock.stores.redis.wake import news_of
 from penstock.time.clock import Clock
 
 
@@ -48,7 +51,7 @@ class RedisStore:
         self._server = server
         self._session = session
         self._clock = clock
-        self._leases = Leases(session, cluster=server.cluster)
+        self._leases = KeyedLeases(session, cluster=server.cluster)
         self._settling = Settling(session)
         self._heartbeats = Heartbeats(session.runner, address.prefix)
         self.policies = RedisPolicies(session.runner, address.prefix)
@@ -89,7 +92,7 @@ class RedisStore:
         await self._session.layout.keep_turns(routes)
 
     def is_at(self, place: tuple[str, int, int]) -> bool:
-        """In a cluster a stream and a message are seldom in one slot: never."""
+        """Whether a stream there is in this very server; never in a cluster, where slots differ."""
         address = self._address
         return not self._server.cluster and (*address.hosts[:1], address.db) == (
             place[:2],
@@ -146,7 +149,7 @@ class RedisStore:
         if not paused:
             now = self._clock.now()
             channel = self._session.wakeups.channel
-            await self._session.runner.call(0, "PUBLISH", channel, news_of(route, now))
+            await self._session.runner.call("PUBLISH", channel, news_of(route, now))
             self._session.wakeups.tell(route, now)
 
     async def paused(self) -> frozenset[str]:
@@ -165,7 +168,14 @@ class RedisStore:
         )
 
     async def check(self) -> dict[str, str]:
-        return await facts(self._session, self._address)
+        layout = self._session.layout
+        await layout.refresh()
+        return {
+            "store": self.name,
+            "partitions": str(layout.total),
+            "generation": str(layout.generation),
+            **await health.nodes(self._session.runner),
+        }
 
     async def close(self) -> None:
         """Closing twice is harmless."""

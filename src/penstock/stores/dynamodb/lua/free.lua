@@ -1,8 +1,9 @@
 -- What was busy is over: it may wait again, and the next of its key may have its turn.
--- KEYS: of every group, its line, turns, busy and ends (line.lua stands before this).
+-- KEYS: of every group, its line, turns, busy and ends.
 -- ARGV[1]: msgpack, a group each: {first key, first argument, route, number}
 -- ARGV[2]: channel; then (key, id, entry in the line or nothing) again and again.
 -- Returns how many each group had.
+-- @include stores/redis/messages/line.lua
 local answers = {}
 for g, group in ipairs(cmsgpack.unpack(ARGV[1])) do
   local k, place, route, number = unpack(group)

@@ -1,5 +1,5 @@
 -- Have ids wait in the lines of their keys; tell whoever listens when one is nearer than the rest.
--- KEYS: of every group, its line and turns (stores/redis/lua/line.lua has their shapes).
+-- KEYS: of every group, its line and turns (stores/redis/messages/line.lua has their shapes).
 -- ARGV[1]: msgpack, a group each: {first key, first argument, route, number of entries}
 -- ARGV[2]: channel; then (entry, due, key) again and again. Returns how many entries each group had.
 local answers = {}

@@ -2,9 +2,9 @@
 -- KEYS: of every group, the retired by the moment they were settled.
 -- ARGV[1]: msgpack, a group each: {first key}; ARGV[2]: now (held against the server's own
 -- time), ARGV[3]: how long they are kept, ARGV[4]: kept at most, ARGV[5]: limit. Returns of each group the ids, the oldest first.
+-- @include redis_kit/common.lua
 local answers = {}
-local time = redis.call('TIME')
-local now = math.min(tonumber(ARGV[2]), tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+local now = clamped(tonumber(ARGV[2]))
 local before = string.format('(%.0f', now - tonumber(ARGV[3]))
 local left = tonumber(ARGV[5])
 for g, group in ipairs(cmsgpack.unpack(ARGV[1])) do

@@ -5,8 +5,8 @@
 -- ARGV[2]: now (held against the server's own time), ARGV[3]: limit, ARGV[4]: route
 -- ARGV[5]: token of this call, always as long; ARGV[6]: how long it may be repeated (ms)
 -- Returns of each group {in use, paused, next due or '', {id, due, priority, id, due, priority …}}.
-local time = redis.call('TIME')
-local now = math.min(tonumber(ARGV[2]), tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+-- @include redis_kit/common.lua
+local now = clamped(tonumber(ARGV[2]))
 local left, route, token = tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local answers, first, open_ = {}, {}, {}
 for g, group in ipairs(cmsgpack.unpack(ARGV[1])) do

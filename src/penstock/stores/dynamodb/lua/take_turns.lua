@@ -1,14 +1,15 @@
 -- Take ids whose turn it is: keys by the due of their next message, over all groups of this call.
 -- What is taken counts as busy until it is freed; what should be over by now is told, to be checked.
 -- A call that is repeated with its token gives the same again.
--- KEYS: of every group, its line, turns, busy, ends and what the caller took last (line.lua stands before this).
+-- KEYS: of every group, its line, turns, busy, ends and what the caller took last.
 -- ARGV[1]: msgpack, a group each: {first key}
 -- ARGV[2]: now (held against the server's own time), ARGV[3]: limit, ARGV[4]: until when it is busy,
 -- ARGV[5]: of one key in flight at most, ARGV[6]: 1 ordered, ARGV[7]: how many to tell at most
 -- ARGV[8]: token of this call, always as long; ARGV[9]: how long it may be repeated (ms)
 -- Returns of each group {next due or '', {key, entry, key, entry …}, {key \0 id …} to be checked}.
-local time = redis.call('TIME')
-local server = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- @include redis_kit/common.lua
+-- @include stores/redis/messages/line.lua
+local server = server_time()
 local now = math.min(tonumber(ARGV[2]), server)
 local asked = { now = now, limit = tonumber(ARGV[3]), in_flight = tonumber(ARGV[5]), ordered = ARGV[6] == '1' }
 

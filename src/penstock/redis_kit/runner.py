@@ -1,0 +1,370 @@
+"""Calls of Redis that raise only our errors: scripts by their hash, and plain commands.
+
+Scripts of messages and policies take *groups*, one per partition: keys of its own, a plan,
+arguments of its own. On a single server many groups share a call; in a cluster each partition is a
+call. Every script may be repeated when its answer was lost, so calls are retried here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+from redis import exceptions as vendor
+
+from penstock.model.durations import Durations
+from penstock.model.errors import PenstockError, StoreUnavailable
+from penstock.redis_kit.breaker import PROMPT, Breaker, Patience
+from penstock.redis_kit.connect import Argument, Cursors, Reply, Server
+from penstock.redis_kit.errors import GROUP_EXISTS, NotConfirmed, Vendor, is_transient, translate
+from penstock.redis_kit.lines import packed_beginning, packed_end
+from penstock.redis_kit.scripts import Script
+
+MAX_ARGUMENTS = 30_000
+"""Arguments of one call, about: a longer one would hold up the server."""
+MAX_GROUPS = 64
+"""Partitions of one call: a longer one would hold up the server."""
+
+Plan: TypeAlias = list[Any]
+"""A group's own part of ARGV[1]: numbers, texts, `raw` bytes and lists of them."""
+_encoder = msgspec.msgpack.Encoder()
+
+
+def raw(value: bytes) -> msgspec.Raw:
+    """Bytes in a plan, as a msgpack text: Redis's decoder has no type for bytes."""
+    length = len(value)
+    if length < 32:
+        head = bytes((0xA0 | length,))
+    elif length < 256:
+        head = bytes((0xD9, length))
+    elif length < 65_536:
+        head = b"\xda" + length.to_bytes(2, "big")
+    else:
+        head = b"\xdb" + length.to_bytes(4, "big")
+    return msgspec.Raw(head + value)
+
+
+class Group(NamedTuple):
+    """The part of a script's call that is about one partition."""
+
+    partition: int
+    keys: Sequence[bytes]
+    plan: Sequence[Any] = ()
+    """Follows the group's offsets."""
+    arguments: Sequence[bytes] | None = None
+    """None: the script's groups have no arguments of their own, and no offset of them."""
+
+
+class Prepared(NamedTuple):
+    """A call of a script without groups, packed but for its last four arguments."""
+
+    partition: int
+    keys: Sequence[bytes]
+    arguments: Sequence[Argument]
+    """The first ones, the same in every call."""
+    script: Script
+    packed: bytes
+    """Command, keys and these arguments as they are sent."""
+    breaker: Breaker
+
+
+class Runner:
+    """Calls one server or cluster."""
+
+    def __init__(
+        self,
+        server: Server,
+        name: str,
+        wait: Sequence[Argument] = (),
+        *,
+        patience: Patience = PROMPT,
+        durations: Durations | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`wait`: the WAIT or WAITAOF that follows every write; `durations`: of `execute`."""
+        self.server = server
+        self.name = name
+        self.errors = 0
+        """Calls that failed, the repeated ones counted."""
+        self.durations = durations
+        self._wait = wait
+        self._patience = patience
+        self._monotonic = monotonic
+        self._breakers: dict[int, Breaker] = {}
+
+    @property
+    def cluster(self) -> bool:
+        return self.server.cluster
+
+    @property
+    def seconds(self) -> float:
+        """Now, on the clock of `durations`."""
+        return self._monotonic()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a breaker refuses calls now."""
+        return any(breaker.refuses for breaker in self._breakers.values())
+
+    async def run(
+        self,
+        script: Script,
+        groups: Sequence[Group],
+        common: Sequence[Argument] = (),
+        *,
+        writes: bool = True,
+    ) -> list[Reply]:
+        """The answers of all groups, in their order; raises if any of them failed."""
+        replies = await self.try_run(script, groups, common, writes=writes)
+        for reply in replies:
+            if isinstance(reply, PenstockError):
+                raise reply
+        return replies
+
+    async def try_run(
+        self,
+        script: Script,
+        groups: Sequence[Group],
+        common: Sequence[Argument] = (),
+        *,
+        writes: bool = True,
+    ) -> list[Reply]:
+        """As `run`, with the error itself in the place of an answer that failed."""
+        parts = self._split(groups)
+        if len(parts) == 1:
+            return await self._part(script, parts[0], common, writes)
+        calls = (self._part(script, part, common, writes) for part in parts)
+        return [reply for part in await asyncio.gather(*calls) for reply in part]
+
+    async def single(
+        self, script: Script, group: Group, common: Sequence[Argument] = (), *, writes: bool = True
+    ) -> Reply:
+        return (await self.run(script, [group], common, writes=writes))[0]
+
+    async def execute(
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        arguments: Sequence[Argument],
+        *,
+        retry: bool = True,
+    ) -> Reply:
+        """A script without groups; without `retry` it is sent once."""
+        begun = self._monotonic()
+        command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        reply = await self._guard(0, command, keys[0], script, retry=retry)
+        if self.durations is not None:
+            ended = self._monotonic()
+            self.durations.add(ended - begun, ended)
+        return reply
+
+    def prepare(
+        self, script: Script, partition: int, keys: Sequence[bytes], *arguments: Argument
+    ) -> Prepared:
+        """A call to be made again and again, with four more arguments that differ each time."""
+        beginning = packed_beginning(("EVALSHA", script.sha, len(keys), *keys, *arguments))
+        breaker = self._breaker(partition)
+        return Prepared(partition, keys, arguments, script, beginning, breaker)
+
+    async def call_prepared(
+        self, call: Prepared, one: bytes, two: bytes, three: bytes, four: bytes
+    ) -> Reply:
+        """Run a prepared call; the ordinary way where no open connection is free."""
+        failed: Exception | None = None
+        breaker = call.breaker
+        if breaker.is_closed and not self._wait:
+            answer = self.server.quick(call.packed + packed_end(one, two, three, four))
+            if answer is not None:
+                try:
+                    reply = await answer
+                except vendor.NoScriptError:
+                    pass  # the ordinary way sends the source
+                except Vendor as exc:
+                    failed = exc
+                else:
+                    if breaker.failures:
+                        breaker.succeeded()
+                    return reply
+        script, keys = call.script, call.keys
+        command = ("EVALSHA", script.sha, len(keys), *keys, *call.arguments, one, two, three, four)
+        return await self._guard(
+            call.partition, command, keys[0], script, durable=True, failed=failed
+        )
+
+    async def call(self, *command: Argument, partition: int = 0, retry: bool = True) -> Reply:
+        """A plain command; `partition` says whose breaker counts it."""
+        return await self._guard(partition, command, b"", retry=retry)
+
+    async def each(self, *command: Argument) -> dict[str, Reply]:
+        """A plain command on every primary, by the node's name."""
+        try:
+            return await self.server.each(*command)
+        except Vendor as exc:
+            raise self._failed(exc, self._breaker(0)) from exc
+
+    async def scan(self, cursors: Cursors, match: str, count: int) -> tuple[list[bytes], Cursors]:
+        """One step of a pass over every primary: sorted sets of that name, and how to go on."""
+        try:
+            return await self.server.scan(cursors, match, count, "zset")
+        except Vendor as exc:
+            raise self._failed(exc, self._breaker(0)) from exc
+
+    async def server_time(self) -> float:
+        """Epoch milliseconds by the slowest primary's clock."""
+        times = (await self.each("TIME")).values()
+        return min(int(seconds) * 1000 + int(micros) / 1000 for seconds, micros in times)
+
+    async def configured(self, setting: str) -> dict[str, str]:
+        """A server's setting by node; empty where CONFIG is forbidden."""
+        try:
+            found = await self.server.each("CONFIG GET", setting)
+        except vendor.ResponseError:  # managed servers often forbid CONFIG
+            return {}
+        except Vendor as exc:
+            raise self._failed(exc, self._breaker(0)) from exc
+        return {node: str(reply.get(setting, "?")) for node, reply in found.items()}
+
+    def _split(self, groups: Sequence[Group]) -> list[Sequence[Group]]:
+        """The groups of each call."""
+        if self.server.cluster:
+            return [[group] for group in groups]
+        parts: list[list[Group]] = []
+        size = 0
+        for group in groups:
+            length = len(group.keys) + len(group.arguments or ())
+            if not parts or size + length > MAX_ARGUMENTS or len(parts[-1]) >= MAX_GROUPS:
+                parts.append([])
+                size = 0
+            parts[-1].append(group)
+            size += length
+        return list(parts)
+
+    async def _part(
+        self, script: Script, groups: Sequence[Group], common: Sequence[Argument], writes: bool
+    ) -> list[Reply]:
+        """One call; its error once per group if it failed."""
+        keys: list[bytes] = []
+        arguments: list[Argument] = []
+        plans: list[Plan] = []
+        first = 1 + len(common)
+        for group in groups:
+            offsets = [len(keys)]
+            if group.arguments is not None:
+                offsets.append(first + len(arguments))
+                arguments += group.arguments
+            plans.append([*offsets, *group.plan])
+            keys += group.keys
+        plan = _encoder.encode(plans)
+        command = ("EVALSHA", script.sha, len(keys), *keys, plan, *common, *arguments)
+        try:
+            reply: list[Reply] = await self._guard(
+                groups[0].partition, command, keys[0], script, durable=writes
+            )
+        except PenstockError as exc:
+            return [exc] * len(groups)
+        return reply
+
+    async def _guard(
+        self,
+        partition: int,
+        command: Sequence[Argument],
+        key: bytes,
+        script: Script | None = None,
+        *,
+        durable: bool = False,
+        retry: bool = True,
+        failed: Exception | None = None,
+    ) -> Reply:
+        """Send, and again where that may help; count for the breaker; raise our errors.
+
+        `failed`: the error of a first try that was made elsewhere.
+        """
+        breaker = self._breaker(partition)
+        if not breaker.is_closed and (wait := breaker.wait()) > 0:
+            raise StoreUnavailable(breaker.reason, retry_after=wait)
+        patience = self._patience
+        for pause in (*(patience.waits if retry else ()), None):
+            try:
+                if failed is not None:
+                    raise failed
+                reply = await self._send(command, key, script, durable=durable)
+            except Vendor as exc:
+                failed = None
+                if pause is None or not is_transient(exc, slow=patience.retries_slow):
+                    raise self._failed(exc, breaker) from exc
+                self.errors += 1
+                await self._recover(exc)
+                await asyncio.sleep(pause)
+            else:
+                if breaker.failures:
+                    breaker.succeeded()
+                return reply
+        raise AssertionError("the last try returns or raises")
+
+    async def _send(
+        self, command: Sequence[Argument], key: bytes, script: Script | None, *, durable: bool
+    ) -> Reply:
+        try:
+            if not durable or not self._wait:
+                return await self.server.call(*command)
+            # A server from 7.2 on waits for the last write of this very connection. A command
+            # that finds all done (a put repeated because the wait failed) writes nothing.
+            mark = ("SET", _write_mark(key), b"1")
+            reply, _, waited = await self.server.in_a_row(key, command, mark, self._wait)
+        except vendor.NoScriptError:
+            if script is None:
+                raise
+            # A server that was restarted, flushed or took over: send the source this once.
+            again = ("EVAL", script.source, *command[2:])
+            return await self._send(again, key, None, durable=durable)
+        _check_waited(self._wait, waited)
+        return reply
+
+    async def _recover(self, exc: Exception) -> None:
+        """Leave the connections to a server that has become a replica."""
+        if isinstance(exc, vendor.ReadOnlyError | vendor.AskError | vendor.TryAgainError):
+            try:
+                await self.server.reconnect()
+            except Vendor as again:
+                raise self._failed(again, self._breaker(0)) from again
+
+    def _failed(self, exc: Exception, breaker: Breaker) -> PenstockError:
+        """The error to raise from `exc`; the breaker counts it if the server did not answer."""
+        self.errors += not str(exc).startswith(GROUP_EXISTS)
+        error = translate(exc, self.name)
+        if isinstance(error, StoreUnavailable):
+            error.retry_after = breaker.failed()
+            breaker.reason = error.message
+        return error
+
+    def _breaker(self, partition: int) -> Breaker:
+        # In a cluster partitions live on nodes that fail one by one.
+        number = partition if self.server.cluster else 0
+        breaker = self._breakers.get(number)
+        if breaker is None:
+            breaker = self._breakers[number] = Breaker(self._patience, self._monotonic)
+        return breaker
+
+
+def _write_mark(key: bytes) -> bytes:
+    """A key in the slot of this one, for a write that only WAIT needs."""
+    tag, brace, _ = key.partition(b"}")
+    return tag + b"}:w" if brace else b"{" + key + b"}:w"
+
+
+def _check_waited(wait: Sequence[Argument], waited: Reply) -> None:
+    """WAIT answers how many replicas have it, WAITAOF also whether the disk does."""
+    if wait[0] == "WAIT":
+        if int(waited) < int(wait[1]):
+            wanted, millis = map(int, wait[1:])
+            raise NotConfirmed(f"{waited} of {wanted} replicas after {millis} ms")
+        return
+    local, replicas = int(waited[0]), int(waited[1])
+    if local < int(wait[1]) or replicas < int(wait[2]):
+        raise NotConfirmed(
+            f"{local} of {int(wait[1])} disks, {replicas} of {int(wait[2])} replicas"
+            f" after {int(wait[3])} ms"
+        )

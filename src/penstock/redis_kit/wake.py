@@ -1,0 +1,88 @@
+"""Wake-ups: what scripts publish when something nearer was put, heard by every process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from redis.asyncio.client import PubSub
+
+from penstock.model.message import NewMessage
+from penstock.ports.store import WakeListener
+from penstock.redis_kit.connect import Server
+from penstock.redis_kit.errors import Vendor
+
+log = logging.getLogger("penstock.stores.redis")
+
+SILENCE = 5.0
+"""Seconds without news before the connection is checked."""
+RECONNECT = (0.1, 0.5, 1.0, 2.0)
+
+
+class Wakeups:
+    """The listeners of this process, told by itself and by what others publish."""
+
+    def __init__(self, server: Server, channel: str) -> None:
+        self._server = server
+        self.channel = channel
+        self._listeners: list[WakeListener] = []
+        self.subscribed = asyncio.Event()
+        """Set while news from other processes would be heard."""
+
+    def add(self, listener: WakeListener) -> None:
+        self._listeners.append(listener)
+
+    def tell(self, route: str, due: int) -> None:
+        for listener in self._listeners:
+            listener(route, due)
+
+    def tell_earliest(self, messages: Sequence[NewMessage]) -> None:
+        """Once a route, however many were put."""
+        if not self._listeners:
+            return
+        earliest: dict[str, int] = {}
+        for message in messages:
+            due = earliest.get(message.route)
+            if due is None or message.due < due:
+                earliest[message.route] = message.due
+        for route, due in earliest.items():
+            self.tell(route, due)
+
+    async def listen(self) -> None:
+        """For ever; what is missed while reconnecting, polling finds."""
+        failed = 0
+        while True:
+            pubsub, client = self._server.subscriber()
+            try:
+                await self._before_subscribing(pubsub)
+                await pubsub.subscribe(self.channel)
+                await pubsub.ping()
+                self.subscribed.set()
+                failed = 0
+                while True:
+                    news = await pubsub.get_message(timeout=SILENCE)
+                    if news is None:
+                        await pubsub.ping()
+                    elif news["type"] == "message":
+                        self._heard(news["data"])
+            except Vendor as exc:
+                log.debug("wake-ups interrupted: %s", exc)
+            finally:
+                self.subscribed.clear()
+                await pubsub.aclose()  # type: ignore[no-untyped-call]
+                await client.aclose(close_connection_pool=True)
+            await asyncio.sleep(RECONNECT[min(failed, len(RECONNECT) - 1)])
+            failed += 1
+
+    async def _before_subscribing(self, pubsub: PubSub) -> None:
+        """Whatever else the connection needs to be told."""
+
+    def _heard(self, news: bytes) -> None:
+        due, _, route = news.decode().partition(" ")
+        if due.isdigit():
+            self.tell(route, int(due))
+
+
+def news_of(route: str, due: int) -> str:
+    return f"{due} {route}"

@@ -1,0 +1,1 @@
+"""Messages: put, lease, settle, change, look up; each script beside the step that calls it."""

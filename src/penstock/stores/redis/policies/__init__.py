@@ -1,0 +1,1 @@
+"""Caps, quiet hours, paces and suppressions on Redis, shared by every process."""

@@ -1,0 +1,1 @@
+"""Lists, counts and forecasts of messages."""
