@@ -1,4 +1,4 @@
-"""DynamoDB + Redis and the plain-Python model agree on every walk Hypothesis finds."""
+"""DynamoDB + Redis and the reference in memory agree on every walk Hypothesis finds."""
 
 from __future__ import annotations
 

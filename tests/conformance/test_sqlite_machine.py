@@ -1,4 +1,4 @@
-"""SQLite and the plain-Python model agree on every walk Hypothesis finds."""
+"""SQLite and the reference in memory agree on every walk Hypothesis finds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the store did, step by step in the order it did it, held against the promises.
 
-Each step is also done by the plain-Python twin where the store is another one: both must answer
+Each step is also done by the reference in memory where the store is another one: both must answer
 the same.
 """
 

@@ -1,6 +1,6 @@
 """What rooms did, in the order they did it, held against what they promise.
 
-The plain-Python rooms are beside the store's, or are the store's: what nobody is told, such as who
+The rooms in memory are beside the store's, or are the store's: what nobody is told, such as who
 gave up waiting, is read off them.
 """
 

@@ -1,4 +1,4 @@
-"""One room in plain Python: its record, its tickets, and the rules that change them."""
+"""One room in memory: its record, its tickets, and the rules that change them."""
 
 from __future__ import annotations
 

@@ -98,9 +98,10 @@ class Session:
         self.execute(statements.FORGET_EVENTS, gone)
 
     def write(self, step: Step[Any], *, content: bool = False) -> None:
-        """Write the record and the lines that a step leaves; with what it says if it is another.
+        """Write the record and the timeline's lines that a step leaves, and wake its route.
 
-        Whoever takes the step closes the lease, retires the message or removes it.
+        With `content` also payload, headers and the like. The caller closes the lease, and
+        retires or removes the message.
         """
         record = step.record
         if record is None:
