@@ -63,7 +63,7 @@ class ServerClock(SystemClock):
         self._base = self._least - SLACK_MS
 
     async def keep(self) -> None:
-        """Measure for ever; while the server is away the last measurement stands."""
+        """Measure until cancelled; the last measurement stands while the server does not answer."""
         self.open()
         try:
             while True:

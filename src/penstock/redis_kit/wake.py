@@ -21,7 +21,7 @@ RECONNECT = (0.1, 0.5, 1.0, 2.0)
 
 
 class Wakeups:
-    """The listeners of this process, told by itself and by what others publish."""
+    """Calls the listeners of this process for its own puts and for those that others publish."""
 
     def __init__(self, server: Server, channel: str) -> None:
         self._server = server
@@ -38,7 +38,7 @@ class Wakeups:
             listener(route, due)
 
     def tell_earliest(self, messages: Sequence[NewMessage]) -> None:
-        """Once a route, however many were put."""
+        """One call per route, with the earliest due."""
         if not self._listeners:
             return
         earliest: dict[str, int] = {}
@@ -50,7 +50,7 @@ class Wakeups:
             self.tell(route, due)
 
     async def listen(self) -> None:
-        """For ever; what is missed while reconnecting, polling finds."""
+        """Subscribe until cancelled; polling finds what is missed while reconnecting."""
         failed = 0
         while True:
             pubsub, client = self._server.subscriber()
@@ -76,7 +76,7 @@ class Wakeups:
             failed += 1
 
     async def _before_subscribing(self, pubsub: PubSub) -> None:
-        """Whatever else the connection needs to be told."""
+        """Commands that the connection needs first; none here."""
 
     def _heard(self, news: bytes) -> None:
         due, _, route = news.decode().partition(" ")

@@ -162,7 +162,9 @@ class TieredPolicies:
             await self._copy(rules, counting)
             if (await self._rules()).get("n") == rules.get("n"):
                 return await self._mark()
-        raise StoreUnavailable("the policies are being changed all the time", retry_after=1.0)
+        raise StoreUnavailable(
+            f"rules changed {ROUNDS} times during this call; retry", retry_after=1.0
+        )
 
     async def _copy(self, rules: Item, counting: RedisPolicies) -> None:
         held = await counting.book()

@@ -1,4 +1,4 @@
-"""The rule book in Redis, and its compiled form while nobody changes it.
+"""The rule book in Redis, and its compiled form while it does not change.
 
 The book is one record with a version. Whoever changes it tells the new version to every counter
 shard before the change is answered; a shard refuses decisions by an older version, so from then on
@@ -38,7 +38,7 @@ _suppression = msgspec.json.Decoder(Suppression)
 
 
 class Book:
-    """Reads and changes the book; remembers its last state."""
+    """Reads and changes the rule book; remembers the rules last read."""
 
     def __init__(self, runner: Runner, prefix: str, default_zone: str) -> None:
         self._runner = runner
@@ -163,7 +163,7 @@ class Book:
         await asyncio.shield(self._forget_paces(keys.shared))
 
     async def _forget_paces(self, shared: ShardKeys) -> None:
-        """States of paces that were dropped."""
+        """Delete the states of paces that are in no rule any more."""
         kept = await self._runner.call("HKEYS", shared.paces, partition=shared.number)
         if gone := [mark for mark in kept if mark.decode() not in self.rules.names]:
             await self._runner.call("HDEL", shared.paces, *gone, partition=shared.number)

@@ -127,7 +127,7 @@ class RedisEntries:
         except StoreCorrupt as exc:
             if "NOGROUP" not in exc.message:
                 raise
-            self._grouped.discard(name)  # somebody deleted the stream: it is made again
+            self._grouped.discard(name)  # the stream was deleted: it is made again
             return []
         return [] if not reply else _entries(reply[0][1])
 
@@ -175,7 +175,7 @@ def _entries(replies: Reply) -> list[Entry]:
     entries = []
     for entry_id, flat in replies:
         if flat is None:
-            continue  # deleted by somebody while it was pending
+            continue  # deleted while it was pending
         # redis-py makes dicts of what it knows as a stream's answer, and not of the rest.
         fields = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
         name = entry_id.decode()
@@ -192,7 +192,7 @@ def _entries(replies: Reply) -> list[Entry]:
 
 
 def _consumers(summary: Reply) -> set[bytes]:
-    """Who has entries pending, by XPENDING's summary: as redis-py tells it, or as it came."""
+    """The consumers with pending entries, by XPENDING's summary, parsed by redis-py or raw."""
     if isinstance(summary, dict):
         return {bytes(one["name"]) for one in summary["consumers"]}
     return {bytes(name) for name, _ in summary[3] or ()}

@@ -1,4 +1,4 @@
-"""What the scripts of waiting rooms answer → values."""
+"""Answers of the scripts of waiting rooms → values."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def ticket_of(user: str, reply: Reply) -> Ticket:
 
 
 class Admitted(Sequence[Ticket]):
-    """Those a step let in. Most who ask only want to know how many: tickets are read late."""
+    """The tickets a promotion admitted, unpacked when first read: most callers only count them."""
 
     def __init__(self, number: int, lengths: bytes, texts: bytes) -> None:
         self._number = number
@@ -147,7 +147,7 @@ def _unpacked(user: bytes, packed: bytes) -> Ticket:
 
 
 def _record(raw: bytes) -> dict[str, Any]:
-    """What the line's record says, which another program may have written."""
+    """The record of a waiting visitor, which another program may have written."""
     try:
         record = json.loads(decode(raw))
     except ValueError:

@@ -76,7 +76,7 @@ _ENDS = {TicketState.LEFT: "L", TicketState.REVOKED: "R"}
 
 
 class RedisRooms:
-    """A RoomStore. Each room is one script's atomic step at a time, whoever calls it."""
+    """A RoomStore: every step of a room is one atomic script."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class RedisRooms:
         self._listeners: list[RoomListener] = []
         self._turn_listeners: list[TurnListener] = []
         self.watch: RoomWatch | None = None
-        """Hears of new rooms at once, where the server can tell."""
+        """Hears of new rooms at once, where the server supports client tracking."""
         self._passes = 0
         """Searches that came to their end while it heard."""
         self._search_at = 0
@@ -291,7 +291,7 @@ class RedisRooms:
         return self.watch is not None and self.watch.hears
 
     def _must_search(self, now: int) -> bool:
-        """Until everything has been seen since the server tells of new rooms; then now and then."""
+        """Search until a whole pass was made while news were heard; then every 10 s."""
         if not self._hears:
             self._passes = 0
         elif self._passes >= ENDS_FOR_ALL and now < self._search_at:
@@ -300,17 +300,17 @@ class RedisRooms:
         return True
 
     async def learn(self, keys: Sequence[bytes]) -> None:
-        """These were written, by whomever: lines among them that are not known are rooms."""
+        """Keys that another program wrote: lines among them that are not known are new rooms."""
         new = await self._unknown(keys)
         lines = [key for key in new if await self.runner.call("TYPE", key) == b"zset"]
         await self._know(lines, self._clock.now())
 
     def written(self, name: str) -> None:
-        """Another program, or another process, changed what a promotion looks at."""
+        """Another program changed a room: promote it."""
         self._tell(name)
 
     async def _unknown(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Those whose rooms are not looked at yet."""
+        """The keys whose rooms no process looks at yet."""
         named = [(key, self._names.room_of(key)) for key in keys]
         rooms = [(key, encode(room)) for key, room in named if room is not None]
         if not rooms:
@@ -319,7 +319,7 @@ class RedisRooms:
         return [key for (key, _), score in zip(rooms, known, strict=True) if score is None]
 
     async def _know(self, keys: Sequence[bytes], now: int) -> int:
-        """Rooms that were found are looked at from now on; how many are new."""
+        """Look at these rooms from now on; how many are new."""
         found = [self._names.room_of(key) for key in await self._unknown(keys)]
         new = [room for room in found if room is not None]
         if new:
@@ -345,7 +345,7 @@ class RedisRooms:
         return kept
 
     def heard(self, news: bytes) -> None:
-        """A process says that there is something to do in a room, or who was let in there."""
+        """Published news: a room with work to do, or the visitors let in there."""
         if not news.startswith(TURNS):
             self._tell(decode(news))
         elif self._turn_listeners:

@@ -1,4 +1,4 @@
-"""What other programs write of rooms is heard of at once.
+"""Hears at once what other programs write about rooms.
 
 Redis tells of every line, record and count of slots that is written (client tracking,
 broadcasting: it remembers no keys for that, and needs no setting). A server that cannot, and a
@@ -32,7 +32,7 @@ MAX_KNOWN = 100_000
 
 
 class _CannotTellError(Exception):
-    """The server does not know how, or may not."""
+    """The server has no client tracking, or forbids it."""
 
 
 class RoomNews(Wakeups):
@@ -67,7 +67,7 @@ class RoomWatch(Wakeups):
         self._new: set[bytes] = set()
         self._some = asyncio.Event()
         self.wanted = asyncio.Event()
-        """Set by whoever wants to know; nothing is asked of the server before."""
+        """Set by the first search; nothing is asked of the server before."""
 
     @property
     def hears(self) -> bool:
@@ -131,7 +131,7 @@ class RoomWatch(Wakeups):
 
 
 async def _ask(pubsub: PubSub, *command: str | int) -> int:
-    """On the very connection that will hear."""
+    """Send a command on the connection that is subscribed."""
     connection: Any = pubsub.connection  # redis-py says None, which it is before it connects
     await connection.send_command(*command)
     answer: int = await connection.read_response()

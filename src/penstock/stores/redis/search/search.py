@@ -26,7 +26,7 @@ from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.records import NUMBERS, Held, pack_id, unpack, unpack_id
 from penstock.stores.redis.search import sources
 from penstock.stores.redis.search.figures import Overview, overviews
-from penstock.stores.redis.search.sources import Entry, Place, Range
+from penstock.stores.redis.search.sources import Candidate, Position, Range
 from penstock.stores.redis.session import FIND, Session
 
 _SCAN = Script("stores/redis/search/scan.lua")
@@ -84,7 +84,7 @@ class _Walk:
         self._seen: set[bytes] = set()
 
     async def page(self, after: Cursor | None) -> Page | None:
-        """None: there is too much without order."""
+        """A page in order; None if there are more than EXACT entries without order."""
         place = self._start(after)
         unordered = await self._unordered(Range(place, self._due_to))
         looked = 0
@@ -110,7 +110,7 @@ class _Walk:
         return Page(self._page.items, Cursor(place.due, unpack_id(place.member)), cut=True)
 
     async def page_of_key(self, key: str, after: Cursor | None) -> Page | None:
-        """None: the index cannot tell."""
+        """A page from the index by key; None if it is not complete."""
         span = Range(self._start(after), self._due_to)
         entries = await sources.of_key(self._session, key, span, EXACT)
         if entries is None:
@@ -118,21 +118,21 @@ class _Walk:
         last = await self._look(sorted(entries))
         return Page(self._page.items, None if last is None else Cursor(last.due, last.id))
 
-    def _start(self, after: Cursor | None) -> Place:
-        place = Place(0, b"") if after is None else Place(after.due, pack_id(after.id))
+    def _start(self, after: Cursor | None) -> Position:
+        place = Position(0, b"") if after is None else Position(after.due, pack_id(after.id))
         earliest = self._where.due_from
-        return place if earliest is None else max(place, Place(earliest, b""))
+        return place if earliest is None else max(place, Position(earliest, b""))
 
-    async def _unordered(self, span: Range) -> list[Entry]:
+    async def _unordered(self, span: Range) -> list[Candidate]:
         state = self._where.state
-        entries: list[Entry] = []
+        entries: list[Candidate] = []
         if state in (None, State.LEASED):
             entries += await sources.leased(self._session, self._found, span)
         if state is None or state in _FROM_X:
             entries += await sources.settled(self._session, self._found, state, span)
         return entries
 
-    async def _ordered(self, span: Range) -> tuple[list[Entry], Place | None] | None:
+    async def _ordered(self, span: Range) -> tuple[list[Candidate], Position | None] | None:
         where, session, found = self._where, self._session, self._found
         lanes = await sources.ordered(session, found, where.state, where.route, span, self._each)
         if where.state not in (None, State.SCHEDULED):
@@ -143,7 +143,7 @@ class _Walk:
         ends = [end for end in (lanes.complete, buckets.complete) if end is not None]
         return lanes.entries + buckets.entries, min(ends, default=None)
 
-    async def _look(self, entries: Sequence[Entry]) -> Message | None:
+    async def _look(self, entries: Sequence[Candidate]) -> Message | None:
         """Take what matches; the last of the page once there is more than fits."""
         most = max(self._limit + 1, 100)
         first = 0
@@ -155,9 +155,9 @@ class _Walk:
             first += number
         return None
 
-    async def _read(self, entries: Sequence[Entry]) -> list[Message]:
-        """The messages of these entries that are as their entry says and match."""
-        by_partition: dict[int, list[Entry]] = {}
+    async def _read(self, entries: Sequence[Candidate]) -> list[Message]:
+        """The messages of these entries that still have the entry's due, and match."""
+        by_partition: dict[int, list[Candidate]] = {}
         for entry in entries:
             by_partition.setdefault(entry.partition, []).append(entry)
         groups = []
@@ -167,7 +167,7 @@ class _Walk:
             used = (keys.records, keys.leases, keys.generation)
             groups.append(Group(partition, used, [len(some)], members))
         replies = await self._session.runner.run(FIND, groups, writes=False)
-        found: dict[Entry, Message] = {}
+        found: dict[Candidate, Message] = {}
         for some, (records, leases, _) in zip(by_partition.values(), replies, strict=True):
             for entry, record, lease in zip(some, records, leases, strict=True):
                 if record is not None:

@@ -27,14 +27,14 @@ FILTERED = 500
 """Entries of a lane looked at for one page when the filter needs the records."""
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """A point in the order of (due, id)."""
 
     due: int
     member: bytes
 
 
-class Entry(NamedTuple):
+class Candidate(NamedTuple):
     due: int
     member: bytes
     partition: int
@@ -43,14 +43,14 @@ class Entry(NamedTuple):
 class Stretch(NamedTuple):
     """Entries after a place; up to `complete` there are no others (None: nor behind)."""
 
-    entries: list[Entry]
-    complete: Place | None = None
+    entries: list[Candidate]
+    complete: Position | None = None
 
 
 class Range(NamedTuple):
     """What is looked for: places after `after` that are due before `due_to`."""
 
-    after: Place
+    after: Position
     due_to: int
 
     def holds(self, due: int, member: bytes) -> bool:
@@ -88,14 +88,14 @@ async def ordered(
         return Stretch([])
     common: list[Argument] = [span.after.due, span.after.member, span.due_to, limit]
     replies = await session.runner.run(_WINDOW, groups, common, writes=False)
-    entries: list[Entry] = []
-    complete: Place | None = None
+    entries: list[Candidate] = []
+    complete: Position | None = None
     for group, reply in zip(groups, replies, strict=True):
         for lane in reply:
             for member, due in zip(lane[::2], lane[1::2], strict=True):
-                entries.append(Entry(int(due), member, group.partition))
+                entries.append(Candidate(int(due), member, group.partition))
             if len(lane) >= 2 * limit:
-                last = Place(int(lane[-1]), lane[-2])
+                last = Position(int(lane[-1]), lane[-2])
                 complete = last if complete is None else min(complete, last)
     return Stretch(entries, complete)
 
@@ -121,17 +121,17 @@ async def far(
     for one, length in zip(listed, lengths, strict=True):
         begins = one.bucket.start > span.after.due
         if begins and total >= limit:
-            complete = Place(one.bucket.start, b"")
+            complete = Position(one.bucket.start, b"")
             break
         total += length
         if total > exact:
             if not begins:
                 return None
-            complete = Place(one.bucket.start, b"")
+            complete = Position(one.bucket.start, b"")
             break
         chosen.append((one, length))
     entries = [
-        Entry(due, member, one.partition)
+        Candidate(due, member, one.partition)
         for one, raw in await _read_buckets(session, chosen)
         for due, member in (read_entry(one.bucket, entry) for entry in raw)
         if span.holds(due, member)
@@ -198,9 +198,9 @@ async def _read_buckets(
     return read
 
 
-async def leased(session: Session, found: Sequence[Overview], span: Range) -> list[Entry]:
+async def leased(session: Session, found: Sequence[Overview], span: Range) -> list[Candidate]:
     """Everything under a lease: as much as can be in flight."""
-    entries: list[Entry] = []
+    entries: list[Candidate] = []
     for one in found:
         if not one.leased:
             continue
@@ -219,9 +219,9 @@ async def leased(session: Session, found: Sequence[Overview], span: Range) -> li
 
 async def settled(
     session: Session, found: Sequence[Overview], state: State | None, span: Range
-) -> list[Entry]:
+) -> list[Candidate]:
     """Everything in the lists of settled ids."""
-    entries: list[Entry] = []
+    entries: list[Candidate] = []
     for one in found:
         for first in range(0, one.retired, CHUNK):
             plan = [[["LRANGE", 1, first, first + CHUNK - 1]]]
@@ -232,12 +232,12 @@ async def settled(
     return entries
 
 
-async def of_key(session: Session, key: str, span: Range, most: int) -> list[Entry] | None:
+async def of_key(session: Session, key: str, span: Range, most: int) -> list[Candidate] | None:
     """Everything with this key, by the index; None: there is none, or more than `most`."""
     listed = await listed_by_key(session, key, most)
     if listed is None:
         return None
-    entries: list[Entry] = []
+    entries: list[Candidate] = []
     for partition, members in listed.items():
         keys = session.layout.keys(partition)
         entries += await _with_dues(session, keys, members, None, span)
@@ -250,7 +250,7 @@ async def _with_dues(
     members: Sequence[bytes],
     state: State | None,
     span: Range,
-) -> list[Entry]:
+) -> list[Candidate]:
     partition = keys.number
     entries = []
     for first in range(0, len(members), CHUNK):
@@ -262,5 +262,5 @@ async def _with_dues(
                 continue
             _, due = state_and_due(head, None)
             if span.holds(due, member):
-                entries.append(Entry(due, member, partition))
+                entries.append(Candidate(due, member, partition))
     return entries
