@@ -168,8 +168,8 @@ class ApiSettings(_Part):
     """Addresses or networks ("10.0.0.0/8") of the proxies in front: only their X-Forwarded-For
     says who a visitor is. Unset: whoever connects is the visitor."""
     metrics: Annotated[PortRange | None, BeforeValidator(port_range)] = None
-    """Where an API process serves /metrics besides, for those that share a port: "host:port", or
-    "host:first-last" for the first that is free. Unset: only where HTTP listens."""
+    """Where an API process serves /metrics besides, for those behind one load balancer:
+    "host:port", or "host:first-last" for the first that is free. Unset: only where HTTP listens."""
 
     @model_validator(mode="after")
     def _both_tls_files(self) -> Self:
