@@ -11,6 +11,7 @@ are known to have something due, those are asked alone (`RouteKnowledge`).
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -50,7 +51,7 @@ EXACT = 1024
 """Dues compared at most for exact order."""
 
 
-class Leases:
+class Leases(ABC):
     """Claims, extends and reaps leases; remembers the partitions of its own tokens."""
 
     def __init__(self, session: Session, *, cluster: bool) -> None:
@@ -81,7 +82,9 @@ class Leases:
 
         def begin(token: int) -> Claiming:
             request = ClaimRequest(route, limit, lease, now, max_bytes, token)
-            return self._begin(request, known, per_key)
+            if route in layout.keyed:
+                return self._begin_keyed(request, known, per_key)
+            return Claiming(self._session, request, self._keys, known)
 
         if self._unanswered.get(route):
             found = await self._ask_again(route, begin)
@@ -103,12 +106,11 @@ class Leases:
             self._remember(work.token, work.partitions)
         return work.claimed(limit)
 
-    def _begin(
+    @abstractmethod
+    def _begin_keyed(
         self, request: ClaimRequest, known: RouteKnowledge, per_key: KeyLimit | None
     ) -> Claiming:
-        """A claim under way; `per_key` is for routes that keep turns (turns.py)."""
-        del per_key
-        return Claiming(self._session, request, self._keys, known)
+        """A claim under way on a route that keeps turns (turns.py)."""
 
     async def _ask_again(self, route: str, begin: Callable[[int], Claiming]) -> Claiming | None:
         """Repeat calls whose answer was lost: what they leased is ours, and nobody else knows.

@@ -56,11 +56,9 @@ class KeyedLeases(Leases):
         super().__init__(session, cluster=cluster)
         self._missing: Missing = {}
 
-    def _begin(
+    def _begin_keyed(
         self, request: ClaimRequest, known: RouteKnowledge, per_key: KeyLimit | None
     ) -> Claiming:
-        if request.route not in self._session.layout.keyed:
-            return Claiming(self._session, request, self._keys, known)
         limit = per_key or UNBOUNDED
         return KeyedClaiming(self._session, request, self._keys, known, limit, self._missing)
 
