@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, missing_extra
 
 STORES = {
     # scheme: (module, extra). A module has `async def open_store(url, **options) -> MessageStore`
@@ -68,6 +68,4 @@ def driver_of(table: Mapping[str, tuple[str, str | None]], url: str, field: str)
     except ModuleNotFoundError as exc:
         if extra is None or (exc.name or "").startswith("penstock."):
             raise
-        raise ConfigError(
-            f"{field}: {scheme}:// needs the {extra!r} extra: pip install 'penstock[{extra}]'"
-        ) from exc
+        raise missing_extra(f"{field}: {scheme}://", extra) from exc

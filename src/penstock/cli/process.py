@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
 from penstock.cli.session import FAILED
-from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.model.errors import ConfigError, StoreUnavailable, missing_extra
 from penstock.model.fleet import Role
 from penstock.ports.store import MayFail, MessageStore
 from penstock.rooms.parts import RoomParts
@@ -205,7 +205,7 @@ def _grpc(parts: Parts, roles: Roles) -> GrpcServer:
     except ModuleNotFoundError as exc:
         if (exc.name or "").startswith("penstock"):
             raise
-        raise ConfigError("api.grpc: needs the 'grpc' extra: pip install 'penstock[grpc]'") from exc
+        raise missing_extra("api.grpc", "grpc") from exc
     server = GrpcServer(parts, insecure=roles.insecure, beside=_grpc_services(parts.settings))
     server.bind()
     return server

@@ -281,3 +281,10 @@ class ConfigError(PenstockError):
     def of(cls, problems: list[str]) -> ConfigError:
         """All that is wrong, told at once."""
         return cls("bad settings:\n  " + "\n  ".join(problems), problems=tuple(problems))
+
+
+def missing_extra(subject: str, extra: str) -> ConfigError:
+    """The error of a part whose client library is not installed; it says how to get it."""
+    return ConfigError(
+        f"{subject} needs the {extra!r} extra: pip install 'penstock-engine[{extra}]'"
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from msgspec import UnsetType
 
 from penstock.model.draft import Draft
-from penstock.model.errors import ConfigError, PenstockError
+from penstock.model.errors import PenstockError, missing_extra
 from penstock.model.identity import IdMaker
 from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
@@ -68,9 +68,7 @@ class GrpcClient:
             try:
                 from penstock.sdk.grpc_link import Link  # noqa: PLC0415 - only with its extra
             except ModuleNotFoundError as exc:
-                raise ConfigError(
-                    "penstock.GrpcClient needs the 'grpc' extra: pip install 'penstock[grpc]'"
-                ) from exc
+                raise missing_extra("penstock.GrpcClient", "grpc") from exc
             self._open = Link(*self._settings)
         return self._open
 

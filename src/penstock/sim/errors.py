@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from penstock.model.errors import ConfigError, PenstockError
+from penstock.model.errors import PenstockError, missing_extra
 
 
 class Unreachable(PenstockError):
@@ -19,6 +19,4 @@ def client_library(module: str, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as exc:
-        raise ConfigError(
-            f"this needs the {extra!r} extra: pip install 'penstock[{extra}]'"
-        ) from exc
+        raise missing_extra("this", extra) from exc

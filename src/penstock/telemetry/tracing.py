@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, missing_extra
 from penstock.ports.tracer import Tracer
 
 EXPORTER = "OTEL_TRACES_EXPORTER"
@@ -35,9 +35,7 @@ def set_up_tracing() -> Callable[[], None] | None:
         sdk = import_module("opentelemetry.sdk.trace")
         export = import_module("opentelemetry.sdk.trace.export")
     except ModuleNotFoundError as exc:
-        raise ConfigError(
-            f"{EXPORTER}: spans need the 'otel' extra: pip install 'penstock[otel]'"
-        ) from exc
+        raise missing_extra(f"{EXPORTER}: tracing", "otel") from exc
     found = list(entry_points(group=_GROUP, name=name))
     if not found:
         known = ", ".join(sorted({point.name for point in entry_points(group=_GROUP)}))

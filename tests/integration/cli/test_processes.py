@@ -238,7 +238,7 @@ async def test_without_the_extra_only_who_asks_for_grpc_is_told(
         return
     _, err = await process.communicate()
     assert process.returncode == 2
-    assert "pip install 'penstock[grpc]'" in err.decode()
+    assert "pip install 'penstock-engine[grpc]'" in err.decode()
 
 
 async def test_a_worker_is_known_to_the_api_and_serves_its_own_metrics(tmp_path: Path) -> None:
