@@ -11,8 +11,8 @@ from hypothesis import settings
 
 import penstock
 from penstock.model.errors import ConfigError
-from penstock.ports.store import MessageStore
-from penstock.stores.memory import nothing_to_read, open_store
+from penstock.ports.store import Store
+from penstock.stores.memory import DRIVER, open_store
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_cases.fleet import FleetCases
 from penstock.testing.store_cases.keyed import KeyedCases
@@ -25,12 +25,12 @@ class MemoryHarness:
     def __init__(self) -> None:
         self.clock = ManualClock()
 
-    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> MessageStore:
+    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> Store:
         return await open_store(
             "memory://", retention=retention, retention_count=retention_count, clock=self.clock
         )
 
-    async def crash(self, store: MessageStore) -> None:
+    async def crash(self, store: Store) -> None:
         raise AssertionError(f"{store.name} keeps nothing")
 
     async def pass_time(self, millis: int) -> None:
@@ -80,7 +80,7 @@ async def test_a_program_waits_two_hours_in_no_time() -> None:
 
 
 async def test_it_says_at_start_that_nothing_is_kept() -> None:
-    (warning,) = getattr(await MemoryHarness().open(), "warnings", [])
+    (warning,) = (await MemoryHarness().open()).warnings
     assert "lost when the process ends" in warning
 
 
@@ -93,4 +93,4 @@ async def test_a_clock_can_be_given_only_to_a_store_in_memory() -> None:
 @pytest.mark.parametrize("url", ["memory://name", "memory:///path", "memory://?size=1"])
 async def test_an_address_with_more_than_the_scheme_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="neither a name nor options"):
-        nothing_to_read(url)
+        DRIVER.nothing_to_read(url)

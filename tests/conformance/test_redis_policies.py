@@ -54,9 +54,11 @@ def cluster() -> Iterator[RedisCluster]:
 
 
 async def opened(where: RedisServer | RedisCluster) -> RedisStore:
-    store = await open_store(
-        patient(where.url), total_partitions=1, retention=60_000, retention_count=1_000
-    )
+    store = (
+        await open_store(
+            patient(where.url), total_partitions=1, retention=60_000, retention_count=1_000
+        )
+    ).messages
     assert isinstance(store, RedisStore)
     return store
 

@@ -29,7 +29,9 @@ ROUTE = Cap(scope=(Scope.ROUTE,), limit=1_000, window="24h")
 
 
 async def opened(url: str = "sqlite:///:memory:") -> SqliteStore:
-    store = await open_store(url, total_partitions=1, retention=60_000, retention_count=1_000)
+    store = (
+        await open_store(url, total_partitions=1, retention=60_000, retention_count=1_000)
+    ).messages
     assert isinstance(store, SqliteStore)
     return store
 

@@ -19,9 +19,11 @@ from tests.rooms.machine import LONG_AGO, ROOM, USERS, RoomMachine
 
 
 async def open_at(url: str) -> SqliteStore:
-    opened = await open_store(
-        url, total_partitions=1, retention=1000, retention_count=10, clock=SystemClock()
-    )
+    opened = (
+        await open_store(
+            url, total_partitions=1, retention=1000, retention_count=10, clock=SystemClock()
+        )
+    ).messages
     assert isinstance(opened, SqliteStore)
     return opened
 
