@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,34 +10,13 @@ from hypothesis import settings
 
 import penstock
 from penstock.model.errors import ConfigError
-from penstock.ports.store import Store
-from penstock.stores.memory import DRIVER, open_store
+from penstock.stores.memory import DRIVER
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_cases.fleet import FleetCases
 from penstock.testing.store_cases.keyed import KeyedCases
-from penstock.testing.store_harness import DAY_MS, MANY
 from penstock.testing.store_machine import StoreMachine
 from penstock.testing.store_suite import StoreSuite
-
-
-class MemoryHarness:
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-
-    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> Store:
-        return await open_store(
-            "memory://", retention=retention, retention_count=retention_count, clock=self.clock
-        )
-
-    async def crash(self, store: Store) -> None:
-        raise AssertionError(f"{store.name} keeps nothing")
-
-    async def pass_time(self, millis: int) -> None:
-        self.clock.jump(millis)
-        await asyncio.sleep(0)
-
-    async def close(self) -> None:
-        """Nothing is left."""
+from tests.conformance.memory_harness import MemoryHarness
 
 
 class TestMemoryStore(StoreSuite, FleetCases):

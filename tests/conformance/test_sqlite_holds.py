@@ -20,8 +20,8 @@ from penstock.stores.memory.policies import MemoryPolicies
 from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.session import Session
-from tests.conformance.policy_agreement import Beside, Step, traffic
-from tests.unit.limits import worlds
+from penstock.testing import policy_worlds as worlds
+from penstock.testing.policy_walk import Beside, Step, traffic
 
 START, HOLD = worlds.START, worlds.HOLD
 ONE = Cap(scope=(Scope.KEY,), limit=1, window="24h")

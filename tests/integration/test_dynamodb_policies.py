@@ -12,9 +12,9 @@ from penstock.model.policy import Suppression, policy_from
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
+from penstock.testing.several_keys import check_all_or_nothing
 from systems.servers.dynamodb import DynamoServer
 from systems.servers.redis import RedisServer
-from tests.conformance.several_keys import check_all_or_nothing
 
 pytestmark = pytest.mark.slow
 
