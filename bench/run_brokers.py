@@ -94,7 +94,7 @@ def _ours(broker: Broker, store: str, at: Path, workers: int) -> float:
 
 async def _fill(settings: Settings) -> None:
     """The backlog, on a route that is paused until everybody is ready."""
-    store = await open_store(settings)
+    store = (await open_store(settings)).messages
     await store.pause("out", True)
     made = messages(NUMBER, ahead=0, route="out")
     for start in range(0, NUMBER, BATCH):
@@ -104,7 +104,7 @@ async def _fill(settings: Settings) -> None:
 
 async def _drained(settings: Settings) -> float:
     """Messages a second from the first tenth to the last message."""
-    store = await open_store(settings)
+    store = (await open_store(settings)).messages
     await store.pause("out", False)
     first: tuple[float, int] | None = None
     while True:

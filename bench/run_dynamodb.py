@@ -82,7 +82,9 @@ def _items(made: Sequence[NewMessage]) -> list[Item]:
 async def _measure(report: Report, url: str) -> None:
     await init_store(url)
     gateway = await open_gateway(parse_address(url))
-    store = await open_store(url, total_partitions=8, retention=86_400_000, retention_count=10**6)
+    store = (
+        await open_store(url, total_partitions=8, retention=86_400_000, retention_count=10**6)
+    ).messages
     assert isinstance(store, TieredStore)
     await _statements(gateway, _items(messages(NUMBER)))  # warm the server up
     rates: dict[str, list[float]] = {}

@@ -129,7 +129,8 @@ async def _make(url: str) -> None:
 async def _decisions(url: str, batch: int) -> float:
     """Only deciding is timed; what was allowed is counted before the next one."""
     store = await open_store(given(store=url))
-    kept: PolicyStore = store.policies  # type: ignore[attr-defined] # both of these have it
+    kept = store.policies
+    assert kept is not None
     for name, policy in policies().items():
         await kept.put_policy(name, policy)
     number, took = DECISIONS[batch], 0.0

@@ -12,13 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.model.errors import ConfigError, missing_extra
+from penstock.ports.store import StoreDriver
 
 STORES = {
-    # scheme: (module, extra). A module has `async def open_store(url, **options) -> MessageStore`
-    # and `def nothing_to_read(url) -> str | None`, which checks the URL and says why a look into
-    # the store would find nothing but a store made by looking. One that can keep a store in
-    # memory has `def in_memory(url) -> bool` too, and `open_store` then takes a `clock`; one that
-    # must be made before it is used has `async def init_store(url) -> str`.
+    # scheme: (module with `DRIVER: penstock.ports.store.StoreDriver`, extra)
     "memory": ("penstock.stores.memory", None),
     "sqlite": ("penstock.stores.sqlite", None),
     "redis": ("penstock.stores.redis", "redis"),
@@ -53,6 +50,12 @@ SOURCES = {
     "nats": ("penstock.sources.nats", "nats"),
     "tls": ("penstock.sources.nats", "nats"),
 }
+
+
+def store_driver(url: str) -> StoreDriver:
+    """The driver of the store at this address."""
+    driver: StoreDriver = driver_of(STORES, url, "store").DRIVER
+    return driver
 
 
 def driver_of(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:

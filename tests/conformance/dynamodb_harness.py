@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 from penstock.stores.dynamodb import open_store
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_harness import DAY_MS, MANY
@@ -23,11 +23,11 @@ class TieredHarness:
     ) -> None:
         self._clock = ManualClock(int(time.time()) * 1000 - DAY_MS)
         self._url = dynamodb.url(table, redis.url, forget="exact", figures="0s", timeout="30s")
-        self._crashed: list[MessageStore] = []
+        self._crashed: list[Store] = []
         dynamodb.empty(table)
         redis.flush()
 
-    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> MessageStore:
+    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> Store:
         return await open_store(
             self._url,
             total_partitions=4,
@@ -36,7 +36,7 @@ class TieredHarness:
             clock=self._clock,
         )
 
-    async def crash(self, store: MessageStore) -> None:
+    async def crash(self, store: Store) -> None:
         """A killed process just stops calling: nothing it knew is used again."""
         self._crashed.append(store)
 

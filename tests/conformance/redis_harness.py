@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 from penstock.stores.redis import open_store
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_harness import DAY_MS, MANY
@@ -29,10 +29,10 @@ class RedisHarness:
         self._clock = None if own_clock else ManualClock(int(time.time()) * 1000 - DAY_MS)
         self._partitions = partitions
         self._options = options
-        self._crashed: list[MessageStore] = []
+        self._crashed: list[Store] = []
         server.flush()
 
-    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> MessageStore:
+    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> Store:
         return await open_store(
             patient(self._server.url + self._options),
             total_partitions=self._partitions,
@@ -41,7 +41,7 @@ class RedisHarness:
             clock=self._clock,
         )
 
-    async def crash(self, store: MessageStore) -> None:
+    async def crash(self, store: Store) -> None:
         """A killed process just stops calling: nothing it knew is used again."""
         self._crashed.append(store)
 

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 from penstock.stores.sqlite import open_store
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_harness import DAY_MS, MANY
@@ -20,9 +20,9 @@ class SqliteHarness:
         self._in_memory = in_memory
         self._folder = Path(tempfile.mkdtemp(prefix="penstock-test-"))
         self._file = self._folder / "0.db"
-        self._crashed: list[MessageStore] = []
+        self._crashed: list[Store] = []
 
-    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> MessageStore:
+    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> Store:
         return await open_store(
             f"sqlite:///{':memory:' if self._in_memory else self._file}{self._options}",
             total_partitions=8,
@@ -31,7 +31,7 @@ class SqliteHarness:
             clock=self.clock,
         )
 
-    async def crash(self, store: MessageStore) -> None:
+    async def crash(self, store: Store) -> None:
         """What a killed process leaves is what is in its files now: go on with a copy of them."""
         copy = self._file.with_stem(str(len(self._crashed) + 1))
         shutil.copy(self._file, copy)

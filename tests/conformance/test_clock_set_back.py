@@ -6,14 +6,13 @@ Redis does so in its scripts (`tests/integration/test_redis_settings.py`), by it
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import cast
 
 import pytest
 import pytest_asyncio
 
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
-from penstock.ports.store import KeyedClaims, MessageStore
+from penstock.ports.store import MessageStore, Store
 from penstock.stores.memory import MemoryStore
 from penstock.stores.sqlite import open_store
 from penstock.testing.clock import ManualClock
@@ -24,9 +23,9 @@ MINUTE = 60_000
 
 
 @pytest_asyncio.fixture(params=["sqlite", "memory"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[MessageStore]:
+async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     clock = ManualClock()
-    opened: MessageStore = MemoryStore(clock, retention=MINUTE)
+    opened = MemoryStore(clock, retention=MINUTE).as_store()
     if request.param == "sqlite":
         opened = await open_store(
             "sqlite:///:memory:",
@@ -39,12 +38,17 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[MessageStore]:
     await opened.close()
 
 
-async def test_a_claim_takes_nothing_early(store: MessageStore) -> None:
+@pytest.fixture
+def store(opened: Store) -> MessageStore:
+    return opened.messages
+
+
+async def test_a_claim_takes_nothing_early(opened: Store, store: MessageStore) -> None:
     await put(store, new("x", due=store.clock.now() + MINUTE))
     before = store.clock.now() + 2 * MINUTE
     assert (await store.claim("r", 10, MINUTE, before)).messages == ()
-    keyed = cast("KeyedClaims", store)
-    assert (await keyed.claim_keyed("r", 10, MINUTE, before, KeyLimit(1))).messages == ()
+    assert opened.keyed is not None
+    assert (await opened.keyed.claim_keyed("r", 10, MINUTE, before, KeyLimit(1))).messages == ()
 
 
 async def test_a_reap_takes_back_no_lease_that_holds(store: MessageStore) -> None:

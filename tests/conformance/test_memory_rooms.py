@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from collections.abc import Callable
 
-from penstock.ports.rooms import RoomStore
-from penstock.stores.memory import MemoryStore
-from penstock.testing.clock import ManualClock
-from tests.rooms.machine import LONG_AGO, RoomMachine
+import pytest
 
-
-class MemoryRoomMachine(RoomMachine):
-    async def open_store(self) -> RoomStore:
-        store = MemoryStore(ManualClock(LONG_AGO))
-        return (await store.open_rooms(1000, "test")).store
-
-    async def close_store(self) -> None:
-        """Nothing is left."""
+from penstock.testing.room_suite import RoomSuite
+from penstock.testing.store_harness import StoreHarness
+from tests.conformance.memory_harness import MemoryHarness
 
 
-TestMemoryRooms = MemoryRoomMachine.TestCase
-TestMemoryRooms.settings = settings(max_examples=25, stateful_step_count=40)
+class TestMemoryRooms(RoomSuite):
+    @pytest.fixture
+    def make_harness(self) -> Callable[[], StoreHarness]:
+        return MemoryHarness

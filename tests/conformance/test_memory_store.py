@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,34 +10,13 @@ from hypothesis import settings
 
 import penstock
 from penstock.model.errors import ConfigError
-from penstock.ports.store import MessageStore
-from penstock.stores.memory import nothing_to_read, open_store
+from penstock.stores.memory import DRIVER
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_cases.fleet import FleetCases
 from penstock.testing.store_cases.keyed import KeyedCases
-from penstock.testing.store_harness import DAY_MS, MANY
 from penstock.testing.store_machine import StoreMachine
 from penstock.testing.store_suite import StoreSuite
-
-
-class MemoryHarness:
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-
-    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> MessageStore:
-        return await open_store(
-            "memory://", retention=retention, retention_count=retention_count, clock=self.clock
-        )
-
-    async def crash(self, store: MessageStore) -> None:
-        raise AssertionError(f"{store.name} keeps nothing")
-
-    async def pass_time(self, millis: int) -> None:
-        self.clock.jump(millis)
-        await asyncio.sleep(0)
-
-    async def close(self) -> None:
-        """Nothing is left."""
+from tests.conformance.memory_harness import MemoryHarness
 
 
 class TestMemoryStore(StoreSuite, FleetCases):
@@ -80,7 +58,7 @@ async def test_a_program_waits_two_hours_in_no_time() -> None:
 
 
 async def test_it_says_at_start_that_nothing_is_kept() -> None:
-    (warning,) = getattr(await MemoryHarness().open(), "warnings", [])
+    (warning,) = (await MemoryHarness().open()).warnings
     assert "lost when the process ends" in warning
 
 
@@ -93,4 +71,4 @@ async def test_a_clock_can_be_given_only_to_a_store_in_memory() -> None:
 @pytest.mark.parametrize("url", ["memory://name", "memory:///path", "memory://?size=1"])
 async def test_an_address_with_more_than_the_scheme_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="neither a name nor options"):
-        nothing_to_read(url)
+        DRIVER.nothing_to_read(url)

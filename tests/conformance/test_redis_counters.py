@@ -14,9 +14,9 @@ from penstock.model.verdict import Verdict
 from penstock.stores.redis import RedisStore
 from penstock.stores.redis.policies.book import SHARDS
 from penstock.stores.redis.policies.keys import CounterKeys
+from penstock.testing import policy_worlds as worlds
 from systems.servers.redis import RedisServer
 from tests.faults.policy_caller import opened
-from tests.unit.limits import worlds
 
 pytestmark = pytest.mark.slow
 

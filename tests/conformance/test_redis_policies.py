@@ -8,15 +8,16 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase
 
 from penstock.model.decision import Conclusion, End, Question
 from penstock.model.message import Labels
-from penstock.model.policy import AppliesTo, Cap, Pace, Policy, Scope, Suppression
+from penstock.model.policy import AppliesTo, Cap, Pace, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.stores.redis import RedisStore, open_store
-from systems.servers.redis import RedisCluster, RedisServer, patient
-from tests.conformance.policy_agreement import (
+from penstock.testing import policy_worlds as worlds
+from penstock.testing.policy_suite import MakeHarness, SharedPolicySuite
+from penstock.testing.policy_walk import (
     Beside,
     Conclude,
     Decide,
@@ -24,13 +25,10 @@ from tests.conformance.policy_agreement import (
     Put,
     Step,
     Wait,
-    check_changes_bind_everywhere,
-    check_counts_anew_after_a_drop,
     sends,
-    sequences,
 )
-from tests.conformance.several_keys import Batch, Walk, check_all_or_nothing, traffic
-from tests.unit.limits import worlds
+from systems.servers.redis import RedisCluster, RedisServer, patient
+from tests.conformance.redis_harness import RedisHarness
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +36,6 @@ DAY_MS = 86_400_000
 DAILY = Cap(scope=(Scope.KEY,), limit=2, window="24h")
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
 """Without making a failing sequence smaller: against a server that takes minutes."""
-SHARED = [HealthCheck.function_scoped_fixture]
 
 
 @pytest.fixture(scope="module")
@@ -54,38 +51,31 @@ def cluster() -> Iterator[RedisCluster]:
 
 
 async def opened(where: RedisServer | RedisCluster) -> RedisStore:
-    store = await open_store(
-        patient(where.url), total_partitions=1, retention=60_000, retention_count=1_000
-    )
+    store = (
+        await open_store(
+            patient(where.url), total_partitions=1, retention=60_000, retention_count=1_000
+        )
+    ).messages
     assert isinstance(store, RedisStore)
     return store
 
 
-async def walk(
-    where: RedisServer | RedisCluster, sequence: tuple[dict[str, Policy], list[Step]]
-) -> None:
-    where.flush()
-    store = await opened(where)
-    try:
-        await Beside(store.policies).walk(*sequence)
-    finally:
-        await store.close()
+class TestRedisPolicies(SharedPolicySuite):
+    examples = 60
+    phases = PHASES
+
+    @pytest.fixture
+    def make_harness(self, server: RedisServer) -> MakeHarness:
+        return lambda: RedisHarness(server, partitions=1)
 
 
-@settings(max_examples=60, phases=PHASES, suppress_health_check=SHARED)
-@given(sequences)
-async def test_redis_answers_like_the_reference(
-    server: RedisServer, sequence: tuple[dict[str, Policy], list[Step]]
-) -> None:
-    await walk(server, sequence)
+class TestClusterPolicies(SharedPolicySuite):
+    examples = 20
+    phases = PHASES
 
-
-@settings(max_examples=20, phases=PHASES, suppress_health_check=SHARED)
-@given(sequences)
-async def test_a_cluster_answers_like_the_reference(
-    cluster: RedisCluster, sequence: tuple[dict[str, Policy], list[Step]]
-) -> None:
-    await walk(cluster, sequence)
+    @pytest.fixture
+    def make_harness(self, cluster: RedisCluster) -> MakeHarness:
+        return lambda: RedisHarness(cluster, partitions=1)
 
 
 @pytest_asyncio.fixture
@@ -94,18 +84,6 @@ async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
     store = await opened(server)
     yield store
     await store.close()
-
-
-async def test_a_change_by_one_process_binds_every_other_at_its_next_decision(
-    server: RedisServer, store: RedisStore
-) -> None:
-    other = await opened(server)
-    await check_changes_bind_everywhere(store.policies, other.policies)
-    await other.close()
-
-
-async def test_a_policy_that_was_dropped_and_put_again_counts_anew(store: RedisStore) -> None:
-    await check_counts_anew_after_a_drop(store.policies)
 
 
 async def test_a_server_that_forgot_its_scripts_goes_on(
@@ -231,32 +209,3 @@ async def test_many_at_once_never_exceed_a_cap(kind: str, request: pytest.Fixtur
     assert max(Counter(q.key for q in sent).values()) <= 2
     for store in stores:
         await store.close()
-
-
-async def walk_several(where: RedisServer | RedisCluster, steps: tuple[int, list[Batch]]) -> None:
-    where.flush()
-    store = await opened(where)
-    try:
-        await Walk(store.policies, steps[0]).run(steps[1])
-    finally:
-        await store.close()
-
-
-@settings(max_examples=25, phases=PHASES, suppress_health_check=SHARED)
-@given(traffic)
-async def test_redis_never_lets_one_of_several_keys_over_a_cap(
-    server: RedisServer, steps: tuple[int, list[Batch]]
-) -> None:
-    await walk_several(server, steps)
-
-
-@settings(max_examples=10, phases=PHASES, suppress_health_check=SHARED)
-@given(traffic)
-async def test_a_cluster_never_lets_one_of_several_keys_over_a_cap(
-    cluster: RedisCluster, steps: tuple[int, list[Batch]]
-) -> None:
-    await walk_several(cluster, steps)
-
-
-async def test_redis_asks_all_keys_or_counts_for_none(store: RedisStore) -> None:
-    await check_all_or_nothing(store.policies, worlds.START)

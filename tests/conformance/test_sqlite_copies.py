@@ -62,7 +62,9 @@ batches = st.lists(plain, min_size=1, max_size=12) | st.lists(full, min_size=1, 
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[Session]:
-    store = await open_store("sqlite://", total_partitions=1, retention=1, retention_count=10**6)
+    store = (
+        await open_store("sqlite://", total_partitions=1, retention=1, retention_count=10**6)
+    ).messages
     assert isinstance(store, SqliteStore)
     try:
         yield store._session

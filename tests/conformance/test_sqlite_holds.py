@@ -20,8 +20,8 @@ from penstock.stores.memory.policies import MemoryPolicies
 from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.session import Session
-from tests.conformance.policy_agreement import Beside, Step, traffic
-from tests.unit.limits import worlds
+from penstock.testing import policy_worlds as worlds
+from penstock.testing.policy_walk import Beside, Step, traffic
 
 START, HOLD = worlds.START, worlds.HOLD
 ONE = Cap(scope=(Scope.KEY,), limit=1, window="24h")
@@ -29,7 +29,9 @@ ROUTE = Cap(scope=(Scope.ROUTE,), limit=1_000, window="24h")
 
 
 async def opened(url: str = "sqlite:///:memory:") -> SqliteStore:
-    store = await open_store(url, total_partitions=1, retention=60_000, retention_count=1_000)
+    store = (
+        await open_store(url, total_partitions=1, retention=60_000, retention_count=1_000)
+    ).messages
     assert isinstance(store, SqliteStore)
     return store
 

@@ -5,24 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
 
 from penstock.model.decision import Conclusion, End, Question
-from penstock.model.policy import Cap, Policy, Scope
+from penstock.model.policy import Cap, Scope
 from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.stores.sqlite.ledger import DAY_MS, Ledger
-from tests.conformance.policy_agreement import (
+from penstock.testing import policy_worlds as worlds
+from penstock.testing.policy_suite import MakeHarness, SharedPolicySuite
+from penstock.testing.policy_walk import (
     Beside,
     Drop,
     Put,
     Step,
-    check_changes_bind_everywhere,
-    check_counts_anew_after_a_drop,
     sends,
-    sequences,
 )
-from tests.conformance.several_keys import Batch, Walk, check_all_or_nothing, traffic
-from tests.unit.limits import worlds
+from tests.conformance.sqlite_harness import SqliteHarness
 
 DAILY = Cap(scope=(Scope.KEY,), limit=2, window="24h")
 WEEKLY = Cap(scope=(Scope.KEY,), limit=20, window="7d")
@@ -42,21 +39,20 @@ class BesideSqlite(Beside):
 
 
 async def opened(url: str = "sqlite:///:memory:") -> SqliteStore:
-    store = await open_store(url, total_partitions=1, retention=60_000, retention_count=1_000)
+    store = (
+        await open_store(url, total_partitions=1, retention=60_000, retention_count=1_000)
+    ).messages
     assert isinstance(store, SqliteStore)
     return store
 
 
-@settings(max_examples=60)
-@given(sequences)
-async def test_sqlite_answers_like_the_reference(
-    sequence: tuple[dict[str, Policy], list[Step]],
-) -> None:
-    store = await opened()
-    try:
-        await BesideSqlite(store.policies).walk(*sequence)
-    finally:
-        await store.close()
+class TestSqlitePolicies(SharedPolicySuite):
+    examples = 60
+    beside = BesideSqlite
+
+    @pytest.fixture
+    def make_harness(self) -> MakeHarness:
+        return lambda: SqliteHarness("?synchronous=normal")
 
 
 async def test_counts_and_policies_outlive_the_process(tmp_path: Path) -> None:
@@ -69,16 +65,6 @@ async def test_counts_and_policies_outlive_the_process(tmp_path: Path) -> None:
     assert (await store.policies.book()).policies == {"daily": DAILY}
     assert await sends(store.policies, 5, worlds.START + 1) == 1
     await store.close()
-
-
-async def test_a_change_by_one_process_binds_every_other_at_its_next_decision(
-    tmp_path: Path,
-) -> None:
-    url = f"sqlite:///{tmp_path}/p.db"
-    here, there = await opened(url), await opened(url)
-    await check_changes_bind_everywhere(here.policies, there.policies)
-    await here.close()
-    await there.close()
 
 
 async def test_what_one_process_counted_counts_in_every_other(tmp_path: Path) -> None:
@@ -103,12 +89,6 @@ async def test_a_cap_whose_window_is_made_longer_counts_what_another_cap_remembe
     now = worlds.START + 50 * worlds.MINUTE
     assert [figure.used for figure in await policies.counters("ann", now)] == [3, 3]
     assert await sends(policies, 3, now) == 1
-    await store.close()
-
-
-async def test_a_policy_that_was_dropped_and_put_again_counts_anew() -> None:
-    store = await opened()
-    await check_counts_anew_after_a_drop(store.policies)
     await store.close()
 
 
@@ -148,22 +128,4 @@ async def test_counters_that_cannot_matter_any_more_are_forgotten() -> None:
     assert rows() == (1,)
     await store.purge(worlds.START + 4 * DAY_MS, 500)
     assert store._session.execute("SELECT count(*) FROM accounts").fetchone() == (0,)
-    await store.close()
-
-
-@settings(max_examples=25)
-@given(traffic)
-async def test_sqlite_never_lets_one_of_several_keys_over_a_cap(
-    steps: tuple[int, list[Batch]],
-) -> None:
-    store = await opened()
-    try:
-        await Walk(store.policies, steps[0]).run(steps[1])
-    finally:
-        await store.close()
-
-
-async def test_sqlite_asks_all_keys_or_counts_for_none() -> None:
-    store = await opened()
-    await check_all_or_nothing(store.policies, worlds.START)
     await store.close()

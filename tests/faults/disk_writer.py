@@ -81,7 +81,9 @@ async def main(url: str, name: str, mutant: str = "") -> None:
     mutate(mutant)
     if mutant != "forget":  # a log that is copied starts over, and its hole is gone with it
         wal.CHANGES, wal.START_OVER = 400, 50
-    store = await open_store(url, total_partitions=8, retention=10**9, retention_count=10**6)
+    store = (
+        await open_store(url, total_partitions=8, retention=10**9, retention_count=10**6)
+    ).messages
     assert isinstance(store, SqliteStore)
     store._group._busy = lambda: True  # the disk's thread is what is tried; SQLite's own is not
     async with asyncio.TaskGroup() as tasks:

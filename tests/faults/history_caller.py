@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.drivers import STORES, driver_of
+from penstock.drivers import store_driver
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import Action, Amendment, Settlement
 from penstock.model.state import State
@@ -130,9 +130,11 @@ class Caller:
 
 
 async def main(url: str, name: str, seed: str) -> None:
-    store: MessageStore = await driver_of(STORES, url, "store").open_store(
-        url, total_partitions=4, retention=10**9, retention_count=10**6, bucket_size_sec=60
-    )
+    store: MessageStore = (
+        await store_driver(url).open_store(
+            url, total_partitions=4, retention=10**9, retention_count=10**6, bucket_size_sec=60
+        )
+    ).messages
     chance = random.Random(f"{seed} {name}")
     callers = [Caller(store, f"{name}{n}", chance) for n in range(AT_ONCE)]
     print("ready", flush=True)

@@ -22,7 +22,7 @@ KEYS = 5
 
 
 async def opened(url: str) -> RedisStore | SqliteStore:
-    store = await open_store(given(store=url))
+    store = (await open_store(given(store=url))).messages
     assert isinstance(store, RedisStore | SqliteStore)
     return store
 

@@ -100,9 +100,9 @@ async def drained(
 
 async def test_a_gigabyte_in_a_file(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'large.db'}"
-    store = await open_sqlite(
-        url, total_partitions=8, retention=86_400_000, retention_count=1_000_000
-    )
+    store = (
+        await open_sqlite(url, total_partitions=8, retention=86_400_000, retention_count=1_000_000)
+    ).messages
     await fill(store, 4_000)
     try:
         assert await drained(tmp_path, store, url, 4_000, 64 << 20) <= LIMIT
@@ -113,9 +113,11 @@ async def test_a_gigabyte_in_a_file(tmp_path: Path) -> None:
 async def test_a_gigabyte_in_redis(tmp_path: Path) -> None:
     with RedisServer() as server:
         url = f"{server.url}?timeout=30s"
-        store = await open_redis(
-            url, total_partitions=8, retention=86_400_000, retention_count=1_000_000
-        )
+        store = (
+            await open_redis(
+                url, total_partitions=8, retention=86_400_000, retention_count=1_000_000
+            )
+        ).messages
         await fill(store, 4_000)
         try:
             assert await drained(tmp_path, store, url, 4_000, 64 << 20) <= LIMIT
@@ -131,9 +133,11 @@ async def test_a_part_of_a_gigabyte_in_dynamodb(
     redis_node.flush()
     url = dynamodb.url("large", redis_node.url, timeout="30s")
     await init_store(url)
-    store = await open_dynamodb(
-        url, total_partitions=8, retention=86_400_000, retention_count=1_000_000
-    )
+    store = (
+        await open_dynamodb(
+            url, total_partitions=8, retention=86_400_000, retention_count=1_000_000
+        )
+    ).messages
     await fill(store, 4_000 // part)
     try:
         peak = await drained(tmp_path, store, url, 4_000 // part, (64 << 20) // part)

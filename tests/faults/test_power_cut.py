@@ -149,9 +149,9 @@ async def test_settlements_that_nobody_waits_for_reach_the_disk_by_themselves(
         from penstock.stores.sqlite import open_store
 
         async def main() -> None:
-            store = await open_store(
+            store = (await open_store(
                 sys.argv[1], total_partitions=8, retention=10**9, retention_count=10**6
-            )
+            )).messages
             await store.put([NewMessage(id="m", route="r", key="k", payload=b"1", due=0)], 1)
             claim = await store.claim("r", 5, 600_000, 1)
             print("claimed", len(claim.messages), flush=True)
@@ -262,7 +262,8 @@ async def test_a_disk_that_fails_while_the_store_is_closed_is_told_by_an_excepti
 
         async def main() -> None:
             url, fail = sys.argv[1:]
-            store = await open_store(url, total_partitions=8, retention=10**9, retention_count=9)
+            opened = await open_store(url, total_partitions=8, retention=10**9, retention_count=9)
+            store = opened.messages
             await store.put([NewMessage(id="m", route="r", key="k", payload=b"1", due=0)], 1)
             await store.claim("r", 5, 600_000, 1)
             pathlib.Path(fail).touch()

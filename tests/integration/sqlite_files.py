@@ -32,12 +32,14 @@ def new(message_id: str, *, due: int = NOW, payload: bytes = b"{}") -> NewMessag
 async def opened(
     path: Path, options: str = "", *, partitions: int = 8, retention_count: int = 1_000_000
 ) -> AsyncIterator[SqliteStore]:
-    store = await open_store(
-        f"sqlite:///{path}{options}",
-        total_partitions=partitions,
-        retention=86_400_000,
-        retention_count=retention_count,
-    )
+    store = (
+        await open_store(
+            f"sqlite:///{path}{options}",
+            total_partitions=partitions,
+            retention=86_400_000,
+            retention_count=retention_count,
+        )
+    ).messages
     assert isinstance(store, SqliteStore)
     try:
         yield store

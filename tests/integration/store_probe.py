@@ -22,10 +22,6 @@ class StoreProbe:
         self.gate = asyncio.Event()
         self.gate.set()
         self.fails: Exception | None = None
-        # As members, not by __getattr__ alone: isinstance() with a protocol looks at members.
-        for name in dir(store):
-            if not name.startswith("_") and not hasattr(StoreProbe, name):
-                setattr(self, name, getattr(store, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -79,9 +79,9 @@ async def opened_store(
 ) -> TieredStore:
     options = {"timeout": "20s", "figures": "0s", **options}
     url = server.url(TABLE, f"redis://127.0.0.1:{redis}/0", port, **options)
-    store = await open_store(
-        url, total_partitions=4, retention=DAY, retention_count=1_000, clock=clock
-    )
+    store = (
+        await open_store(url, total_partitions=4, retention=DAY, retention_count=1_000, clock=clock)
+    ).messages
     assert isinstance(store, TieredStore)
     return store
 
@@ -271,7 +271,9 @@ async def test_a_table_is_made_on_request_and_never_by_looking(
     url = server.url("made-by-hand", redis_node.url)
 
     async def look(partitions: int = 4) -> MessageStore:
-        return await open_store(url, total_partitions=partitions, retention=DAY, retention_count=10)
+        return (
+            await open_store(url, total_partitions=partitions, retention=DAY, retention_count=10)
+        ).messages
 
     with pytest.raises(ConfigError, match="store init"):
         await look()

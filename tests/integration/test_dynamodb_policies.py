@@ -12,9 +12,9 @@ from penstock.model.policy import Suppression, policy_from
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
+from penstock.testing.several_keys import check_all_or_nothing
 from systems.servers.dynamodb import DynamoServer
 from systems.servers.redis import RedisServer
-from tests.conformance.several_keys import check_all_or_nothing
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,9 @@ async def store(dynamodb: DynamoServer, redis: RedisServer) -> AsyncIterator[Tie
     url = dynamodb.url("policies", redis.url, shards=2)
     await init_store(url)
     dynamodb.empty("policies")
-    opened = await open_store(url, total_partitions=2, retention=1_000, retention_count=10)
+    opened = (
+        await open_store(url, total_partitions=2, retention=1_000, retention_count=10)
+    ).messages
     assert isinstance(opened, TieredStore)
     yield opened
     await opened.close()
@@ -72,7 +74,9 @@ async def test_a_change_binds_every_process_at_once(
     store: TieredStore, dynamodb: DynamoServer, redis: RedisServer
 ) -> None:
     url = dynamodb.url("policies", redis.url)
-    other = await open_store(url, total_partitions=2, retention=1_000, retention_count=10)
+    other = (
+        await open_store(url, total_partitions=2, retention=1_000, retention_count=10)
+    ).messages
     assert isinstance(other, TieredStore)
     try:
         assert await verdicts(other.policies, other, "k", "k") == [Verdict.ALLOW] * 2

@@ -41,12 +41,14 @@ def table(dynamodb: DynamoServer) -> Iterator[str]:
 
 
 async def opened(server: DynamoServer, table: str, redis: RedisServer) -> MessageStore:
-    return await open_store(
-        server.url(table, redis.url, timeout="20s"),
-        total_partitions=4,
-        retention=DAY,
-        retention_count=1_000,
-    )
+    return (
+        await open_store(
+            server.url(table, redis.url, timeout="20s"),
+            total_partitions=4,
+            retention=DAY,
+            retention_count=1_000,
+        )
+    ).messages
 
 
 async def set_up(store: MessageStore, ids: list[str], due: int) -> None:

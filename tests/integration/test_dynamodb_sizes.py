@@ -53,7 +53,7 @@ def draft(name: str, **more: object) -> BinaryDraft:
 
 
 async def found(parts: Parts, name: str) -> Message:
-    (message,) = await parts.store.find([name])
+    (message,) = await parts.store.messages.find([name])
     assert message is not None
     return message
 
@@ -63,7 +63,7 @@ async def test_the_size_of_the_whole_message_is_checked_before_it_is_stored(part
         await parts.intake.schedule_one(draft("p", headers=HUGE))
     assert "480," in caught.value.message
     assert f"the store takes {MAX_CONTENT:,}" in caught.value.message
-    assert await parts.store.find(["p"]) == [None]
+    assert await parts.store.messages.find(["p"]) == [None]
 
 
 async def test_callers_beside_one_with_a_message_too_large_get_their_receipts(parts: Parts) -> None:
@@ -73,7 +73,7 @@ async def test_callers_beside_one_with_a_message_too_large_get_their_receipts(pa
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in outcomes] == [Receipt] * 10 + [TooLarge]
-    assert None not in await parts.store.find([f"m-{n}" for n in range(10)])
+    assert None not in await parts.store.messages.find([f"m-{n}" for n in range(10)])
 
 
 async def test_a_put_keeps_all_but_the_one_that_is_too_large(parts: Parts) -> None:
@@ -81,20 +81,20 @@ async def test_a_put_keeps_all_but_the_one_that_is_too_large(parts: Parts) -> No
     batch = [new(f"m-{n}", now) for n in range(50)]
     batch.insert(20, new("p", now, headers=HUGE))
     with pytest.raises(PutRefused) as caught:
-        await parts.store.put(batch, now)
+        await parts.store.messages.put(batch, now)
     outcomes = caught.value.outcomes
     assert isinstance(outcomes[20], TooLarge)
     receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
     assert [(r.id, r.duplicate) for r in receipts] == [(f"m-{n}", False) for n in range(50)]
-    assert None not in await parts.store.find([f"m-{n}" for n in range(50)])
+    assert None not in await parts.store.messages.find([f"m-{n}" for n in range(50)])
 
 
 @pytest.mark.parametrize("partiql", [True, False])
 async def test_an_item_that_the_table_refuses_does_not_fail_those_beside_it(
     parts: Parts, partiql: bool
 ) -> None:
-    assert isinstance(parts.store, TieredStore)
-    table = parts.store._session.table  # no message that passed intake gets here
+    assert isinstance(parts.store.messages, TieredStore)
+    table = parts.store.messages._session.table  # no message that passed intake gets here
     table.partiql = partiql
     items: list[Item] = [
         {"pk": {"S": f"x:{n}"}, "n": {"N": "1"}, "p": {"B": b"1"}} for n in range(30)
@@ -115,7 +115,7 @@ async def test_a_change_cannot_make_a_message_too_large(parts: Parts) -> None:
 
 
 async def test_the_timeline_of_the_largest_message_never_outgrows_its_item(parts: Parts) -> None:
-    store, now = parts.store, parts.store.clock.now()
+    store, now = parts.store.messages, parts.store.clock.now()
     body = b"x" * (MAX_CONTENT - 200)
     await store.put([new("a", now, body)], now)
     for _ in range(MAX_EVENTS + 5):

@@ -39,7 +39,7 @@ async def harness(server: DynamoServer, redis_node: RedisServer) -> AsyncIterato
 
 @pytest_asyncio.fixture
 async def store(harness: TieredHarness) -> AsyncIterator[TieredStore]:
-    store = await harness.open()
+    store = (await harness.open()).messages
     assert isinstance(store, TieredStore)
     await store.keep_turns(["r"])
     yield store
@@ -106,7 +106,7 @@ async def test_a_process_that_died_between_redis_and_the_table_holds_nobody_up_f
 async def test_what_a_process_puts_that_did_not_know_lines_up_too(
     store: TieredStore, harness: TieredHarness
 ) -> None:
-    other = await harness.open()
+    other = (await harness.open()).messages
     assert isinstance(other, TieredStore)
     other._session.keyed = frozenset()  # as if it had been opened before the promise
     await put(other, "1", "2", "3")

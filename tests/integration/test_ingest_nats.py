@@ -127,7 +127,7 @@ async def test_every_verdict_of_a_batch_has_its_way_through_nats(nats: NatsServe
         )
         sent = await taken(nats, f"{name}.dispatch", 5)
         (rejected,) = await taken(nats, f"{name}.rejected", 1)
-        blocked = await parts.store.find(["block-0", "block-1", "odd-0"])
+        blocked = await parts.store.messages.find(["block-0", "block-1", "odd-0"])
     shapes = [json.loads(msg.data) for msg in sent]
     assert {shape["notify_msg"][0]["id"] for shape in shapes[:3]} == {
         f"allow-{n}" for n in range(3)

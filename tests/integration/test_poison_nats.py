@@ -46,7 +46,7 @@ async def test_a_roll_up_asked_for_by_a_caller_deletes_nothing_and_hurts_no_othe
                     await asyncio.sleep(0.05)
             worker.stop()
             await running
-        poison = await parts.store.find(["p", "q"])
+        poison = await parts.store.messages.find(["p", "q"])
         assert [(one.state, one.attempt) for one in poison if one] == [(State.DEAD, 1)] * 2
     reading = await js.pull_subscribe(subject)
     records = await reading.fetch(100, timeout=5)

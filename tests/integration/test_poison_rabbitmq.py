@@ -98,7 +98,7 @@ async def test_fifty_innocents_beside_one_poison_arrive_once_at_their_first_atte
         await parts.intake.schedule(drafts)
         async with running(parts):
             await settled(parts, 51)
-        (poison,) = await parts.store.find(["p"])
+        (poison,) = await parts.store.messages.find(["p"])
         assert poison is not None
         assert (poison.state, poison.attempt) == (State.DEAD, 1)
     assert await arrived(rabbitmq, queue) == Counter((name, "1") for name in INNOCENTS)
@@ -153,7 +153,7 @@ async def test_a_rabbitmq_record_that_dynamodb_cannot_keep_stops_no_worker(
     async with open_parts(settings) as parts:
         async with running(parts):
             await settled(parts, 50)
-        (kept, poison) = await parts.store.find(["dead:25", "p"])
+        (kept, poison) = await parts.store.messages.find(["dead:25", "p"])
         assert poison is None
         assert kept is not None
         assert (kept.state, kept.route) == (State.DEAD, "r")

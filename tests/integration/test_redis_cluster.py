@@ -29,7 +29,9 @@ def cluster() -> Iterator[RedisCluster]:
 
 
 async def open_at(url: str) -> MessageStore:
-    return await open_store(url, total_partitions=6, retention=86_400_000, retention_count=100_000)
+    return (
+        await open_store(url, total_partitions=6, retention=86_400_000, retention_count=100_000)
+    ).messages
 
 
 async def until_done(work: Callable[[], Awaitable[T]]) -> T:

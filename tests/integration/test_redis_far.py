@@ -42,9 +42,11 @@ def clock() -> ManualClock:
 @pytest_asyncio.fixture
 async def store(server: RedisServer, clock: ManualClock) -> AsyncIterator[MessageStore]:
     server.flush()
-    store = await open_store(
-        server.url, total_partitions=4, retention=DAY, retention_count=100_000, clock=clock
-    )
+    store = (
+        await open_store(
+            server.url, total_partitions=4, retention=DAY, retention_count=100_000, clock=clock
+        )
+    ).messages
     yield store
     await store.close()
 

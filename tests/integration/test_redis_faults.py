@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -25,8 +24,8 @@ from penstock.model.outcome import (
 )
 from penstock.model.route import KeyLimit, Route
 from penstock.model.state import State
-from penstock.ports.store import KeyedClaims, MessageStore
-from penstock.stores.redis import open_store
+from penstock.ports.store import MessageStore
+from penstock.stores.redis import RedisStore, open_store
 from penstock.testing.proxy import Proxy
 from systems.servers.redis import RedisServer
 
@@ -50,13 +49,16 @@ async def proxy(server: RedisServer) -> AsyncIterator[Proxy]:
 
 
 @asynccontextmanager
-async def opened(port: int, options: str = "", partitions: int = 1) -> AsyncIterator[MessageStore]:
-    store = await open_store(
-        f"redis://127.0.0.1:{port}{options}",
-        total_partitions=partitions,
-        retention=86_400_000,
-        retention_count=1_000_000,
-    )
+async def opened(port: int, options: str = "", partitions: int = 1) -> AsyncIterator[RedisStore]:
+    store = (
+        await open_store(
+            f"redis://127.0.0.1:{port}{options}",
+            total_partitions=partitions,
+            retention=86_400_000,
+            retention_count=1_000_000,
+        )
+    ).messages
+    assert isinstance(store, RedisStore)
     try:
         yield store
     finally:
@@ -276,7 +278,7 @@ async def test_a_put_wakes_an_idle_worker_of_another_process(
                 heard.set_result((route, due))
 
         other.listen(hear)
-        wakeups = other._session.wakeups  # type: ignore[attr-defined]
+        wakeups = other._session.wakeups
         await asyncio.wait_for(wakeups.subscribed.wait(), 5)
         now = store.clock.now()
         await store.put([new("x", now + 100)], now)
@@ -292,7 +294,7 @@ async def test_a_server_that_stalls_beyond_its_time_out_makes_messages_late_but_
         route = Route(name="r")
         due = store.clock.now() + 700
         await store.put([new(f"m{n:03}", due) for n in range(100)], store.clock.now())
-        worker = Worker(store, {"r": (route, sink)}, Observer(), lease=LEASE)
+        worker = Worker(store.as_store(), {"r": (route, sink)}, Observer(), lease=LEASE)
         task = asyncio.create_task(worker.run())
         try:
             await until(lambda: store.clock.now() >= due - 100)
@@ -318,8 +320,7 @@ async def test_a_claim_whose_answer_never_came_is_asked_for_again(
         async def claim(limit: int) -> Claim:
             if keyed:
                 limits = KeyLimit(1, ordered=True)
-                many = cast("KeyedClaims", store)
-                return await many.claim_keyed("r", limit, LEASE, store.clock.now(), limits)
+                return await store.claim_keyed("r", limit, LEASE, store.clock.now(), limits)
             return await store.claim("r", limit, LEASE, store.clock.now())
 
         assert (await claim(1)).messages == ()

@@ -52,12 +52,14 @@ async def opened(
     partitions: int = 4,
     retention: int = DAY,
 ) -> AsyncIterator[RedisStore]:
-    store = await open_store(
-        server.url + options,
-        total_partitions=partitions,
-        retention=retention,
-        retention_count=10_000,
-    )
+    store = (
+        await open_store(
+            server.url + options,
+            total_partitions=partitions,
+            retention=retention,
+            retention_count=10_000,
+        )
+    ).messages
     assert isinstance(store, RedisStore)
     try:
         yield store

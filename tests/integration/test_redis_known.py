@@ -44,13 +44,15 @@ async def stores(
     server.flush()
     opened: list[RedisStore] = []
     for _ in range(2):
-        store = await open_store(
-            server.url,
-            total_partitions=PARTITIONS,
-            retention=DAY,
-            retention_count=100_000,
-            clock=clock,
-        )
+        store = (
+            await open_store(
+                server.url,
+                total_partitions=PARTITIONS,
+                retention=DAY,
+                retention_count=100_000,
+                clock=clock,
+            )
+        ).messages
         assert isinstance(store, RedisStore)
         opened.append(store)
         await asyncio.wait_for(store._session.wakeups.subscribed.wait(), 10)

@@ -40,9 +40,11 @@ def _empty(server: RedisServer) -> None:
 async def opened(
     server: RedisServer, partitions: int | None, *, retention: int = 86_400_000
 ) -> AsyncIterator[MessageStore]:
-    store = await open_store(
-        server.url, total_partitions=partitions, retention=retention, retention_count=1_000_000
-    )
+    store = (
+        await open_store(
+            server.url, total_partitions=partitions, retention=retention, retention_count=1_000_000
+        )
+    ).messages
     try:
         yield store
     finally:

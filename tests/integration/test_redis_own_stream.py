@@ -31,7 +31,7 @@ async def client(redis: RedisServer) -> AsyncIterator[Redis]:
 @pytest.fixture
 async def store(redis: RedisServer) -> AsyncIterator[MessageStore]:
     harness = RedisHarness(redis)
-    store = await harness.open()
+    store = (await harness.open()).messages
     yield store
     await store.close()
     await harness.close()

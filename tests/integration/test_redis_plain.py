@@ -100,9 +100,11 @@ async def test_what_is_wrong_is_said_as_ever(redis: RedisServer) -> None:
 async def test_it_is_found_when_partitions_were_added_meanwhile(redis: RedisServer) -> None:
     async with penstock.open(redis.url) as engine:
         first = await engine.schedule("first", at=later(hours=1))
-        grown = await open_store(
-            redis.url, total_partitions=32, retention=86_400_000, retention_count=1_000
-        )
+        grown = (
+            await open_store(
+                redis.url, total_partitions=32, retention=86_400_000, retention_count=1_000
+            )
+        ).messages
         ids = [(await engine.schedule(n, at=later(hours=1))).id for n in range(40)]
         found = await grown.find([first.id, *ids])
         assert all(message is not None for message in found)

@@ -29,9 +29,11 @@ DAY = 86_400_000
 
 
 async def open_at(url: str, partitions: int = 2, clock: Clock | None = None) -> MessageStore:
-    return await open_store(
-        url, total_partitions=partitions, retention=DAY, retention_count=1_000, clock=clock
-    )
+    return (
+        await open_store(
+            url, total_partitions=partitions, retention=DAY, retention_count=1_000, clock=clock
+        )
+    ).messages
 
 
 @pytest.fixture(scope="module")

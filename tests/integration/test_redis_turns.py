@@ -51,9 +51,11 @@ def _empty(server: RedisServer) -> None:
 async def opened(
     server: RedisServer, partitions: int = 8, *, retention: int = 86_400_000, keyed: bool = True
 ) -> AsyncIterator[RedisStore]:
-    store = await open_store(
-        server.url, total_partitions=partitions, retention=retention, retention_count=1_000_000
-    )
+    store = (
+        await open_store(
+            server.url, total_partitions=partitions, retention=retention, retention_count=1_000_000
+        )
+    ).messages
     assert isinstance(store, RedisStore)
     if keyed:
         await store.keep_turns(["r"])
@@ -326,7 +328,7 @@ async def test_two_workers_send_every_key_in_order_with_its_retries(server: Redi
             parts = await stack.enter_async_context(open_parts(settings))
             workers.append(await stack.enter_async_context(open_worker(parts, {"r": provider})))
         tasks = [asyncio.create_task(worker.run()) for worker in workers]
-        store = parts.store
+        store = parts.store.messages
         assert isinstance(store, RedisStore)
         for key, ids in wanted.items():
             await put(store, *ids, key=key)

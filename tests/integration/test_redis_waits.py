@@ -20,7 +20,9 @@ SOON = ("--repl-diskless-sync-delay", "0")
 
 
 async def open_at(url: str) -> MessageStore:
-    return await open_store(url, total_partitions=2, retention=86_400_000, retention_count=1_000)
+    return (
+        await open_store(url, total_partitions=2, retention=86_400_000, retention_count=1_000)
+    ).messages
 
 
 async def put(store: MessageStore, name: str) -> bool:

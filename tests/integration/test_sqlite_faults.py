@@ -92,9 +92,9 @@ _FILL = """
     from penstock.stores.sqlite import open_store
 
     async def main() -> None:
-        store = await open_store(
+        store = (await open_store(
             sys.argv[1], total_partitions=8, retention=10**9, retention_count=10**6
-        )
+        )).messages
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))
         for batch in range(200):
@@ -302,9 +302,9 @@ _SHARE = """
     from penstock.stores.sqlite import open_store
 
     async def main() -> None:
-        store = await open_store(
+        store = (await open_store(
             sys.argv[1], total_partitions=8, retention=10**9, retention_count=10**6
-        )
+        )).messages
         async def step(number: int) -> None:
             news = [
                 NewMessage(id=i, route="r", key=i, payload=b"1", due=0)

@@ -47,7 +47,8 @@ async def test_a_file_that_another_process_is_just_making_is_waited_for(tmp_path
 @pytest.mark.parametrize("options", ["", "?writer=thread"])
 async def test_closing_answers_what_was_asked_before(tmp_path: Path, options: str) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}{options}"
-    store = await open_store(url, total_partitions=8, retention=1, retention_count=1)
+    opened = await open_store(url, total_partitions=8, retention=1, retention_count=1)
+    store = opened.messages
     asked = [asyncio.ensure_future(store.put([new(f"m{n}")], NOW)) for n in range(50)]
     await asyncio.sleep(0)
     await store.close()
@@ -63,7 +64,7 @@ async def test_closing_answers_what_was_asked_before(tmp_path: Path, options: st
 async def test_a_store_in_memory_is_gone_when_closed(url: str) -> None:
     for _ in range(2):
         store = await open_store(url, total_partitions=8, retention=1, retention_count=1)
-        (receipt,) = await store.put([new("x")], NOW)
+        (receipt,) = await store.messages.put([new("x")], NOW)
         assert not receipt.duplicate
         await store.close()
 
@@ -211,7 +212,7 @@ async def test_a_file_that_others_can_read_is_warned_of(tmp_path: Path) -> None:
         assert f"chmod 600 {tmp_path / 'a.db-wal'}" in warning
         for name in modes_in(tmp_path):
             (tmp_path / name).chmod(0o600)
-        assert not any("other users" in warning for warning in store.warnings)
+        assert not any("other users" in warning for warning in store.as_store().warnings)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ async def test_a_version_of_sqlite_that_may_corrupt_a_shared_file_is_warned_of(
     async with opened(tmp_path / "a.db") as store:
         monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 2))
         assert "WAL-reset bug" in (await store.check())["warning"]
-        assert len(store.warnings) == 1
+        assert len(store.as_store().warnings) == 1
         monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 3))
         assert "warning" not in await store.check()
 

@@ -15,7 +15,7 @@ from penstock.model.room import Rate, RoomSettings
 from penstock.stores.redis.rooms.keys import RoomNames
 from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.testing.room_broker import BrokerRoom, Promoted, Record
-from tests.rooms.machine import LONG_AGO
+from penstock.testing.room_machine import LONG_AGO
 
 T = TypeVar("T")
 EVENT = "concert"

@@ -11,7 +11,7 @@ import random
 from penstock.model.room import RoomSettings
 from penstock.model.ticket import EnterAnswer, JoinAnswer, Joining, Ticket, TicketState
 from penstock.ports.rooms import RoomStore
-from tests.rooms.machine import LONG_AGO
+from penstock.testing.room_machine import LONG_AGO
 
 ROOM = "sale"
 BATCH = 500

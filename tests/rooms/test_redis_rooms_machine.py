@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from penstock.ports.rooms import RoomStore
 from penstock.redis_kit.address import parse_address
 from penstock.redis_kit.connect import connect
 from penstock.stores.redis.rooms.keys import RoomRunner
 from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.testing.clock import ManualClock
+from penstock.testing.room_machine import LONG_AGO
+from penstock.testing.room_suite import RoomSuite
+from penstock.testing.store_harness import StoreHarness
 from systems.servers.redis import RedisServer
+from tests.conformance.redis_harness import RedisHarness
 from tests.rooms.broker_machine import BrokerMachine
 from tests.rooms.crowd import run_crowd
-from tests.rooms.machine import LONG_AGO, RoomMachine
 
 pytestmark = pytest.mark.slow
 
@@ -28,19 +30,12 @@ def server() -> Iterator[RedisServer]:
         yield running
 
 
-def test_redis_rooms_agree_with_the_model(server: RedisServer) -> None:
-    class RedisMachine(RoomMachine):
-        async def open_store(self) -> RoomStore:
-            self.client = connect(parse_address(server.url))
-            await self.client.call("FLUSHALL")
-            return RedisRooms(RoomRunner(self.client, "redis"), ManualClock(LONG_AGO))
+class TestRedisRooms(RoomSuite):
+    examples = 40
 
-        async def close_store(self) -> None:
-            await self.client.close()
-
-    run_state_machine_as_test(
-        RedisMachine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None)
-    )
+    @pytest.fixture
+    def make_harness(self, server: RedisServer) -> Callable[[], StoreHarness]:
+        return lambda: RedisHarness(server)
 
 
 def test_redis_rooms_that_brokers_write_agree_with_the_model(server: RedisServer) -> None:

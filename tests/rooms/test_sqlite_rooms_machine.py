@@ -4,39 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from penstock.model.room import RoomSettings
 from penstock.model.ticket import Joining
-from penstock.ports.rooms import RoomStore
 from penstock.stores.sqlite import SqliteStore, open_store
+from penstock.testing.room_machine import LONG_AGO, ROOM, USERS
+from penstock.testing.room_suite import RoomSuite
+from penstock.testing.store_harness import StoreHarness
 from penstock.time.clock import SystemClock
+from tests.conformance.sqlite_harness import SqliteHarness
 from tests.rooms.crowd import run_crowd
-from tests.rooms.machine import LONG_AGO, ROOM, USERS, RoomMachine
 
 
 async def open_at(url: str) -> SqliteStore:
-    opened = await open_store(
-        url, total_partitions=1, retention=1000, retention_count=10, clock=SystemClock()
-    )
+    opened = (
+        await open_store(
+            url, total_partitions=1, retention=1000, retention_count=10, clock=SystemClock()
+        )
+    ).messages
     assert isinstance(opened, SqliteStore)
     return opened
 
 
-class SqliteMachine(RoomMachine):
-    async def open_store(self) -> RoomStore:
-        self.opened = opened = await open_at("sqlite://")
-        return (await opened.open_rooms(1000, "test")).store
+@pytest.mark.slow
+class TestSqliteRooms(RoomSuite):
+    examples = 40
 
-    async def close_store(self) -> None:
-        await self.opened.close()
-
-
-TestSqliteRooms = pytest.mark.slow(SqliteMachine.TestCase)
-TestSqliteRooms.settings = settings(max_examples=40, stateful_step_count=40)
+    @pytest.fixture
+    def make_harness(self) -> Callable[[], StoreHarness]:
+        return lambda: SqliteHarness(in_memory=True)
 
 
 BY_USER = """

@@ -18,6 +18,7 @@ from penstock.flow.worker import Worker
 from penstock.model.identity import IdMaker
 from penstock.model.route import Backoff, KeyLimit
 from penstock.model.route import Route as FlowRoute
+from penstock.ports.store import Store
 from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
@@ -117,7 +118,7 @@ class Life:
             receiver = self._process.receivers[route.name]
             lanes[route.name] = (flow_route, SimSink(receiver, self.name, self.owner))
         return Worker(
-            self.store,
+            Store(messages=self.store, policies=self.store.policies, keyed=self.store),
             lanes,
             self.observer,
             batch_size=10,

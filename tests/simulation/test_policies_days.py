@@ -22,7 +22,6 @@ from penstock.model.policy import Quiet, policy_from
 from penstock.model.route import Route
 from penstock.model.state import State
 from penstock.model.times import format_moment
-from penstock.ports.policies import CountedSettle
 from penstock.sdk.asked import draft
 from penstock.stores.redis import RedisStore
 from penstock.stores.redis import open_store as open_redis
@@ -91,7 +90,7 @@ class Campaign:
 
     async def settle(self, batch: list[Settlement]) -> None:
         now = self.clock.now()
-        if isinstance(self.store, CountedSettle):
+        if isinstance(self.store, SqliteStore):
             states = await self.store.settle_counted(batch, sent(batch), now)
         else:
             await self.policies.conclude(committed(sent(batch)), now)
@@ -115,9 +114,11 @@ async def obeys_every_policy(url: str, number: int, *, people: int) -> None:
     """Two days before Europe's clocks go back. (A Redis holds every `now` against its own.)"""
     clock = ManualClock(CLOCKS_GO_BACK - 2 * DAY)
     driver = open_redis if url.startswith("redis") else open_store
-    store = await driver(
-        url, total_partitions=2, retention=60 * DAY, retention_count=100_000, clock=clock
-    )
+    store = (
+        await driver(
+            url, total_partitions=2, retention=60 * DAY, retention_count=100_000, clock=clock
+        )
+    ).messages
     assert isinstance(store, SqliteStore | RedisStore)
     campaign = Campaign(store, clock)
     await campaign.policies.put({name: policy_from(p) for name, p in POLICIES.items()})

@@ -118,7 +118,7 @@ async def ingesting(
 
 
 async def found(parts: Parts, *ids: str) -> list[Message | None]:
-    return await parts.store.find(ids)
+    return await parts.store.messages.find(ids)
 
 
 async def test_records_become_messages_of_the_sources_route(parts: Parts) -> None:
@@ -136,7 +136,9 @@ async def test_a_redelivery_changes_nothing(parts: Parts) -> None:
     broker.waiting *= 3
     async with ingesting(parts, broker):
         assert len(broker.acked) == 3
-        assert (await parts.store.figures(parts.store.clock.now())).routes["push"].scheduled == 1
+        assert (await parts.store.messages.figures(parts.store.clock.now())).routes[
+            "push"
+        ].scheduled == 1
 
 
 async def test_poison_goes_to_the_dead_letter_with_the_reason_and_the_rest_goes_on(
@@ -286,7 +288,7 @@ class Poisoned:
     """Stands in front of a store's put and raises when it meets what it cannot take."""
 
     def __init__(self, parts: Parts, word: bytes, error: Exception) -> None:
-        self._put = parts.store.put
+        self._put = parts.store.messages.put
         self._word = word
         self._error = error
         self.calls = 0
@@ -305,7 +307,7 @@ async def test_a_record_that_no_store_can_take_does_not_stop_its_source(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     store = Poisoned(parts, b"poison", error)
-    monkeypatch.setattr(parts.store, "put", store.put)
+    monkeypatch.setattr(parts.store.messages, "put", store.put)
     monkeypatch.setattr(ingest, "AWAY", Backoff(1, 1))
     innocents = [{"id": f"m-{n}", "payload": n} for n in range(50)]
     broker = Broker(*innocents[:25], {"id": "p", "payload": "poison"}, *innocents[25:])
@@ -321,7 +323,7 @@ async def test_a_store_that_goes_away_beside_a_poison_record_buries_no_innocent(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The put of all fails because of one, and the puts of its parts because the store is away."""
-    put, away = parts.store.put, [StoreUnavailable("away")] * 40
+    put, away = parts.store.messages.put, [StoreUnavailable("away")] * 40
 
     async def failing(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
         if any(b"poison" in message.payload for message in messages):
@@ -330,7 +332,7 @@ async def test_a_store_that_goes_away_beside_a_poison_record_buries_no_innocent(
             raise away.pop()
         return await put(messages, now)
 
-    monkeypatch.setattr(parts.store, "put", failing)
+    monkeypatch.setattr(parts.store.messages, "put", failing)
     monkeypatch.setattr(ingest, "AWAY", Backoff(1, 1))
     broker = Broker({"id": "a"}, {"id": "p", "payload": "poison"}, {"id": "b"}, {"id": "c"})
     async with ingesting(parts, broker):
@@ -360,7 +362,7 @@ async def test_a_fault_that_nobody_expects_does_not_end_the_worker(
 async def test_while_the_store_is_away_nothing_is_done_and_nothing_more_is_read(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put, away = parts.store.put, [StoreUnavailable("away")] * 3
+    put, away = parts.store.messages.put, [StoreUnavailable("away")] * 3
 
     async def failing(messages: Sequence[NewMessage], now: int) -> list[Receipt]:
         if away:
@@ -369,7 +371,7 @@ async def test_while_the_store_is_away_nothing_is_done_and_nothing_more_is_read(
             raise away.pop()
         return await put(messages, now)
 
-    monkeypatch.setattr(parts.store, "put", failing)
+    monkeypatch.setattr(parts.store.messages, "put", failing)
     broker = Broker({"id": "a"}, {"id": "b"})
     async with ingesting(parts, broker):
         assert None not in await found(parts, "a", "b")

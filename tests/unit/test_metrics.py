@@ -10,7 +10,7 @@ from penstock.flow.worker import Worker
 from penstock.model.errors import StoreUnavailable
 from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.route import Route
-from penstock.ports.store import MessageStore
+from penstock.ports.store import MessageStore, Store
 from penstock.sinks.log import LogSink
 from penstock.telemetry.metrics import CONTENT_TYPE, render
 from penstock.time.clock import SystemClock
@@ -74,7 +74,8 @@ class NoStore:
 def test_a_workers_lanes_are_shown_when_given() -> None:
     sink = LogSink()
     route = Route(name="push", semaphore_limit=7)
-    worker = Worker(cast("MessageStore", NoStore()), {"push": (route, sink)}, Observer())
+    store = Store(messages=cast("MessageStore", NoStore()))
+    worker = Worker(store, {"push": (route, sink)}, Observer())
     worker.lanes["push"].in_flight = 3
     found = samples(render(Observer(), worker=worker))
     assert found["penstock_in_flight_messages", (("route", "push"),)] == 3

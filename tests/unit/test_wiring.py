@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
 
-from penstock.drivers import SINKS, STORES
+from penstock.drivers import SINKS, STORES, store_driver
 from penstock.model.errors import ConfigError
+from penstock.model.state import State
+from penstock.ports.store import Store
+from penstock.sdk.asked import draft
 from penstock.settings import given
-from penstock.wiring import driver_problems, nothing_to_read, open_parts
+from penstock.stores.memory import MemoryStore
+from penstock.testing.clock import ManualClock
+from penstock.wiring import (
+    driver_problems,
+    nothing_to_read,
+    open_parts,
+    open_rooms,
+    open_worker,
+    put_configured_policies,
+)
+from tests.unit.flow.rig import FakeSink
+
+CAP = {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1h"}
 
 
 @pytest.mark.parametrize("scheme", STORES)
 def test_every_store_opens_and_says_whether_there_is_anything_to_read(scheme: str) -> None:
-    driver = import_module(STORES[scheme][0])
+    driver = store_driver(f"{scheme}://")
     assert callable(driver.open_store)
     assert callable(driver.nothing_to_read)
 
@@ -48,3 +65,58 @@ async def test_an_intake_topic_needs_a_store_with_a_near_future_and_a_broker() -
     assert await driver_problems(settings) == []
     (problem,) = await driver_problems(given(store="sqlite://", intake_topic="http://127.0.0.1/"))
     assert problem.startswith("intake_topic: no driver for 'http'")
+
+
+def only_messages(clock: ManualClock) -> Store:
+    return Store(messages=MemoryStore(clock))
+
+
+async def test_a_store_of_messages_alone_releases_and_tells_how_things_stand() -> None:
+    clock = ManualClock()
+    sink = FakeSink(clock)
+    async with (
+        open_parts(given(), store=only_messages(clock)) as parts,
+        open_worker(parts, {"default": sink}) as worker,
+        open_rooms(parts) as rooms,
+    ):
+        assert (parts.policies, rooms) == (None, None)
+        await parts.intake.schedule([draft(id="m", delay="1s"), draft(id="later", delay="1d")])
+        working = asyncio.create_task(worker.run())
+        await clock.advance(2_000)
+        worker.stop()
+        await working
+        assert sink.ids == ["m"]
+        status = parts.status()
+        assert (await status.forecast()).later == {"default": 1}
+        assert (await status.stats()).states[State.DELIVERED] == 1
+        assert (await status.dead_groups(None)).items == []
+
+
+async def start(settings: dict[str, object]) -> None:
+    """As a process does that releases."""
+    async with open_parts(given(**settings), store=only_messages(ManualClock())) as parts:
+        await put_configured_policies(parts)
+        async with open_worker(parts):
+            """Nothing is asked of it."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "refusal"),
+    [
+        ({"routes": {"r": {"sink": "log://", "ordered": True}}}, "need a store that keeps turns"),
+        ({"policies": {"p": CAP}}, "policies: the store memory:// keeps none"),
+        ({"intake_topic": "kafka://127.0.0.1:1/ids"}, "intake_topic: ids take this way only with"),
+    ],
+)
+async def test_what_a_store_cannot_do_is_refused_at_start(
+    settings: dict[str, object], refusal: str
+) -> None:
+    with pytest.raises(ConfigError, match=refusal):
+        await start(settings)
+
+
+async def test_a_payload_larger_than_the_store_takes_is_refused_at_start() -> None:
+    store = replace(only_messages(ManualClock()), max_message=1_000)
+    with pytest.raises(ConfigError, match="the store memory:// takes 1,000 bytes"):
+        async with open_parts(given(), store=store):
+            """Not reached."""

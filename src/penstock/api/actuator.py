@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.model.errors import PenstockError, UnknownThing
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 from penstock.rooms.parts import RoomParts
 from penstock.telemetry.rooms import meter_of, names_of
 
@@ -43,11 +43,11 @@ class MetricOut(msgspec.Struct, frozen=True, kw_only=True):
     availableTags: list[str] = []  # noqa: N815
 
 
-async def health_of(store: MessageStore, rooms: RoomParts | None, *, details: bool) -> HealthOut:
+async def health_of(store: Store, rooms: RoomParts | None, *, details: bool) -> HealthOut:
     """DOWN when the store does not answer, or the breaker towards it is open."""
     reached = await _store(store)
     shown = reached if details else Component(reached.status)
-    components = {"redis" if _is_redis(store) else "store": shown}
+    components = {store.health_name: shown}
     if rooms is not None:
         components["dispatcher"] = _dispatcher(rooms)
     down = any(component.status == "DOWN" for component in components.values())
@@ -86,13 +86,9 @@ def _dispatcher(rooms: RoomParts) -> Component:
     return Component("DOWN" if is_open else "UP", details)
 
 
-def _is_redis(store: MessageStore) -> bool:
-    return "redis" in store.name.partition(":")[0]
-
-
-async def _store(store: MessageStore) -> Component:
+async def _store(store: Store) -> Component:
     try:
-        await store.check()
+        await store.messages.check()
     except PenstockError as exc:
         return Component("DOWN", {"error": exc.message})
     return Component("UP", {"store": store.name})

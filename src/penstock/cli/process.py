@@ -13,14 +13,13 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
-from urllib.parse import urlsplit
 
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
 from penstock.cli.session import FAILED
 from penstock.model.errors import ConfigError, StoreUnavailable, missing_extra
 from penstock.model.fleet import Role
-from penstock.ports.store import MayFail, MessageStore
+from penstock.ports.store import Store
 from penstock.rooms.parts import RoomParts
 from penstock.settings import OFF, Settings
 from penstock.telemetry.logs import setup_logging
@@ -28,6 +27,7 @@ from penstock.telemetry.rates import Rates
 from penstock.telemetry.tracing import set_up_tracing, tracer
 from penstock.wiring import (
     Parts,
+    on_server,
     open_parts,
     open_rooms,
     open_sources,
@@ -235,7 +235,7 @@ def _scrape_server(
     return ScrapeServer(where, f"{role}.metrics", parts, worker, rooms, insecure=roles.insecure)
 
 
-async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> MessageStore | None:
+async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> Store | None:
     """A server that is not there yet may come: wait for it, until asked to stop.
 
     A file that cannot be opened will not mend itself: that is an error at once.
@@ -244,7 +244,7 @@ async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> Messag
         try:
             return await open_store(settings)
         except StoreUnavailable as exc:
-            if urlsplit(settings.store).scheme == "sqlite":
+            if not on_server(settings):
                 raise
             log.warning("waiting for the store: %s", exc)
             with contextlib.suppress(TimeoutError):
@@ -252,20 +252,20 @@ async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> Messag
     return None
 
 
-def _warn_of(store: MessageStore) -> None:
+def _warn_of(store: Store) -> None:
     """Say what an operator should change about the store, though everything works."""
-    for warning in getattr(store, "warnings", ()):
+    for warning in store.warnings:
         log.warning("%s: %s", store.name, warning)
 
 
-async def _end_when_failed(store: MessageStore) -> None:
+async def _end_when_failed(store: Store) -> None:
     """End the process when its store fails for good: nothing it would still do could be stored.
 
     Nothing is closed, so that the next start finds the file as the failure left it.
     """
-    if not isinstance(store, MayFail):
+    if store.may_fail is None:
         return
-    failure = await store.failure()
+    failure = await store.may_fail.failure()
     log.critical("%s; this process ends now", failure)
     await asyncio.sleep(ANSWER_SECONDS)
     sys.stdout.flush()

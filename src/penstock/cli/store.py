@@ -6,7 +6,6 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.session import Session, command, group
-from penstock.ports.store import SelfChecking
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "The store itself: check, init.")
@@ -42,10 +41,10 @@ async def check(session: Session) -> None:
       penstock store check --config penstock.toml
     """
     async with session.parts() as parts:
-        facts = await parts.store.check()
+        facts = await parts.store.messages.check()
         found = "answers"
-        if isinstance(parts.store, SelfChecking):
-            await parts.store.integrity()
+        if parts.store.self_check is not None:
+            await parts.store.self_check.integrity()
             found = "is sound"
     if session.json:
         show.as_json({"status": "ok", "store": parts.store.name, "facts": facts})

@@ -8,8 +8,8 @@ from penstock.model.query import Cursor, Filter
 from penstock.model.state import State
 from penstock.model.status_view import DeadGroup, DeadGroups
 from penstock.model.times import format_moment
-from penstock.ports.fleet import DeadLetter, DeadLetters
-from penstock.ports.store import MessageStore
+from penstock.ports.fleet import DeadLetter
+from penstock.ports.store import MessageStore, Store
 
 LIMIT = 20_000
 """Dead letters looked at where the store tells of them without their payloads …"""
@@ -29,12 +29,12 @@ _VARYING = re.compile(
 _REPEATED = re.compile(rf"{FOLDED}(?:[.:,]?{FOLDED})+")
 
 
-async def dead_groups(store: MessageStore, route: str | None) -> DeadGroups:
-    if isinstance(store, DeadLetters):
-        letters = await store.dead_letters(route, LIMIT + 1)
+async def dead_groups(store: Store, route: str | None) -> DeadGroups:
+    if store.dead is not None:
+        letters = await store.dead.dead_letters(route, LIMIT + 1)
         truncated = len(letters) > LIMIT
     else:
-        letters, truncated = await _listed(store, route)
+        letters, truncated = await _listed(store.messages, route)
     groups = sorted(_grouped(letters[:LIMIT]), key=lambda g: (-g.count, g.route, g.error))
     return DeadGroups(items=groups[:GROUPS], truncated=truncated or len(groups) > GROUPS)
 

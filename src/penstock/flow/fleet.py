@@ -18,8 +18,7 @@ from penstock.flow.observe import Observer
 from penstock.flow.worker import Worker
 from penstock.model.errors import StoreUnavailable
 from penstock.model.fleet import Heartbeat, LaneState, ProcessName, Role
-from penstock.ports.fleet import HeartbeatStore
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 
 log = logging.getLogger("penstock.fleet")
 
@@ -44,15 +43,15 @@ class Fleet:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: Store,
         observer: Observer,
         *,
         name: ProcessName,
         role: Role,
         version: str,
     ) -> None:
-        self._store = store
-        self._beats = store if isinstance(store, HeartbeatStore) else None
+        self._clock = store.clock
+        self._beats = store.fleet
         self._observer = observer
         self._worker: Worker | None = None
         self._joined = False
@@ -99,7 +98,7 @@ class Fleet:
             policies.setdefault(policy, {})[verdict] = number
         return _changed(
             self.facts,
-            seen=self._store.clock.now(),
+            seen=self._clock.now(),
             routes={} if self._worker is None else _lanes(self._worker),
             counts=counts,
             lateness=observer.lateness,
@@ -114,7 +113,7 @@ class Fleet:
 
     def shown(self, everyone: list[Heartbeat]) -> list[Heartbeat]:
         """Those that are there or were a moment ago; one that only looks is not among them."""
-        now = self._store.clock.now()
+        now = self._clock.now()
         return [
             beat
             for beat in everyone
@@ -122,7 +121,7 @@ class Fleet:
         ]
 
     def alive(self, everyone: list[Heartbeat]) -> list[Heartbeat]:
-        now = self._store.clock.now()
+        now = self._clock.now()
         return [beat for beat in everyone if not beat.ended and now - beat.seen < ALIVE_MS]
 
     async def _kept(self) -> list[Heartbeat]:
@@ -130,14 +129,14 @@ class Fleet:
         if self._beats is None:
             return []
         async with self._reading:
-            now = self._store.clock.now()
+            now = self._clock.now()
             if not 0 <= now - self._read_at < READ_MS:
                 self._read = await self._beats.heartbeats()
                 self._read_at = now
         return [beat for beat in self._read if now - beat.seen < KEPT_MS]
 
     async def _run(self) -> None:
-        clock = self._store.clock
+        clock = self._clock
         if self._beats is None:
             return
         forget_at = clock.now() + FORGET_MS

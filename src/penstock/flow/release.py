@@ -8,7 +8,6 @@ import random
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import cast
 
 from penstock.flow.breaker import Breaker, probe_of
 from penstock.flow.contact import Contact
@@ -26,7 +25,7 @@ from penstock.model.route import Route
 from penstock.model.size import total_size
 from penstock.model.state import State
 from penstock.ports.sink import EntrySink, Sink
-from penstock.ports.store import EntryStore, KeyedClaims, MessageStore
+from penstock.ports.store import EntryStore, Store
 from penstock.time.clock import Alarm, is_ahead
 
 log = logging.getLogger("penstock.release")
@@ -60,7 +59,7 @@ class Lane:
         self,
         route: Route,
         sink: Sink,
-        store: MessageStore,
+        store: Store,
         settler: Settler,
         observer: Observer,
         contact: Contact,
@@ -79,7 +78,7 @@ class Lane:
         self.bytes = 0
         """Of what is in flight."""
         self._settle_ahead = route.settle_ahead or _most_ahead(sink)
-        self._entries = _beside(store, sink)
+        self._entries = _beside(store.entries, sink)
         """The sink, where its stream is in the store: messages are added to it as they are settled,
         in one step, and none can come twice."""
         self._unsettled = 0
@@ -92,7 +91,8 @@ class Lane:
         self._ends: dict[int, int] = {}
         """When each of them surely still is ours until."""
         self.breaker = Breaker(chance)
-        self._store = store
+        self._store = store.messages
+        self._keyed = store.keyed
         self._clock = store.clock
         self._settler = settler
         self._observer = observer
@@ -258,8 +258,8 @@ class Lane:
         room = self._held.room(self.bytes) or 1
         if per_key is None:
             return await self._store.claim(name, number, self._lease, now, room)
-        keyed = cast("KeyedClaims", self._store)  # wiring refuses such routes on other stores
-        return await keyed.claim_keyed(name, number, self._lease, now, per_key, room)
+        assert self._keyed is not None, "wiring refuses such a route"  # noqa: S101 - for the type
+        return await self._keyed.claim_keyed(name, number, self._lease, now, per_key, room)
 
     def _when_room(self, room: Room) -> int:
         """When the pace has room again; sooner too, since the pace may be changed or dropped."""
@@ -478,9 +478,9 @@ class Lane:
             self._alarm.ring()
 
 
-def _beside(store: MessageStore, sink: Sink) -> EntrySink | None:
+def _beside(entries: EntryStore | None, sink: Sink) -> EntrySink | None:
     """The sink, if its stream is on the store's own server."""
-    if isinstance(sink, EntrySink) and isinstance(store, EntryStore) and store.is_at(sink.place):
+    if entries is not None and isinstance(sink, EntrySink) and entries.is_at(sink.place):
         return sink
     return None
 

@@ -15,8 +15,7 @@ from penstock.flow.policies import Policies
 from penstock.model.errors import PartlyUnavailable, StoreFailed, StoreUnavailable
 from penstock.model.outcome import Settlement
 from penstock.model.state import State
-from penstock.ports.policies import CountedSettle
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 from penstock.time.clock import Alarm
 
 log = logging.getLogger("penstock.settle")
@@ -37,12 +36,13 @@ class Settler:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: Store,
         observer: Observer,
         contact: Contact,
         policies: Policies | None = None,
     ) -> None:
-        self._store = store
+        self._store = store.messages
+        self._counted = store.counted
         self._observer = observer
         self._contact = contact
         self._policies = policies
@@ -158,9 +158,11 @@ class Settler:
         """In one step, or counted first: should it fail, saying it again changes nothing."""
         store, clock = self._store, self._store.clock
         counted = sent(batch)
-        if counted and isinstance(store, CountedSettle):
+        if counted and self._counted is not None:
             with self._observer.asking("settle"):
-                states: SettledStates = await store.settle_counted(batch, counted, clock.now())
+                states: SettledStates = await self._counted.settle_counted(
+                    batch, counted, clock.now()
+                )
         else:
             await policies.conclude(committed(counted), clock.now())
             try:

@@ -30,8 +30,7 @@ from penstock.model.status_view import (
     Stats,
 )
 from penstock.model.times import format_moment
-from penstock.ports.fleet import Forecasting, SharesFigures
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 
 FORECAST_MS = 1_000
 """A forecast serves at least so long."""
@@ -61,14 +60,14 @@ class Status:
     """Asks the store and the fleet; the only place that puts their figures together."""
 
     def __init__(
-        self, store: MessageStore, fleet: Fleet, sinks: Mapping[str, str], *, version: str
+        self, store: Store, fleet: Fleet, sinks: Mapping[str, str], *, version: str
     ) -> None:
         self._store = store
         self._fleet = fleet
         self._sinks = sinks
         self._version = version
         # A count that the store keeps for everybody must not be kept again: it would be too old.
-        shared = isinstance(store, SharesFigures) and store.figures_serve > 0
+        shared = store.figures_serve > 0
         self._figures = Reuse(store.clock, self._count, at_most=0 if shared else None)
         self._forecast = Reuse(
             store.clock,
@@ -148,7 +147,7 @@ class Status:
     async def readiness(self) -> Readiness:
         """Ready means that messages can be taken: one that cannot be sent waits in the store."""
         try:
-            facts = await self._store.check()
+            facts = await self._store.messages.check()
         except PenstockError as exc:
             failed = {"store": PartHealth(status="failed", detail=exc.message)}
             return Readiness("not ready", self._store.name, {}, exc.message, failed)
@@ -161,12 +160,12 @@ class Status:
         return Readiness("ready", self._store.name, facts, None, parts)
 
     async def _count(self) -> StoreFigures:
-        return await self._store.figures(self._store.clock.now())
+        return await self._store.messages.figures(self._store.clock.now())
 
     async def _look_ahead(self) -> Forecast:
         now = self._store.clock.now()
-        if isinstance(self._store, Forecasting):
-            return await self._store.forecast(now)
+        if self._store.forecasting is not None:
+            return await self._store.forecasting.forecast(now)
         found = Forecast(now=now, exact=False)
         for name, held in (await self.figures()).routes.items():
             if held.scheduled:
@@ -177,7 +176,7 @@ class Status:
         self, everyone: Sequence[Heartbeat], told: Tally
     ) -> dict[str, RouteStats]:
         figures = (await self.figures()).routes
-        paused = await self._store.paused()
+        paused = await self._store.messages.paused()
         served: dict[str, list[LaneState]] = {}
         for beat in self._fleet.alive(list(everyone)):
             for name, lane in beat.routes.items():

@@ -20,7 +20,7 @@ from penstock.model.errors import PenstockError
 from penstock.model.route import Route
 from penstock.model.size import IN_FLIGHT_BYTES
 from penstock.ports.sink import Sink
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 from penstock.time.chance import given_or_fresh
 from penstock.time.clock import Alarm
 
@@ -53,7 +53,7 @@ class Worker:
 
     def __init__(
         self,
-        store: MessageStore,
+        store: Store,
         routes: Mapping[str, tuple[Route, Sink]],
         observer: Observer,
         *,
@@ -72,8 +72,8 @@ class Worker:
         they are, because the process ends too; else run() waits for them."""
         chance = given_or_fresh(chance)
         held = InFlight(in_flight_bytes)
-        contact = Contact(store, lease)
-        self._store = store
+        contact = Contact(store.messages, lease)
+        self._clock = store.clock
         self._shutdown = shutdown
         self._leave_calls = leave_calls
         self._policies = policies
@@ -96,11 +96,11 @@ class Worker:
             for name, (route, sink) in routes.items()
         }
         self._recover = Recover(
-            store, observer, contact, self._held, lease=lease, extended=self._extended
+            store.messages, observer, contact, self._held, lease=lease, extended=self._extended
         )
-        self._forget = Forget(store, observer, erase=erase, dead_retention=dead_retention)
+        self._forget = Forget(store.messages, observer, erase=erase, dead_retention=dead_retention)
         self._stop = Alarm(store.clock)
-        store.listen(self._wake)
+        store.messages.listen(self._wake)
 
     async def run(self) -> None:
         """Until stop() or cancellation; returns when nothing is in flight any more."""
@@ -128,7 +128,7 @@ class Worker:
         self._stop.ring()
 
     async def _finish(self, claiming: list[asyncio.Task[None]]) -> None:
-        deadline = self._store.clock.now() + self._shutdown
+        deadline = self._clock.now() + self._shutdown
         await asyncio.gather(*claiming, return_exceptions=True)
         leave = self._leave_calls
         await asyncio.gather(*(lane.finish(deadline, leave=leave) for lane in self.lanes.values()))

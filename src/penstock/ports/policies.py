@@ -7,7 +7,7 @@ a store that is away raises StoreUnavailable. `penstock.limits` says what every 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
 from penstock.model.outcome import Settlement
@@ -89,9 +89,8 @@ class PolicyStore(Protocol):
         ...
 
 
-@runtime_checkable
 class CountedSettle(Protocol):
-    """What a store of messages offers besides when counters change in the same transaction."""
+    """A store of messages that changes counters in the same transaction."""
 
     async def settle_counted(
         self, settlements: Sequence[Settlement], sent: Sequence[Subject], now: int

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -191,7 +191,6 @@ class StoreCalls(msgspec.Struct, frozen=True):
     """Now, by the clock of `scripts`."""
 
 
-@runtime_checkable
 class RoomHost(Protocol):
     """A store that can keep rooms beside its messages."""
 

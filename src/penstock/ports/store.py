@@ -1,4 +1,4 @@
-"""The seam to a store: everything that keeps messages implements this and nothing more.
+"""The seam to a store: a `Store` is made of parts, and only the first, its messages, is required.
 
 Rules for every method: batch first; `now` is epoch milliseconds of the store's own clock and is
 given, not read, but claims, reaps and purges hold it against that clock when they take effect (it
@@ -9,8 +9,9 @@ StoreUnavailable, and then nothing of the call took effect, or it is safe to rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 from penstock.model.errors import StoreFailed
 from penstock.model.message import Event, Message, NewMessage
@@ -19,6 +20,9 @@ from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
+from penstock.ports.fleet import DeadLetters, Forecasting, HeartbeatStore
+from penstock.ports.policies import CountedSettle, PolicyStore
+from penstock.ports.rooms import RoomHost
 from penstock.time.clock import Clock
 
 WakeListener: TypeAlias = Callable[[str, int], None]
@@ -134,7 +138,6 @@ class MessageStore(Protocol):
     async def close(self) -> None: ...
 
 
-@runtime_checkable
 class MayFail(Protocol):
     """A store that may have to be given up, though every call to it is still answered."""
 
@@ -143,7 +146,6 @@ class MayFail(Protocol):
         ...
 
 
-@runtime_checkable
 class SelfChecking(Protocol):
     """A store that can look itself over on demand; not every one has anything to look at."""
 
@@ -152,7 +154,6 @@ class SelfChecking(Protocol):
         ...
 
 
-@runtime_checkable
 class AdmittingStore(Protocol):
     """A store with a near future of its own, which may be told later of what it keeps."""
 
@@ -165,9 +166,8 @@ class AdmittingStore(Protocol):
         ...
 
 
-@runtime_checkable
 class EntryStore(Protocol):
-    """What a store offers besides when it can add an entry to a stream and settle in one step."""
+    """Adds an entry to a stream and settles its message in one step."""
 
     def is_at(self, place: tuple[str, int, int]) -> bool:
         """Whether streams of that host, port and database are beside the messages."""
@@ -175,7 +175,7 @@ class EntryStore(Protocol):
 
 
 class KeyedClaims(Protocol):
-    """What a store offers besides when it can keep promises per key."""
+    """Keeps promises per key."""
 
     async def claim_keyed(
         self,
@@ -194,10 +194,111 @@ class KeyedClaims(Protocol):
         ...
 
 
-@runtime_checkable
 class KeepsTurns(Protocol):
     """A store in which it matters from the first put on that a route promises something per key."""
 
     async def keep_turns(self, routes: Iterable[str]) -> None:
         """What is put on these routes from now on, by any process, can be claimed by key."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Store:
+    """An open store by its parts: None where it cannot. One object may be several of them."""
+
+    messages: MessageStore
+    policies: PolicyStore | None = None
+    rooms: RoomHost | None = None
+    fleet: HeartbeatStore | None = None
+    """None: each process knows only its own figures."""
+    forecasting: Forecasting | None = None
+    """None: the forecast says how much is coming due, not when."""
+    dead: DeadLetters | None = None
+    """None: dead letters are grouped from a list of whole messages."""
+    keyed: KeyedClaims | None = None
+    """None: routes with `ordered` or `max_in_flight_per_key` are refused."""
+    turns: KeepsTurns | None = None
+    """None: `keyed` needs no notice before messages are put."""
+    admitting: AdmittingStore | None = None
+    """None: there is nothing for an intake topic to carry."""
+    counted: CountedSettle | None = None
+    """Settles and counts in one transaction. None: sends are counted, then settled."""
+    entries: EntryStore | None = None
+    self_check: SelfChecking | None = None
+    may_fail: MayFail | None = None
+    max_message: int | None = None
+    """Bytes of a whole message that it takes. None: any that the settings allow."""
+    figures_serve: int = 0
+    """Milliseconds for which one count of its figures serves every process; 0: each call counts."""
+    health_name: str = "store"
+    """The component that `/actuator/health` shows it as."""
+    warnings: Sequence[str] = ()
+    """What an operator should change, though everything works; logged at start."""
+
+    @property
+    def name(self) -> str:
+        """The store's address without secrets, for errors and health."""
+        return self.messages.name
+
+    @property
+    def clock(self) -> Clock:
+        """The authority on time for everything in this store."""
+        return self.messages.clock
+
+    async def close(self) -> None:
+        await self.messages.close()
+
+
+class OpenStore(Protocol):
+    async def __call__(
+        self,
+        url: str,
+        *,
+        total_partitions: int | None,
+        retention: int,
+        retention_count: int,
+        bucket_size_sec: int = 60,
+        clock: Clock | None = None,
+    ) -> Store:
+        """Open the store at `url`, or make it where that costs nothing; the caller closes it.
+
+        `retention` (milliseconds) and `retention_count` bound how long and how many settled
+        messages stay known, whichever comes first. `total_partitions` None: as many as it has.
+        A store that has no partitions or buckets ignores theirs.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScratchStores:
+    """Stores to try things in beside a real one, on the same disk or server."""
+
+    url: Callable[[str, str], str]
+    """(address of the real store, mark) → the address of an empty one with the same settings."""
+    erase: Callable[[str], Awaitable[None]]
+    """Remove everything at such an address; StoreUnavailable names what is left behind."""
+
+
+def _outlives_the_process(_url: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreDriver:
+    """What can be done with a store's address; the module of a store has one, as `DRIVER`."""
+
+    open_store: OpenStore
+    nothing_to_read: Callable[[str], str | None]
+    """Why opening the store only to look at it would make an empty one; None: it may be read.
+
+    ConfigError when something is wrong with the address."""
+    in_memory: Callable[[str], bool] = _outlives_the_process
+    """Whether the store at this address ends with the process that opens it."""
+    on_server: bool = False
+    """A server that is away at start may come: a process waits for it. A file is an error."""
+    init_store: Callable[[str], Awaitable[str]] | None = None
+    """Make what the store needs before it is opened, and say what was done; harmless to repeat.
+
+    None: opening it makes it."""
+    scratch: ScratchStores | None = None
+    """None: it has no place to try things in."""

@@ -22,7 +22,7 @@ from penstock.model.route import is_route_name
 from penstock.model.status_view import Readiness, RouteStatus, Stats
 from penstock.model.view import BulkResult, Erased
 from penstock.ports.sink import Sink
-from penstock.ports.store import MayFail, MessageStore
+from penstock.ports.store import MayFail, Store
 from penstock.rooms.parts import RoomParts
 from penstock.sdk.asked import (
     Delay,
@@ -116,9 +116,7 @@ async def _closing(sinks: Mapping[str, Sink]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _beside(
-    worker: Worker, store: MessageStore, rooms: RoomParts | None
-) -> AsyncIterator[None]:
+async def _beside(worker: Worker, store: Store, rooms: RoomParts | None) -> AsyncIterator[None]:
     """Run worker and rooms while the block runs. The block's errors are its own, not a group's.
 
     Should the worker itself fail, the block is cancelled and the worker's error raised.
@@ -146,12 +144,12 @@ async def _beside(
         await asyncio.wait([task])
 
 
-async def _work(worker: Worker, store: MessageStore, rooms: RoomParts | None) -> None:
+async def _work(worker: Worker, store: Store, rooms: RoomParts | None) -> None:
     """Until the worker stops or the store fails for good; rooms are promoted as long."""
     working = asyncio.ensure_future(worker.run())
     beside = [] if rooms is None else [asyncio.ensure_future(rooms.run())]
-    if isinstance(store, MayFail):
-        beside.append(asyncio.ensure_future(_fail_with(store)))
+    if store.may_fail is not None:
+        beside.append(asyncio.ensure_future(_fail_with(store.may_fail)))
     try:
         await asyncio.wait([working, *beside], return_when=asyncio.FIRST_COMPLETED)
         for task in beside:

@@ -9,7 +9,7 @@ What a message is about does not change in these walks: every id has its route a
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from penstock.model.outcome import Action, Amendment, Settlement
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.model.verdict import Decided, Verdict
-from penstock.ports.store import KeyedClaims, MessageStore
+from penstock.ports.store import MessageStore, Store
 from penstock.stores.memory.messages import MessageBook
 from penstock.testing.store_harness import DAY_MS, MANY, StoreHarness
 
@@ -91,11 +91,11 @@ class _Walker:
         self,
         harness: StoreHarness,
         per_key: KeyLimit,
-        store: MessageStore,
+        opened: Store,
         limit: int,
         alone: bool,
     ) -> None:
-        self.store = store
+        self._opened = opened
         self._harness = harness
         self._per_key = per_key
         self._limit = limit
@@ -103,6 +103,10 @@ class _Walker:
         self._book = MessageBook(retention=DAY_MS, retention_count=MANY)
         self._leases: list[tuple[Message, int]] = []
         """Every lease ever given, stale or not."""
+
+    @property
+    def store(self) -> MessageStore:
+        return self._opened.messages
 
     @property
     def _now(self) -> int:
@@ -135,7 +139,8 @@ class _Walker:
     async def claim(self, step: Step) -> None:
         limit, lease = self._limit or step.pick % 4 + 1, (LEASE, LEASE, SHORT)[step.how % 3]
         now = self._now
-        keyed = cast("KeyedClaims", self.store)
+        keyed = self._opened.keyed
+        assert keyed is not None, "these walks are for a store that can claim by key"
         claim = await keyed.claim_keyed("r", limit, lease, now, self._per_key)
         wanted = self._book.claim_keyed(
             "r", limit, lease, now, self._per_key, token=claim.token or None
@@ -205,8 +210,8 @@ class _Walker:
         await self._harness.pass_time(step.pick % 30 + 1)
 
     async def crash(self, _: Step) -> None:
-        await self._harness.crash(self.store)
-        self.store = await self._harness.open()
+        await self._harness.crash(self._opened)
+        self._opened = await self._harness.open()
 
     async def compare(self) -> None:
         for name, message in zip(NAMES, await self.store.find(NAMES), strict=True):

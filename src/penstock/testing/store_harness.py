@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 
 DAY_MS = 86_400_000
 MANY = 1_000_000
@@ -13,11 +13,11 @@ MANY = 1_000_000
 class StoreHarness(Protocol):
     """One empty place for messages, made anew for each test."""
 
-    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> MessageStore:
+    async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> Store:
         """Open the place; opened again, it is the same place with what was put there."""
         ...
 
-    async def crash(self, store: MessageStore) -> None:
+    async def crash(self, store: Store) -> None:
         """Drop the store as a killed process would: nothing is flushed or given back.
 
         The next `open` finds exactly what had been answered. Only durable stores need this.

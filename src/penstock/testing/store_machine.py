@@ -21,7 +21,7 @@ from penstock.model.message import Message, NewMessage, OnConflict
 from penstock.model.outcome import Action, Amendment, Settlement
 from penstock.model.query import Filter
 from penstock.model.state import PURGEABLE, State
-from penstock.ports.store import MessageStore
+from penstock.ports.store import MessageStore, Store
 from penstock.stores.memory.messages import MessageBook
 from penstock.testing.store_cases.base import listed, purge_all
 from penstock.testing.store_harness import MANY, StoreHarness
@@ -67,7 +67,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = MessageBook(retention=RETENTION, retention_count=MANY)
         self.leases: list[tuple[Message, int]] = []
         """Every lease ever given, stale or not."""
-        self.store: MessageStore | None = None
+        self.store: Store | None = None
 
     @initialize()
     def open(self) -> None:
@@ -83,7 +83,7 @@ class StoreMachine(RuleBasedStateMachine):
     @property
     def opened(self) -> MessageStore:
         assert self.store is not None
-        return self.store
+        return self.store.messages
 
     @property
     def now(self) -> int:
@@ -314,7 +314,8 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.durable)
     @rule()
     def crash_and_reopen(self) -> None:
-        self.run(self.harness.crash(self.opened))
+        assert self.store is not None
+        self.run(self.harness.crash(self.store))
         self._open()
 
     @precondition(lambda self: self.durable)
@@ -344,7 +345,7 @@ class StoreMachine(RuleBasedStateMachine):
     def every_message_is_as_the_model_says(self) -> None:
         if self.store is None:
             return
-        for message_id, message in zip(NAMES, self.run(self.store.find(NAMES)), strict=True):
+        for message_id, message in zip(NAMES, self.run(self.opened.find(NAMES)), strict=True):
             held = self.model.find(message_id)
             assert agree(message, held), (held, message)
 

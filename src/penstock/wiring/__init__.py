@@ -9,6 +9,7 @@ from penstock.wiring.stores import (
     in_memory,
     init_store,
     nothing_to_read,
+    on_server,
     open_store,
     scratch_store,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "init_routes",
     "init_store",
     "nothing_to_read",
+    "on_server",
     "open_parts",
     "open_rooms",
     "open_sink",

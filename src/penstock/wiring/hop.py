@@ -10,25 +10,25 @@ from penstock.flow.intake import Put
 from penstock.model.errors import ConfigError
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.ports.source import Source, SourceOptions
-from penstock.ports.store import AdmittingStore, MessageStore
+from penstock.ports.store import Store
 from penstock.settings import Settings
 
 HOP_TIMEOUT = 2.0
 """Seconds a caller waits for the intake topic at most, before ids go to the store directly."""
 
 
-async def announcing(settings: Settings, store: MessageStore, stack: AsyncExitStack) -> Put | None:
+async def announcing(settings: Settings, store: Store, stack: AsyncExitStack) -> Put | None:
     """With an intake topic: how messages are put, so that it is told of them."""
     if settings.intake_topic is None:
         return None
-    if not isinstance(store, AdmittingStore):
+    if store.admitting is None:
         raise ConfigError(
             f"intake_topic: ids take this way only with dynamodb+redis://; {store.name} keeps them"
             " with its messages"
         )
     sink = await intake_sink(settings.intake_topic)
     stack.push_async_callback(sink.close)
-    return Announcer(store, sink).put
+    return Announcer(store.admitting, sink).put
 
 
 async def intake_sink(url: str) -> Sink:

@@ -21,8 +21,7 @@ from penstock.model.errors import ConfigError
 from penstock.model.fleet import ProcessName, Role
 from penstock.model.route import Route
 from penstock.model.zone import DEFAULT_ZONE
-from penstock.ports.policies import PolicyStore
-from penstock.ports.store import KeepsTurns, MessageStore
+from penstock.ports.store import Store
 from penstock.settings import Settings
 from penstock.settings.secrets import redact
 from penstock.time.clock import Clock
@@ -36,7 +35,7 @@ class Parts:
     """Everything one process works with."""
 
     settings: Settings
-    store: MessageStore
+    store: Store
     observer: Observer
     intake: Intake
     control: Control
@@ -60,7 +59,7 @@ async def open_parts(
     settings: Settings,
     *,
     any_route: bool = False,
-    store: MessageStore | None = None,
+    store: Store | None = None,
     role: Role = "embedded",
     clock: Clock | None = None,
 ) -> AsyncIterator[Parts]:
@@ -69,17 +68,16 @@ async def open_parts(
         if store is None:
             store = await open_store(settings, clock)
             stack.push_async_callback(store.close)
-        max_message: int | None = getattr(store, "max_message", None)
-        _check_payload(settings, store, max_message)
+        _check_payload(settings, store)
         observer = Observer(time.perf_counter)
         routes = {name: part.as_route(name) for name, part in settings.all_routes().items()}
         await _keep_turns(store, routes)
         intake = Intake(
-            store,
+            store.messages,
             observer,
             routes=None if any_route else frozenset(routes),
             max_payload=settings.limits.max_payload,
-            max_message=max_message,
+            max_message=store.max_message,
             min_delay=settings.limits.min_delay,
             max_delay=settings.limits.max_delay,
             put=await announcing(settings, store, stack),
@@ -91,8 +89,8 @@ async def open_parts(
             store=store,
             observer=observer,
             intake=intake,
-            control=Control(store, observer),
-            erase=Erase(store, policies),
+            control=Control(store.messages, observer),
+            erase=Erase(store.messages, policies),
             policies=policies,
             routes=routes,
             fleet=Fleet(store, observer, name=process_name(), role=role, version=__version__),
@@ -112,23 +110,23 @@ async def put_configured_policies(parts: Parts) -> None:
         raise ConfigError(f"policies: the store {parts.store.name} keeps none")
 
 
-def policies_of(store: MessageStore, zone: str = DEFAULT_ZONE) -> Policies | None:
+def policies_of(store: Store, zone: str = DEFAULT_ZONE) -> Policies | None:
     """The rules kept in this store; None: it cannot keep any."""
-    policies: PolicyStore | None = getattr(store, "policies", None)
-    if policies is None:
+    if store.policies is None:
         return None
-    policies.use_zone(zone)
-    return Policies(policies, store.clock)
+    store.policies.use_zone(zone)
+    return Policies(store.policies, store.clock)
 
 
-async def _keep_turns(store: MessageStore, routes: Mapping[str, Route]) -> None:
+async def _keep_turns(store: Store, routes: Mapping[str, Route]) -> None:
     """In every process that may put, before it does: it may matter to the store."""
     promised = [name for name, route in routes.items() if route.per_key is not None]
-    if promised and isinstance(store, KeepsTurns):
-        await store.keep_turns(promised)
+    if promised and store.turns is not None:
+        await store.turns.keep_turns(promised)
 
 
-def _check_payload(settings: Settings, store: MessageStore, most: int | None) -> None:
+def _check_payload(settings: Settings, store: Store) -> None:
     """Said at start, and not to the caller whose message turns out not to fit."""
+    most = store.max_message
     if most is not None and settings.limits.max_payload > most:
         raise ConfigError(f"limits.max_payload: the store {store.name} takes {most:,} bytes")

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from penstock.ports.rooms import RoomHost, RoomStore
+from penstock.ports.rooms import RoomStore
 from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
@@ -23,14 +23,14 @@ from penstock.wiring.parts import Parts, process_name
 @asynccontextmanager
 async def open_rooms(parts: Parts) -> AsyncIterator[RoomParts | None]:
     """Waiting rooms on the same store; None when it cannot keep any."""
-    if not isinstance(parts.store, RoomHost):
+    if parts.store.rooms is None:
         yield None
         return
     settings = parts.settings.rooms
     process = process_name()
     instance = settings.instance or process.host
     consumer = process._replace(host=instance).id
-    opened = await parts.store.open_rooms(
+    opened = await parts.store.rooms.open_rooms(
         settings.capacity,
         consumer,
         serves_all=parts.settings.serves_rooms,

@@ -12,7 +12,6 @@ from penstock.flow.hop import Admitter
 from penstock.flow.ingest import BATCH, Ingest
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.ports.source import Source
-from penstock.ports.store import AdmittingStore
 from penstock.settings import SourceSettings
 from penstock.wiring.hop import intake_source
 from penstock.wiring.parts import Parts
@@ -38,11 +37,11 @@ async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest | Admitter]]:
     """What takes messages, or ids of them, from brokers into the store; closed in the end."""
     async with AsyncExitStack() as stack:
         ingests: list[Ingest | Admitter] = []
-        topic, store = parts.settings.intake_topic, parts.store
-        if topic is not None and isinstance(store, AdmittingStore):
+        topic, admitting = parts.settings.intake_topic, parts.store.admitting
+        if topic is not None and admitting is not None:
             ids = await intake_source(topic)
             stack.push_async_callback(ids.close)
-            ingests.append(Admitter(store, ids, parts.store.clock))
+            ingests.append(Admitter(admitting, ids, parts.store.clock))
         for name, options in parts.settings.sources.items():
             opened = await stack.enter_async_context(source_parts(name, options))
             source, dead_letter = opened

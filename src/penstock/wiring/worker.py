@@ -65,7 +65,7 @@ def _decided_routes(settings: Settings) -> set[str]:
 
 def _check_keyed(parts: Parts) -> None:
     for name, route in parts.routes.items():
-        if route.per_key is not None and not hasattr(parts.store, "claim_keyed"):
+        if route.per_key is not None and parts.store.keyed is None:
             raise ConfigError(
                 f"routes.{name}: ordered and max_in_flight_per_key need a store that keeps turns;"
                 f" {parts.store.name} does not"

@@ -45,7 +45,7 @@ def test_the_dead_are_listed_and_redriven(cli: Cli) -> None:
 
 def _die(folder: Path, *ids: str) -> None:
     async def die() -> None:
-        store = await open_store(Settings(store=f"sqlite:///{folder / 'penstock.db'}"))
+        store = (await open_store(Settings(store=f"sqlite:///{folder / 'penstock.db'}"))).messages
         try:
             now = store.clock.now()
             await store.put(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -45,8 +45,10 @@ async def _serve(
     async with AsyncExitStack() as stack:
         store = await open_store(tree)
         stack.push_async_callback(store.close)
-        probe = StoreProbe(store)
-        parts = await stack.enter_async_context(open_parts(tree, store=probe))
+        probe = StoreProbe(store.messages)
+        parts = await stack.enter_async_context(
+            open_parts(tree, store=replace(store, messages=probe))
+        )
         server = await stack.enter_async_context(GrpcServer(parts, insecure=insecure, **own))
         channel = grpc.aio.insecure_channel(server.address)
         await stack.enter_async_context(channel)

@@ -160,7 +160,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again_without_doubling(serve
         running.probe.gate.set()
         await running.parts.intake.drain()
         now = running.parts.store.clock.now()
-        figures = await running.parts.store.figures(now)
+        figures = await running.parts.store.messages.figures(now)
         assert figures.routes["default"].scheduled <= 1
 
 

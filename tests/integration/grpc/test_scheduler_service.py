@@ -117,7 +117,7 @@ async def test_cancel_says_what_became_of_the_event(serve: Serve) -> None:
 async def test_cancel_of_an_event_that_has_left_is_a_conflict(serve: Serve) -> None:
     async with serve(**ON) as running:
         await scheduled(running, execute_at=1)
-        store = running.parts.store
+        store = running.parts.store.messages
         claim = await store.claim("events", 1, 30_000, store.clock.now())
         assert [message.id for message in claim.messages] == ["e1"]
         code, message = await cancelled(running, "e1")

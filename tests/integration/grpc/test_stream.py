@@ -106,7 +106,7 @@ async def test_a_hundred_megabytes_go_through_in_constant_memory(
         assert (answer.received, answer.accepted, answer.duplicates) == (12_500, 12_500, 0)
         assert memory().rss - before < 40_000_000
         assert max(running.probe.puts) <= CHUNK
-        figures = await running.parts.store.figures(running.parts.store.clock.now())
+        figures = await running.parts.store.messages.figures(running.parts.store.clock.now())
         assert figures.routes["default"].scheduled == 14_000
 
 
@@ -145,7 +145,7 @@ async def test_stopping_stores_what_was_read_and_tells_the_stream(serve: Serve) 
         assert error.code() is CODE.UNAVAILABLE
         assert "stopping" in (error.details() or "")
         durable = int((error.details() or "").split("; ")[1].split()[0])
-        held = await running.parts.store.find(["m0000000", "m0000001", "m0000002"])
+        held = await running.parts.store.messages.find(["m0000000", "m0000001", "m0000002"])
         assert sum(one is not None for one in held) == durable >= 1
 
 

@@ -232,7 +232,7 @@ async def test_cancelling_twice_is_the_same_answer_twice(running: Running) -> No
 
 async def test_a_message_that_is_leaving_is_not_cancelled_and_says_so(running: Running) -> None:
     await running.stub.Schedule(pb.ScheduleRequest(id="m1"))
-    store = running.parts.store
+    store = running.parts.store.messages
     await store.claim("default", 1, 30_000, store.clock.now())
     error = await refusal(running.stub.Cancel(pb.CancelRequest(id="m1")))
     assert error.code() is CODE.FAILED_PRECONDITION
@@ -243,7 +243,7 @@ async def test_a_message_that_is_leaving_is_not_cancelled_and_says_so(running: R
 async def test_the_dead_are_deleted_one_by_one_or_by_filter(running: Running) -> None:
     for name in ("m1", "m2", "m3"):
         await running.stub.Schedule(pb.ScheduleRequest(id=name, key=name))
-    await kill_all(running.parts.store, error="HTTP 410")
+    await kill_all(running.parts.store.messages, error="HTTP 410")
     await running.stub.Schedule(pb.ScheduleRequest(id="waits", delay=Duration(seconds=60)))
     gone = await running.stub.Delete(pb.DeleteRequest(id="m1", version=1))
     assert (gone.id, gone.state, gone.last_error) == ("m1", pb.STATE_DEAD, "HTTP 410")

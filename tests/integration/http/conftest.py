@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import httpx
@@ -68,8 +69,10 @@ async def _serve(
     async with AsyncExitStack() as stack:
         store = await open_store(tree)
         stack.push_async_callback(store.close)
-        probe = StoreProbe(store)
-        parts = await stack.enter_async_context(open_parts(tree, store=probe))
+        probe = StoreProbe(store.messages)
+        parts = await stack.enter_async_context(
+            open_parts(tree, store=replace(store, messages=probe))
+        )
         rooms = await stack.enter_async_context(open_rooms(parts))
         server = HttpServer(
             parts,

@@ -44,7 +44,7 @@ async def test_a_bad_bulk_names_the_field(
 
 async def test_the_dead_are_redriven_at_a_pace(running: Running, client: httpx.AsyncClient) -> None:
     await client.post("/v1/messages/batch", json=[{"id": f"d{n}"} for n in range(3)])
-    await kill_all(running.parts.store)
+    await kill_all(running.parts.store.messages)
     answer = await client.post("/v1/dead/redrive", json={"filter": {}, "rate": "2/s"})
     assert answer.json() == {"matched": 3, "done": 3}
     page = (await client.get("/v1/messages?state=scheduled")).json()
@@ -55,7 +55,7 @@ async def test_the_dead_are_redriven_at_a_pace(running: Running, client: httpx.A
 
 
 async def held(running: Running, page: dict[str, Any]) -> list[Any]:
-    return await running.parts.store.find([item["id"] for item in page["items"]])
+    return await running.parts.store.messages.find([item["id"] for item in page["items"]])
 
 
 async def test_what_matches_is_released_in_bulk_and_a_dry_run_only_counts(
@@ -138,7 +138,7 @@ async def test_a_dead_message_is_deleted_and_a_waiting_one_cancelled(
     running: Running, client: httpx.AsyncClient
 ) -> None:
     await client.post("/v1/messages/batch", json=[{"id": f"d{n}"} for n in range(3)])
-    await kill_all(running.parts.store)
+    await kill_all(running.parts.store.messages)
     answer = await client.delete("/v1/messages/d0", headers={"if-match": "7"})
     assert answer.status_code == 412
     answer = await client.delete("/v1/messages/d0")
@@ -155,7 +155,7 @@ async def test_a_delete_may_say_which_of_the_two_it_means(
     running: Running, client: httpx.AsyncClient
 ) -> None:
     await client.post("/v1/messages", json={"id": "dead"})
-    await kill_all(running.parts.store)
+    await kill_all(running.parts.store.messages)
     await client.post("/v1/messages", json={"id": "waits", "delay": 60})
     answer = await client.delete("/v1/messages/dead?state=scheduled")
     assert (answer.status_code, answer.json()["state"]) == (409, "dead")
@@ -171,7 +171,7 @@ async def test_the_dead_are_deleted_by_filter_and_counted_first(
     await client.post(
         "/v1/messages/batch", json=[{"id": f"d{n}", "key": f"k{n % 2}"} for n in range(5)]
     )
-    await kill_all(running.parts.store, error="HTTP 410")
+    await kill_all(running.parts.store.messages, error="HTTP 410")
     body: dict[str, Any] = {"filter": {"key": "k0", "error": "410"}}
     dry = await client.post("/v1/dead/delete", json={**body, "dry_run": True})
     assert dry.json() == {"matched": 3, "done": 0}
@@ -195,7 +195,7 @@ async def test_everything_of_a_key_is_forgotten_with_a_count(
     await client.put("/v1/policies/five", json=cap)
     await client.put("/v1/suppressions/optout", json={"keys": ["user1"], "legal": True})
     await client.post("/v1/messages", json={"id": "dead", "key": "user1"})
-    await kill_all(running.parts.store)
+    await kill_all(running.parts.store.messages)
     for name, key in (("a", "user1"), ("b", "user1"), ("c", "user2")):
         await put(client, id=name, key=key)
     answer = await client.post("/v1/forget", json={"key": "user1"})

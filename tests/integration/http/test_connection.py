@@ -151,7 +151,7 @@ async def test_a_truncated_body_is_no_message(running: Running) -> None:
     writer.write_eof()
     await asyncio.wait_for(reader.read(), 20)
     writer.close()
-    assert await running.parts.store.find(["half"]) == [None]
+    assert await running.parts.store.messages.find(["half"]) == [None]
 
 
 async def test_a_client_that_asks_first_is_told_to_go_on(running: Running) -> None:
@@ -209,7 +209,7 @@ async def test_what_was_acknowledged_before_the_end_is_kept(tmp_path: Any, serve
             await asyncio.sleep(0.001)
         running.server.stop()
         await asyncio.gather(*senders)
-        found = await running.parts.store.find(acknowledged)
+        found = await running.parts.store.messages.find(acknowledged)
         assert None not in found
 
 

@@ -14,7 +14,6 @@ from penstock.api.http.live import Live
 from penstock.flow.history import LENGTH, RATES
 from penstock.model.fleet import Heartbeat, LaneState
 from penstock.model.state import State
-from penstock.ports.fleet import HeartbeatStore
 from penstock.rooms.history import RoomHistory
 from penstock.testing.store_cases.base import claim_one, ending, settle
 from tests.integration.http.conftest import Running, Serve
@@ -28,9 +27,9 @@ def elsewhere(running: Running, **fields: object) -> Heartbeat:
 
 
 async def beat(running: Running, heartbeat: Heartbeat) -> None:
-    store = running.parts.store
-    assert isinstance(store, HeartbeatStore)
-    await store.beat(heartbeat)
+    fleet = running.parts.store.fleet
+    assert fleet is not None
+    await fleet.beat(heartbeat)
 
 
 async def stats_with(client: httpx.AsyncClient, process: str) -> dict[str, Any]:
@@ -67,7 +66,7 @@ async def test_stats_are_of_every_process_on_the_store(
 
 async def test_a_route_nobody_serves_has_no_sink(serve: Serve) -> None:
     async with serve() as running, running.client() as client:
-        await claim_one(running.parts.store, route="orphan")
+        await claim_one(running.parts.store.messages, route="orphan")
         stats = (await client.get("/v1/stats")).json()
         assert stats["routes"]["orphan"]["sink"] is None
         assert stats["routes"]["orphan"]["capacity"] is None
@@ -116,7 +115,7 @@ async def test_the_forecast_tells_what_is_coming(client: httpx.AsyncClient) -> N
 
 
 async def test_dead_letters_come_in_groups(running: Running, client: httpx.AsyncClient) -> None:
-    store = running.parts.store
+    store = running.parts.store.messages
     for error in ("HTTP 500 in 3 ms", "HTTP 500 in 44 ms", "no such user"):
         message, token = await claim_one(store, route="hook")
         await settle(store, ending(message, token, State.DEAD, error=error))

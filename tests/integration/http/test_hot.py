@@ -371,7 +371,7 @@ async def test_a_client_that_leaves_has_its_message_kept_and_harms_nobody(
     await asyncio.sleep(0)
     running.probe.gate.set()
     assert (await other).startswith(b"HTTP/1.1 201 ")
-    (kept,) = await running.parts.store.find(["left"])
+    (kept,) = await running.parts.store.messages.find(["left"])
     assert kept is not None
     assert running.server.api.in_flight == 0
 
@@ -404,6 +404,6 @@ async def test_a_body_that_comes_in_pieces_is_put_together(running: Running) -> 
     body = b'{"id":"large","payload":"' + payload + b'"}'
     answer = await exchange(running, hot(b"/v1/messages", HOST + TYPE, body))
     assert answer.startswith(b"HTTP/1.1 201 ")
-    (held,) = await running.parts.store.find(["large"])
+    (held,) = await running.parts.store.messages.find(["large"])
     assert held is not None
     assert held.payload == b'"' + payload + b'"'

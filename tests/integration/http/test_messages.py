@@ -151,7 +151,7 @@ async def test_a_message_being_sent_is_marked_and_the_answer_says_so(
     running: Running, client: httpx.AsyncClient
 ) -> None:
     await client.post("/v1/messages", json={"id": "leased"})
-    store = running.parts.store
+    store = running.parts.store.messages
     await store.claim("default", 10, 30_000, store.clock.now())
     answer = await client.delete("/v1/messages/leased")
     assert answer.status_code == 409

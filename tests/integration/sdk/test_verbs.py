@@ -258,7 +258,7 @@ async def test_everything_that_matches_is_moved_to_one_moment(verbs: AsyncClient
 
 async def test_the_dead_are_redriven(verbs: AsyncClient, parts: Parts) -> None:
     await verbs.schedule(1, id="m1", route="push")
-    await kill_all(parts.store, "push", "HTTP 410 gone")
+    await kill_all(parts.store.messages, "push", "HTTP 410 gone")
     assert (await verbs.get("m1")).last_error == "HTTP 410 gone"
     assert (await verbs.redrive(error="timeout")).matched == 0
     result = await verbs.redrive(route="push", error="410", rate="10/s")
@@ -271,7 +271,7 @@ async def test_the_dead_are_redriven(verbs: AsyncClient, parts: Parts) -> None:
 async def test_the_dead_are_deleted(verbs: AsyncClient, parts: Parts) -> None:
     for name in ("m1", "m2", "m3"):
         await verbs.schedule(1, id=name, route="push", key=name[:1])
-    await kill_all(parts.store, "push", "HTTP 410 gone")
+    await kill_all(parts.store.messages, "push", "HTTP 410 gone")
     await verbs.schedule(1, id="waits", delay="1h")
     with pytest.raises(penstock.AlreadyReleased, match="is already dead"):
         await verbs.cancel("m1")  # a cancel is a cancel, whatever a DELETE may do
@@ -301,7 +301,7 @@ async def test_everything_of_a_key_is_forgotten(
         await verbs.schedule(1, id=f"m{number}", key="user1", delay=3600 + number)
     await verbs.schedule(1, id="sending", route="push", key="user1")
     await verbs.schedule(1, id="other", key="user2", delay="1h")
-    claim = await parts.store.claim("push", 1, 60_000, parts.store.clock.now())
+    claim = await parts.store.messages.claim("push", 1, 60_000, parts.store.clock.now())
     assert len(claim.messages) == 1
     erased = await verbs.forget("user1")
     assert (erased.key, erased.messages, erased.next) == ("user1", 9, None)
@@ -337,8 +337,8 @@ async def test_figures_and_health_can_be_asked_for(verbs: AsyncClient) -> None:
 async def test_a_cancel_while_it_is_being_sent_is_marked(verbs: AsyncClient, parts: Parts) -> None:
     await verbs.schedule(1, id="m1", route="push")
     now = parts.store.clock.now()
-    await parts.store.claim("push", 1, 60_000, now)
-    await parts.store.amend([Amendment(action=Action.CANCEL, id="m1")], now)
+    await parts.store.messages.claim("push", 1, 60_000, now)
+    await parts.store.messages.amend([Amendment(action=Action.CANCEL, id="m1")], now)
     with pytest.raises(penstock.AlreadyReleased) as caught:
         await verbs.cancel("m1")
     assert (caught.value.state, caught.value.cancel_pending) == ("leased", True)

@@ -17,7 +17,7 @@ from penstock.model.policy import policy_from
 from penstock.model.route import Backoff, Route
 from penstock.model.size import IN_FLIGHT_BYTES
 from penstock.model.state import State
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store
 from penstock.sdk.asked import draft
 from penstock.testing.clock import ManualClock
 from penstock.wiring import policies_of
@@ -59,17 +59,18 @@ class FakeSink:
 class Engine:
     """The stages wired by hand, with handles a test wants."""
 
-    def __init__(self, store: MessageStore, clock: ManualClock) -> None:
-        self.store = store
+    def __init__(self, opened: Store, clock: ManualClock) -> None:
+        self.opened = opened
+        self.store = opened.messages
         self.clock = clock
         self.observer = Observer()
-        self.intake = Intake(store, self.observer)
-        self.control = Control(store, self.observer)
+        self.intake = Intake(self.store, self.observer)
+        self.control = Control(self.store, self.observer)
         self.sink = FakeSink(clock)
         self.routes: dict[str, tuple[Route, FakeSink]] = {
             "default": (Route(name="default", backoff=Backoff(1_000, 60_000)), self.sink)
         }
-        self.policies = policies_of(store)
+        self.policies = policies_of(opened)
         self.lease = 30_000
         self.batch_size = 100
         self.in_flight_bytes = IN_FLIGHT_BYTES
@@ -101,7 +102,7 @@ class Engine:
 
     def worker(self) -> Worker:
         return Worker(
-            self.store,
+            self.opened,
             self.routes,
             self.observer,
             batch_size=self.batch_size,

@@ -62,7 +62,7 @@ async def test_a_worker_that_stops_waits_for_them_with_their_lease_renewed(engin
 async def test_a_worker_whose_process_ends_leaves_them_with_a_whole_lease(engine: Engine) -> None:
     sink = await _hanging(engine, Route(name="calls"))
     worker = Worker(
-        engine.store,
+        engine.opened,
         engine.routes,
         engine.observer,
         lease=engine.lease,

@@ -272,11 +272,13 @@ async def test_a_shadow_policy_is_counted_and_does_not_act(engine: Engine) -> No
 
 async def test_without_policies_the_store_is_not_asked(engine: Engine) -> None:
     calls = []
+    assert engine.opened.policies is not None
+    book = engine.opened.policies.book
 
     class Watched:
         async def book(self) -> object:
             calls.append("book")
-            return await engine.store.policies.book()  # type: ignore[attr-defined] # SQLite has them
+            return await book()
 
         def __getattr__(self, name: str) -> object:
             raise AssertionError(f"{name} was called")
@@ -293,9 +295,8 @@ async def test_without_policies_the_store_is_not_asked(engine: Engine) -> None:
 async def test_a_policy_put_by_another_process_binds_within_a_second(engine: Engine) -> None:
     async with engine.working():
         await engine.clock.advance(50)
-        await engine.store.policies.put_policy(  # type: ignore[attr-defined] # SQLite has them
-            "brief", policy_from(BRIEF)
-        )
+        assert engine.opened.policies is not None
+        await engine.opened.policies.put_policy("brief", policy_from(BRIEF))
         await engine.clock.advance(REFRESH_MS)
         await engine.schedule(id="a", key="ann")
         await engine.schedule(id="b", key="ann")

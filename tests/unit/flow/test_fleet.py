@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -16,7 +17,6 @@ from penstock.model.outcome import Dead, Retry, SendOutcome
 from penstock.model.query import StoreFigures
 from penstock.model.state import State
 from penstock.model.status_view import Stats
-from penstock.ports.fleet import HeartbeatStore
 from tests.unit.flow.rig import Engine
 
 _marks = count()
@@ -24,18 +24,18 @@ _marks = count()
 
 def another(engine: Engine, observer: Observer | None = None, role: Role = "worker") -> Fleet:
     name = ProcessName("here", 7, str(next(_marks)))
-    return Fleet(engine.store, observer or Observer(), name=name, role=role, version="9.9")
+    return Fleet(engine.opened, observer or Observer(), name=name, role=role, version="9.9")
 
 
 async def look(engine: Engine) -> Stats:
     """What a process that only looks is told."""
-    status = Status(engine.store, another(engine, role="api"), {"default": "log://"}, version="1")
+    status = Status(engine.opened, another(engine, role="api"), {"default": "log://"}, version="1")
     return await status.stats()
 
 
 async def kept(engine: Engine) -> Sequence[Heartbeat]:
-    assert isinstance(engine.store, HeartbeatStore)
-    return await engine.store.heartbeats()
+    assert engine.opened.fleet is not None
+    return await engine.opened.fleet.heartbeats()
 
 
 async def test_figures_are_those_of_all_processes(engine: Engine) -> None:
@@ -68,8 +68,8 @@ async def test_counts_that_the_store_shares_are_not_kept_again(
         return await figures(now)
 
     monkeypatch.setattr(engine.store, "figures", slowly)
-    monkeypatch.setattr(engine.store, "figures_serve", 10_000, raising=False)
-    status = Status(engine.store, another(engine, role="api"), {}, version="1")
+    shared = replace(engine.opened, figures_serve=10_000)
+    status = Status(shared, another(engine, role="api"), {}, version="1")
     for number in range(4):
         assert (await status.stats()).states[State.SCHEDULED] == number
         await engine.schedule(delay="1d")
@@ -78,7 +78,7 @@ async def test_counts_that_the_store_shares_are_not_kept_again(
 async def test_this_process_is_told_live_and_once(engine: Engine) -> None:
     observer = Observer()
     fleet = another(engine, observer, role="serve")
-    status = Status(engine.store, fleet, {}, version="1")
+    status = Status(engine.opened, fleet, {}, version="1")
     async with fleet.joined(metrics="http://127.0.0.1:1/metrics"):
         await engine.clock.advance(PERIOD_MS)
         observer.count("accepted", "r", 5)
@@ -103,7 +103,7 @@ async def test_a_worker_tells_what_its_lanes_do(engine: Engine) -> None:
 async def test_a_route_only_a_worker_knows_has_that_workers_sink(engine: Engine) -> None:
     async with engine.working() as worker, another(engine).joined(worker):
         await engine.clock.advance(PERIOD_MS)
-        status = Status(engine.store, another(engine), {}, version="1")
+        status = Status(engine.opened, another(engine), {}, version="1")
         assert (await status.stats()).routes["default"].sink == "fake://"
         assert [route.name for route in await status.routes()] == ["default"]
 
@@ -116,7 +116,7 @@ async def test_failed_attempts_are_errors_of_their_route(engine: Engine) -> None
     fleet = another(engine, engine.observer)
     async with engine.working() as worker, fleet.joined(worker):
         await engine.clock.advance(100)
-        stats = await Status(engine.store, fleet, {}, version="1").stats()
+        stats = await Status(engine.opened, fleet, {}, version="1").stats()
     assert stats.routes["default"].errors == 2
 
 
@@ -139,8 +139,8 @@ async def test_a_process_that_is_not_seen_any_more_serves_nothing(engine: Engine
     async with engine.working() as worker, another(engine).joined(worker):
         await engine.clock.advance(PERIOD_MS)
         (last,) = await kept(engine)
-    assert isinstance(engine.store, HeartbeatStore)
-    await engine.store.beat(last)  # as if it had been killed: nobody told that it ended
+    assert engine.opened.fleet is not None
+    await engine.opened.fleet.beat(last)  # as if it had been killed: nobody told that it ended
     assert (await look(engine)).routes["default"].capacity == 100
     await engine.clock.advance(ALIVE_MS)
     stats = await look(engine)
@@ -186,7 +186,7 @@ async def test_dead_letters_are_grouped_by_what_they_have_in_common(engine: Engi
         await engine.clock.advance(1)
     async with engine.working():
         await engine.clock.advance(100)
-    status = Status(engine.store, another(engine), {}, version="1")
+    status = Status(engine.opened, another(engine), {}, version="1")
     groups = await status.dead_groups(None)
     assert [(group.error, group.count) for group in groups.items] == [
         ("HTTP # for # in # ms", 2),

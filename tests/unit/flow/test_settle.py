@@ -15,11 +15,11 @@ from penstock.model.errors import PartlyUnavailable, StoreUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import Settlement
 from penstock.model.state import State
-from penstock.ports.store import MessageStore
+from penstock.ports.store import MessageStore, Store
 from penstock.testing.clock import ManualClock
 
 
-class Store:
+class FakeStore:
     """Settles when it is let."""
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class Store:
 
 class Rig:
     def __init__(self) -> None:
-        self.store = Store()
+        self.store = FakeStore()
         store = cast("MessageStore", self.store)
-        self.settler = Settler(store, Observer(), Contact(store, lease=30_000))
+        self.settler = Settler(Store(messages=store), Observer(), Contact(store, lease=30_000))
         self.settled = 0
 
     async def add(self, number: int, route: str = "r") -> None:

@@ -16,9 +16,9 @@ from penstock.model.policy import Policy
 from penstock.model.state import State
 from penstock.model.verdict import Verdict
 from penstock.stores.memory.policies import MemoryPolicies
-from tests.conformance.several_keys import check_all_or_nothing, message
+from penstock.testing import policy_worlds as worlds
+from penstock.testing.several_keys import check_all_or_nothing, message
 from tests.unit.flow.rig import Engine, used
-from tests.unit.limits import worlds
 from tests.unit.limits.test_invariants import counters, opened
 
 asked = st.lists(

@@ -130,11 +130,13 @@ async def test_whatever_happens_no_key_is_over_its_number_and_everything_goes_ou
     steps: list[tuple[str, int, State | None, bool]], per_key: KeyLimit
 ) -> None:
     clock = ManualClock()
-    store = await open_store(
-        "sqlite://", total_partitions=8, retention=86_400_000, retention_count=1000, clock=clock
-    )
+    store = (
+        await open_store(
+            "sqlite://", total_partitions=8, retention=86_400_000, retention_count=1000, clock=clock
+        )
+    ).messages
     assert isinstance(store, SqliteStore)
-    engine = Engine(store, clock)
+    engine = Engine(store.as_store(), clock)
     flying: dict[str, tuple[int, object]] = {}
     order: dict[str, list[str]] = defaultdict(list)
     number = 0

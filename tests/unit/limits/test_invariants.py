@@ -20,7 +20,7 @@ from penstock.model.message import Labels
 from penstock.model.policy import Cap, Pace, Policy, Quiet, Scope, Suppression, parse_rate
 from penstock.model.verdict import Verdict
 from penstock.stores.memory.policies import MemoryPolicies
-from tests.unit.limits import worlds
+from penstock.testing import policy_worlds as worlds
 
 FEWER = settings(max_examples=50)
 traffic: st.SearchStrategy[list[tuple[int, Question]]] = st.lists(

@@ -228,13 +228,15 @@ async def test_a_store_knows_from_its_claims_whether_something_is_due_soon(
 
     monkeypatch.setattr("penstock.stores.sqlite.store.Disk", Watched)
     clock = ManualClock()
-    store = await sqlite.open_store(
-        f"sqlite:///{tmp_path / 'it.db'}",
-        total_partitions=8,
-        retention=1_000,
-        retention_count=1_000,
-        clock=clock,
-    )
+    store = (
+        await sqlite.open_store(
+            f"sqlite:///{tmp_path / 'it.db'}",
+            total_partitions=8,
+            retention=1_000,
+            retention_count=1_000,
+            clock=clock,
+        )
+    ).messages
 
     async def put(name: str) -> None:
         due = clock.now() + 2_000

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from penstock.model.errors import ConfigError, PenstockError
-from penstock.ports.store import MessageStore
+from penstock.ports.store import Store, StoreDriver
 from penstock.redis_kit.connect import connect
 from penstock.redis_kit.runner import Runner
 from penstock.redis_kit.wake import Wakeups
@@ -24,7 +24,7 @@ from penstock.stores.dynamodb.table import Table
 from penstock.stores.dynamodb.turns import know_keyed
 from penstock.time.clock import Clock
 
-__all__ = ["TieredStore", "init_store", "nothing_to_read", "open_store"]
+__all__ = ["DRIVER", "TieredStore", "init_store", "open_store"]
 
 
 async def open_store(
@@ -35,7 +35,7 @@ async def open_store(
     retention_count: int,
     bucket_size_sec: int = 60,
     clock: Clock | None = None,
-) -> MessageStore:
+) -> Store:
     """Connect to a table that is there; whoever opens it closes it.
 
     `retention` (milliseconds) is how long settled messages stay known; `retention_count` bounds
@@ -79,7 +79,7 @@ async def open_store(
     except BaseException:
         await store.close()
         raise
-    return store
+    return store.as_store()
 
 
 async def _table(gateway: Gateway, address: Address) -> tuple[Table, int]:
@@ -121,3 +121,11 @@ def nothing_to_read(url: str) -> str | None:
     """Check the URL; a table is there or it is not, and looking at it makes nothing."""
     parse_address(url)
     return None
+
+
+DRIVER = StoreDriver(
+    open_store=open_store,
+    nothing_to_read=nothing_to_read,
+    on_server=True,
+    init_store=init_store,
+)

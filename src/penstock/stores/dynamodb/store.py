@@ -16,7 +16,7 @@ from penstock.model.size import ANY_SIZE, in_calls
 from penstock.model.state import State
 from penstock.ports.policies import PolicyStore
 from penstock.ports.rooms import OpenRooms
-from penstock.ports.store import WakeListener
+from penstock.ports.store import Store, WakeListener
 from penstock.redis_kit.connect import Server
 from penstock.redis_kit.heartbeats import Heartbeats
 from penstock.redis_kit.runner import Runner
@@ -43,9 +43,6 @@ MAX_PUT = 2_000
 
 class TieredStore:
     """Messages in DynamoDB, the near future's ids in Redis. Made by `open_store`."""
-
-    max_message = MAX_CONTENT
-    """Bytes of a whole message: larger ones do not fit into an item."""
 
     def __init__(
         self, address: Address, gateway: Gateway, server: Server, session: Session, clock: Clock
@@ -81,6 +78,22 @@ class TieredStore:
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    def as_store(self) -> Store:
+        """Everything this store can."""
+        return Store(
+            messages=self,
+            policies=self.policies,
+            rooms=self,
+            fleet=self,
+            forecasting=self,
+            keyed=self,
+            turns=self,
+            admitting=self,
+            max_message=MAX_CONTENT,  # larger ones do not fit into an item
+            figures_serve=self._address.figures,
+            health_name="redis",
+        )
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
         return await self._put(messages, now, admit=True)
@@ -161,10 +174,6 @@ class TieredStore:
 
     async def purge(self, now: int, limit: int) -> int:
         return await recall.purge(self._session, now, limit)
-
-    @property
-    def figures_serve(self) -> int:
-        return self._address.figures
 
     async def figures(self, now: int) -> StoreFigures:
         return await figures.figures(self._session, now, self._address.figures)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from penstock.model.errors import ConfigError
-from penstock.ports.store import MessageStore
+from penstock.ports.store import ScratchStores, Store, StoreDriver
 from penstock.stores.memory.store import MemoryStore
 from penstock.time.clock import Clock, SystemClock
 
-__all__ = ["MemoryStore", "erase", "in_memory", "nothing_to_read", "open_store", "scratch_url"]
+__all__ = ["DRIVER", "MemoryStore", "open_store"]
 
 
 async def open_store(
@@ -24,7 +24,7 @@ async def open_store(
     retention_count: int,
     bucket_size_sec: int = 60,  # noqa: ARG001 - for stores with a cold tier
     clock: Clock | None = None,
-) -> MessageStore:
+) -> Store:
     """A new, empty store.
 
     `retention` (milliseconds) and `retention_count` bound how long and how many settled
@@ -34,7 +34,8 @@ async def open_store(
     if clock is None:
         clock = SystemClock()
         clock.open()
-    return MemoryStore(clock, retention=retention, retention_count=retention_count)
+    store = MemoryStore(clock, retention=retention, retention_count=retention_count)
+    return store.as_store()
 
 
 def in_memory(url: str) -> bool:
@@ -64,3 +65,11 @@ def _check(url: str) -> None:
     parts = urlsplit(url)
     if parts.netloc or parts.path.strip("/") or parts.query or parts.fragment:
         raise ConfigError(f"store: {url!r}: memory:// takes neither a name nor options")
+
+
+DRIVER = StoreDriver(
+    open_store=open_store,
+    nothing_to_read=nothing_to_read,
+    in_memory=in_memory,
+    scratch=ScratchStores(url=scratch_url, erase=erase),
+)

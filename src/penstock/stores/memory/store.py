@@ -15,7 +15,7 @@ from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.fleet import DeadLetter
 from penstock.ports.rooms import OpenRooms, StoreCalls
-from penstock.ports.store import WakeListener
+from penstock.ports.store import Store, WakeListener
 from penstock.stores.memory.messages import MessageBook
 from penstock.stores.memory.policies import MemoryPolicies
 from penstock.stores.memory.rooms import MemoryRooms
@@ -47,10 +47,18 @@ class MemoryStore:
             retention=retention, retention_count=retention_count, wake=self._wake
         )
 
-    @property
-    def warnings(self) -> list[str]:
-        """What an operator should know at start."""
-        return ["everything in this store is lost when the process ends"]
+    def as_store(self) -> Store:
+        """Everything this store can."""
+        return Store(
+            messages=self,
+            policies=self.policies,
+            rooms=self,
+            fleet=self,
+            forecasting=self,
+            dead=self,
+            keyed=self,
+            warnings=["everything in this store is lost when the process ends"],
+        )
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
         await _turn()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from penstock.model.errors import StoreUnavailable
-from penstock.ports.store import MessageStore
+from penstock.ports.store import ScratchStores, Store, StoreDriver
 from penstock.redis_kit.address import parse_address
 from penstock.redis_kit.clock import ServerClock
 from penstock.redis_kit.connect import Cursors, Server, connect
@@ -23,7 +23,7 @@ from penstock.stores.redis.session import Session
 from penstock.stores.redis.store import RedisStore
 from penstock.time.clock import Clock
 
-__all__ = ["RedisStore", "erase", "nothing_to_read", "open_store", "scratch_url"]
+__all__ = ["DRIVER", "RedisStore", "open_store"]
 
 
 async def open_store(
@@ -34,7 +34,7 @@ async def open_store(
     retention_count: int,
     bucket_size_sec: int = 60,
     clock: Clock | None = None,
-) -> MessageStore:
+) -> Store:
     """Connect and take part in the store's layout; whoever opens it closes it.
 
     `retention` (milliseconds) and `retention_count` bound how long and how many settled
@@ -65,7 +65,7 @@ async def open_store(
     except BaseException:
         await server.close()
         raise
-    return RedisStore(address, server, session, clock, index)
+    return RedisStore(address, server, session, clock, index).as_store()
 
 
 async def _key_index(session: Session, wanted: bool | None) -> KeyIndex | None:
@@ -121,3 +121,11 @@ async def _unlink(server: Server, match: str) -> None:
             for key in keys:
                 await server.call("UNLINK", key)
             more = bool(cursors)
+
+
+DRIVER = StoreDriver(
+    open_store=open_store,
+    nothing_to_read=nothing_to_read,
+    on_server=True,
+    scratch=ScratchStores(url=scratch_url, erase=erase),
+)

@@ -15,7 +15,7 @@ from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms
-from penstock.ports.store import WakeListener
+from penstock.ports.store import Store, WakeListener
 from penstock.redis_kit import health
 from penstock.redis_kit.address import Address
 from penstock.redis_kit.clock import ServerClock
@@ -68,6 +68,20 @@ class RedisStore:
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    def as_store(self) -> Store:
+        """Everything this store can."""
+        return Store(
+            messages=self,
+            policies=self.policies,
+            rooms=self,
+            fleet=self,
+            forecasting=self,
+            keyed=self,
+            turns=self,
+            entries=self,
+            health_name="redis",
+        )
 
     def put(self, messages: Sequence[NewMessage], now: int) -> Coroutine[Any, Any, list[Receipt]]:
         return put.put(self._session, messages, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.ports.store import MessageStore
+from penstock.ports.store import ScratchStores, Store, StoreDriver
 from penstock.stores.sqlite.address import Address, parse_address
 from penstock.stores.sqlite.schema import connect, prepare
 from penstock.stores.sqlite.scratch import erase, scratch_url
@@ -12,7 +12,7 @@ from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.time.clock import Clock, SystemClock
 
-__all__ = ["SqliteStore", "erase", "in_memory", "nothing_to_read", "open_store", "scratch_url"]
+__all__ = ["DRIVER", "SqliteStore", "open_store"]
 
 
 async def open_store(
@@ -23,7 +23,7 @@ async def open_store(
     retention_count: int,
     bucket_size_sec: int = 60,  # noqa: ARG001 - for stores with a cold tier; every driver is given it
     clock: Clock | None = None,
-) -> MessageStore:
+) -> Store:
     """Open or make the database; whoever opens it closes it.
 
     `retention` (milliseconds) and `retention_count` bound how long and how many settled
@@ -37,13 +37,14 @@ async def open_store(
     if clock is None:
         clock = SystemClock()
         clock.open()
-    return SqliteStore(
+    store = SqliteStore(
         address,
         session,
         clock,
         retention=retention,
         retention_count=retention_count,
     )
+    return store.as_store()
 
 
 def _open_session(address: Address, total_partitions: int | None) -> Session:
@@ -70,3 +71,11 @@ def nothing_to_read(url: str) -> str | None:
     if path is None:
         return "a store in memory is seen only by the process that made it"
     return None if path.exists() else f"the store {path} does not exist"
+
+
+DRIVER = StoreDriver(
+    open_store=open_store,
+    nothing_to_read=nothing_to_read,
+    in_memory=in_memory,
+    scratch=ScratchStores(url=scratch_url, erase=erase),
+)

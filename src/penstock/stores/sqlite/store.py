@@ -20,7 +20,7 @@ from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.fleet import DeadLetter
 from penstock.ports.rooms import OpenRooms, StoreCalls
-from penstock.ports.store import WakeListener
+from penstock.ports.store import Store, WakeListener
 from penstock.stores.sqlite import amend as amends
 from penstock.stores.sqlite import fleet, health, recall, search, turns
 from penstock.stores.sqlite import lease as leases
@@ -105,11 +105,22 @@ class SqliteStore:
     def clock(self) -> Clock:
         return self._clock
 
-    @property
-    def warnings(self) -> list[str]:
-        """What an operator should change, though everything works."""
+    def as_store(self) -> Store:
+        """Everything this store can."""
         path = self._address.path
-        return [] if path is None else health.warnings_of(path.absolute())
+        return Store(
+            messages=self,
+            policies=self.policies,
+            rooms=self,
+            fleet=self,
+            forecasting=self,
+            dead=self,
+            keyed=self,
+            counted=self,
+            self_check=self,
+            may_fail=self,
+            warnings=() if path is None else health.warnings_of(path.absolute()),
+        )
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
         if len(messages) <= PUT_ROWS:

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from itertools import count
 from typing import Any, ClassVar
 
+import pytest
 import pytest_asyncio
 
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import Action, Amended, Amendment, Claim, Receipt, Settlement
 from penstock.model.query import Cursor, Filter
 from penstock.model.state import State
-from penstock.ports.store import MessageStore
+from penstock.ports.store import MessageStore, Store
 from penstock.testing.store_harness import StoreHarness
 
 FAR = 600_000
@@ -32,10 +33,14 @@ class StoreCases:
     """A claim that its bytes end still gives the very first; not so where servers share it out."""
 
     @pytest_asyncio.fixture
-    async def store(self, harness: StoreHarness) -> AsyncIterator[MessageStore]:
+    async def opened(self, harness: StoreHarness) -> AsyncIterator[Store]:
         store = await harness.open()
         yield store
         await store.close()
+
+    @pytest.fixture
+    def store(self, opened: Store) -> MessageStore:
+        return opened.messages
 
 
 def new(message_id: str | None = None, *, due: int, **fields: Any) -> NewMessage:

@@ -32,7 +32,7 @@ class PurgeCases(StoreCases):
     async def test_a_settled_message_is_forgotten_after_the_retention_time(
         self, harness: StoreHarness, state: State
     ) -> None:
-        store = await harness.open(retention=SHORT)
+        store = (await harness.open(retention=SHORT)).messages
         try:
             message, token = await claim_one(store, key="who")
             await settle(store, ending(message, token, state))
@@ -48,7 +48,7 @@ class PurgeCases(StoreCases):
     async def test_a_cancelled_message_is_forgotten_however_it_was_cancelled(
         self, harness: StoreHarness
     ) -> None:
-        store = await harness.open(retention=SHORT)
+        store = (await harness.open(retention=SHORT)).messages
         try:
             await put(store, new("waiting", due=store.clock.now() + FAR))
             failed, token = await claim_one(store)
@@ -67,7 +67,7 @@ class PurgeCases(StoreCases):
     async def test_the_retention_time_ends_after_its_last_millisecond(
         self, harness: StoreHarness
     ) -> None:
-        store = await harness.open(retention=SHORT)
+        store = (await harness.open(retention=SHORT)).messages
         try:
             message, token = await claim_one(store)
             now = store.clock.now()
@@ -88,7 +88,7 @@ class PurgeCases(StoreCases):
         assert (receipt.duplicate, receipt.state) == (True, State.DELIVERED)
 
     async def test_the_dead_and_the_waiting_are_never_purged(self, harness: StoreHarness) -> None:
-        store = await harness.open(retention=SHORT, retention_count=1)
+        store = (await harness.open(retention=SHORT, retention_count=1)).messages
         try:
             dead, token = await claim_one(store)
             await settle(store, ending(dead, token, State.DEAD))
@@ -103,7 +103,7 @@ class PurgeCases(StoreCases):
     async def test_a_redriven_message_is_purged_only_after_its_new_end(
         self, harness: StoreHarness
     ) -> None:
-        store = await harness.open(retention=SHORT)
+        store = (await harness.open(retention=SHORT)).messages
         try:
             message, token = await claim_one(store)
             await settle(store, ending(message, token, State.DEAD))
@@ -121,7 +121,7 @@ class PurgeCases(StoreCases):
     async def test_more_settled_than_the_count_are_forgotten_oldest_first(
         self, harness: StoreHarness
     ) -> None:
-        store = await harness.open(retention_count=20)
+        store = (await harness.open(retention_count=20)).messages
         try:
             ids = await put_due(store, 200)
             while (taken := await claim(store, 30)).messages:
@@ -135,7 +135,7 @@ class PurgeCases(StoreCases):
             await store.close()
 
     async def test_a_purge_goes_in_steps(self, harness: StoreHarness) -> None:
-        store = await harness.open(retention=SHORT)
+        store = (await harness.open(retention=SHORT)).messages
         try:
             ids = await put_due(store, 90)
             taken = await claim(store)

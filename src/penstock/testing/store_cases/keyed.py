@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import pytest_asyncio
 
@@ -37,13 +37,6 @@ BESIDE_ANN = "ann33447"
 REFUSED = Decided(Verdict.DEFER, "cap", "enough for today")
 
 
-async def take(
-    store: MessageStore, per_key: KeyLimit = ORDERED, *, limit: int = 100, lease: int = LEASE
-) -> Claim:
-    keyed = cast("KeyedClaims", store)
-    return await keyed.claim_keyed("r", limit, lease, store.clock.now(), per_key)
-
-
 def ids(claim: Claim) -> list[str]:
     return [message.id for message in claim.messages]
 
@@ -65,10 +58,21 @@ class KeyedCases:
 
     @pytest_asyncio.fixture
     async def store(self, harness: StoreHarness) -> AsyncIterator[MessageStore]:
-        store = await harness.open()
-        await take(store)  # from here on the route promises something
-        yield store
-        await store.close()
+        self._opened = await harness.open()
+        await self.take()  # from here on the route promises something
+        yield self._opened.messages
+        await self._opened.close()
+
+    @property
+    def keyed(self) -> KeyedClaims:
+        assert self._opened.keyed is not None, "these cases are for a store that can claim by key"
+        return self._opened.keyed
+
+    async def take(
+        self, per_key: KeyLimit = ORDERED, *, limit: int = 100, lease: int = LEASE
+    ) -> Claim:
+        now = self._opened.clock.now()
+        return await self.keyed.claim_keyed("r", limit, lease, now, per_key)
 
     async def line_up(self, store: MessageStore, *names: str, key: str = "ann") -> None:
         """Put messages that are due, one after the other."""
@@ -95,8 +99,9 @@ class KeyedCases:
             store,
             *(new(k, due=now - 9 + n, key=k, payload=payload) for n, k in enumerate(names)),
         )
-        keyed = cast("KeyedClaims", store)
-        claims = [await keyed.claim_keyed("r", 100, LEASE, now, ORDERED, 35_000) for _ in range(3)]
+        claims = [
+            await self.keyed.claim_keyed("r", 100, LEASE, now, ORDERED, 35_000) for _ in range(3)
+        ]
         assert sorted(name for claim in claims for name in ids(claim)) == names
         if self.first_by_bytes:
             assert [ids(claim) for claim in claims] == [names[:3], names[3:6], names[6:]]
@@ -112,7 +117,7 @@ class KeyedCases:
         await put(store, new("a", due=now - 3, key="ann"), new("d", due=now - 2, key="ann"))
         gone: list[list[str]] = []
         for _ in range(4):
-            claim = await take(store)
+            claim = await self.take()
             gone.append(sorted(ids(claim)))
             await end(store, claim)
         assert gone == [["a", "b"], ["d"], ["c"], []]
@@ -121,120 +126,120 @@ class KeyedCases:
         self, store: MessageStore
     ) -> None:
         await self.line_up(store, *(f"a{n:03d}" for n in range(300)))
-        assert ids(await take(store)) == ["a000"]
+        assert ids(await self.take()) == ["a000"]
         await self.line_up(store, "b", key="bob")
-        second = await take(store)
+        second = await self.take()
         assert ids(second) == ["b"]
         assert second.next_due is None  # nobody's turn until one of them is over
 
     async def test_no_more_of_a_key_are_in_flight_than_allowed(self, store: MessageStore) -> None:
         three = KeyLimit(3)
         await self.line_up(store, "1", "2", "3", "4", "5")
-        first = await take(store, three)
+        first = await self.take(three)
         assert ids(first) == ["1", "2", "3"]
-        assert ids(await take(store, three)) == []
+        assert ids(await self.take(three)) == []
         await settle(store, ending(first.messages[1], first.token))
-        assert ids(await take(store, three)) == ["4"]
+        assert ids(await self.take(three)) == ["4"]
 
     async def test_a_retry_holds_back_what_comes_after_it(
         self, store: MessageStore, harness: StoreHarness
     ) -> None:
         await self.line_up(store, "first", "second")
-        await end(store, await take(store), State.SCHEDULED, after=SHORT)
-        assert ids(await take(store)) == []
+        await end(store, await self.take(), State.SCHEDULED, after=SHORT)
+        assert ids(await self.take()) == []
         await harness.pass_time(AFTER_SHORT)
-        claim = await take(store)
+        claim = await self.take()
         assert ids(claim) == ["first"]
         await end(store, claim)
-        assert ids(await take(store)) == ["second"]
+        assert ids(await self.take()) == ["second"]
 
     async def test_a_deferral_however_far_holds_back_what_comes_after_it(
         self, store: MessageStore
     ) -> None:
         await self.line_up(store, "first", "second")
-        await self.hold_back(store, await take(store), FAR)
-        assert ids(await take(store)) == []
+        await self.hold_back(store, await self.take(), FAR)
+        assert ids(await self.take()) == []
         await amend(store, Action.RELEASE, "first")
-        assert ids(await take(store)) == ["first"]
+        assert ids(await self.take()) == ["first"]
 
     async def test_where_only_the_number_counts_a_retry_holds_back_nobody(
         self, store: MessageStore
     ) -> None:
         await self.line_up(store, "first", "second")
-        await end(store, await take(store, KeyLimit(1)), State.SCHEDULED, after=FAR)
-        assert ids(await take(store, KeyLimit(1))) == ["second"]
+        await end(store, await self.take(KeyLimit(1)), State.SCHEDULED, after=FAR)
+        assert ids(await self.take(KeyLimit(1))) == ["second"]
 
     async def test_what_is_dead_or_cancelled_makes_way(self, store: MessageStore) -> None:
         await self.line_up(store, "dead", "gone", "last")
-        await end(store, await take(store), State.DEAD)
-        claim = await take(store)
+        await end(store, await self.take(), State.DEAD)
+        claim = await self.take()
         assert ids(claim) == ["gone"]
         await end(store, claim, State.SCHEDULED, after=FAR)
-        assert ids(await take(store)) == []
+        assert ids(await self.take()) == []
         assert (await amend(store, Action.CANCEL, "gone")).answer is Answer.DONE
-        assert ids(await take(store)) == ["last"]
+        assert ids(await self.take()) == ["last"]
 
     async def test_a_redriven_message_takes_its_place_by_due(self, store: MessageStore) -> None:
         await self.line_up(store, "dead", "next")
-        await end(store, await take(store), State.DEAD)
+        await end(store, await self.take(), State.DEAD)
         await amend(store, Action.REDRIVE, "dead", due=store.clock.now())
-        claim = await take(store)
+        claim = await self.take()
         assert ids(claim) == ["next"]
         await end(store, claim)
-        assert ids(await take(store)) == ["dead"]
+        assert ids(await self.take()) == ["dead"]
 
     async def test_a_redriven_message_that_was_once_held_back_takes_its_place_by_due(
         self, store: MessageStore
     ) -> None:
         await self.line_up(store, "dead", "next")
-        await self.hold_back(store, await take(store), 0)
-        await end(store, await take(store), State.DEAD)
-        await end(store, await take(store), State.SCHEDULED, after=SHORT)
+        await self.hold_back(store, await self.take(), 0)
+        await end(store, await self.take(), State.DEAD)
+        await end(store, await self.take(), State.SCHEDULED, after=SHORT)
         await amend(store, Action.REDRIVE, "dead", due=store.clock.now())
-        assert ids(await take(store)) == []  # the retry goes first
+        assert ids(await self.take()) == []  # the retry goes first
 
     async def test_what_was_held_back_for_another_key_takes_its_place_by_due(
         self, store: MessageStore
     ) -> None:
         await self.line_up(store, "moved", key=BESIDE_ANN)
-        await self.hold_back(store, await take(store), FAR)
+        await self.hold_back(store, await self.take(), FAR)
         await self.line_up(store, "first")
-        await self.hold_back(store, await take(store), FAR)
+        await self.hold_back(store, await self.take(), FAR)
         now = store.clock.now()
         await put(store, new("moved", due=now, key="ann", on_conflict=OnConflict.REPLACE))
         assert (await held(store, "moved")).decided is None
-        assert ids(await take(store)) == []
+        assert ids(await self.take()) == []
         await amend(store, Action.RELEASE, "first")
-        claim = await take(store)
+        claim = await self.take()
         assert ids(claim) == ["first"]
         await end(store, claim, State.SCHEDULED, after=FAR)
-        assert ids(await take(store)) == []  # and so does its retry
+        assert ids(await self.take()) == []  # and so does its retry
         await amend(store, Action.CANCEL, "first")
-        assert ids(await take(store)) == ["moved"]
+        assert ids(await self.take()) == ["moved"]
 
     async def test_rescheduling_changes_the_order(self, store: MessageStore) -> None:
         await self.line_up(store, "1", "2", "3")
         await amend(store, Action.RESCHEDULE, "1", due=store.clock.now() + FAR)
         await amend(store, Action.RESCHEDULE, "3", due=store.clock.now() - 60)
-        first = await take(store)
+        first = await self.take()
         assert ids(first) == ["3"]
         await end(store, first)
-        assert ids(await take(store)) == ["2"]
+        assert ids(await self.take()) == ["2"]
 
     async def test_a_lease_that_ended_gives_the_same_message_first(
         self, store: MessageStore, harness: StoreHarness
     ) -> None:
         await self.line_up(store, "first", "second")
-        lost = await take(store, lease=SHORT)
+        lost = await self.take(lease=SHORT)
         await harness.pass_time(AFTER_SHORT)
-        assert ids(await take(store)) == []  # until it is reaped it is busy
+        assert ids(await self.take()) == []  # until it is reaped it is busy
         await store.reap(store.clock.now(), 10)
-        again = await take(store)
+        again = await self.take()
         assert [(m.id, m.attempt) for m in again.messages] == [("first", 2)]
         assert await settle(store, ending(lost.messages[0], lost.token)) == [None]
-        assert ids(await take(store)) == []
+        assert ids(await self.take()) == []
         await end(store, again)
-        assert ids(await take(store)) == ["second"]
+        assert ids(await self.take()) == ["second"]
 
     async def test_messages_are_found_and_listed_by_id_as_ever(self, store: MessageStore) -> None:
         await self.line_up(store, *(f"m{n}" for n in range(9)))
@@ -261,14 +266,14 @@ class KeyedCases:
         (again,) = await put(store, new("plain", due=now, key="ann"))
         assert again.duplicate
         assert (await held(store, "same")).due == now - 1
-        assert ids(await take(store)) == ["same"]
+        assert ids(await self.take()) == ["same"]
 
     async def test_a_paused_route_gives_nothing(self, store: MessageStore) -> None:
         await self.line_up(store, "1")
         await store.pause("r", True)
-        assert ids(await take(store)) == []
+        assert ids(await self.take()) == []
         await store.pause("r", False)
-        assert ids(await take(store)) == ["1"]
+        assert ids(await self.take()) == ["1"]
 
     async def test_workers_at_once_never_hold_more_of_a_key_than_allowed(
         self, store: MessageStore
@@ -278,7 +283,7 @@ class KeyedCases:
             await self.line_up(store, *(f"{key}{n}" for n in range(6)), key=key)
         while claims := [
             claim
-            for claim in await asyncio.gather(*(take(store, two, limit=4) for _ in range(4)))
+            for claim in await asyncio.gather(*(self.take(two, limit=4) for _ in range(4)))
             if claim.messages
         ]:
             flying = Counter(message.key for claim in claims for message in claim.messages)

@@ -19,13 +19,14 @@ from penstock.testing.store_harness import StoreHarness
 
 class RestartCases(StoreCases):
     async def test_what_was_answered_is_there_after_a_crash(self, harness: StoreHarness) -> None:
-        store = await harness.open()
+        opened = await harness.open()
+        store = opened.messages
         now = store.clock.now()
         await put(store, new("waits", due=now + FAR), new("leased", due=now))
         await claim(store)
         await store.pause("other", True)
-        await harness.crash(store)
-        again = await harness.open()
+        await harness.crash(opened)
+        again = (await harness.open()).messages
         try:
             waits, leased = await again.find(["waits", "leased"])
             assert waits is not None
@@ -40,17 +41,18 @@ class RestartCases(StoreCases):
     async def test_tokens_are_new_after_a_restart(self, harness: StoreHarness) -> None:
         tokens = []
         for _ in range(3):
-            store = await harness.open()
+            store = (await harness.open()).messages
             await put_due(store, 2)
             tokens += [(await claim(store, 1)).token, (await claim(store, 1)).token]
             await store.close()
         assert len(set(tokens)) == 6
 
     async def test_a_lease_outlives_the_process_that_held_it(self, harness: StoreHarness) -> None:
-        store = await harness.open()
+        opened = await harness.open()
+        store = opened.messages
         message, _ = await claim_one(store, lease=SHORT)
-        await harness.crash(store)
-        again = await harness.open()
+        await harness.crash(opened)
+        again = (await harness.open()).messages
         try:
             assert (await claim(again)).messages == ()
             await harness.pass_time(AFTER_SHORT)

@@ -12,7 +12,7 @@ from penstock.model.policy import Cap, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
 from penstock.stores.memory.policies import MemoryPolicies
-from tests.unit.limits import worlds
+from penstock.testing import policy_worlds as worlds
 
 IDS = st.sampled_from(["p1", "p2", "p3", "p4", "p5"])
 

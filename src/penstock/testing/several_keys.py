@@ -15,7 +15,7 @@ from penstock.model.policy import Cap, OnExceed, Pace, Policy, Scope, Suppressio
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
 from penstock.stores.memory.policies import MemoryPolicies
-from tests.unit.limits import worlds
+from penstock.testing import policy_worlds as worlds
 
 KEYS = ("ann", "bob", "cid", "dan")
 WINDOW = 60_000
