@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from penstock.model.errors import SinkUnavailable
 from penstock.model.outcome import DELIVERED, Dead, Retry
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.ports.source import SourceOptions
 from penstock.settings import RouteSettings, Settings
-from penstock.sinks.kafka import open_sink
+from penstock.sinks.kafka import RENEW_AFTER, KafkaSink, open_sink
 from penstock.sources.kafka import open_source
 from penstock.testing.source_suite import collect
 from penstock.wiring import init_routes
@@ -149,6 +150,22 @@ async def test_create_topic_makes_kafkas_topic_before_anything_is_sent(
     await sink.check()
     assert f'topic "{topic}" with 3 partitions' in kcat_list(kafka_process, topic)
     await sink.close()
+
+
+async def test_a_producer_that_does_not_find_its_broker_again_is_replaced(
+    kafka_process: KafkaServer, topic: str, sink: Sink
+) -> None:
+    assert isinstance(sink, KafkaSink)
+    await sink.check()
+    lost = sink._line
+    assert lost is not None
+    lost.producer = Producer({"bootstrap.servers": f"127.0.0.1:{free_port()}", "log_level": 0})
+    for _ in range(RENEW_AFTER):
+        assert sink._line is lost
+        with pytest.raises(SinkUnavailable):
+            await sink.check()
+    assert await sink.send([message("again")]) == [DELIVERED]
+    assert ids(kcat(kafka_process, topic)) == ["again"]
 
 
 @pytest.mark.parametrize("end", ["restart", "kill"])

@@ -48,6 +48,8 @@ from penstock.ports.sink import Sink, SinkOptions, still_answers
 
 MAX_BATCH = 500
 CONCURRENCY = 5_000
+RENEW_AFTER = 3
+"""Failed checks in a row after which a producer is replaced (librdkafka#3009)."""
 """Ten batches: enough that the producer's own batches are full while reports come in."""
 PROBE = 2.0
 """Seconds within which a broker answers that is there at all."""
@@ -221,6 +223,8 @@ class KafkaSink:
         """Topics that messages name and that are there, as far as is known."""
         self._silent = False
         """Nobody answered when last asked: ask before sending."""
+        self._unanswered = 0
+        """Checks in a row that the present producer failed."""
         self._trouble = ""
         self._asking: asyncio.Task[None] | None = None
 
@@ -334,11 +338,20 @@ class KafkaSink:
         except KafkaException as exc:
             self._silent = True
             said = self._trouble or self._scrub(exc.args[0].str())
+            await self._replace_silent(line)
             raise SinkUnavailable(f"{self._servers} cannot be reached: {said}") from exc
         self._silent = False
+        self._unanswered = 0
         if not self._provisioned:
             async with self._provisioning:
                 await self._provision()
+
+    async def _replace_silent(self, line: Line) -> None:
+        """Connect anew after several failed checks: a producer may miss that its broker is back."""
+        self._unanswered += 1
+        if self._unanswered >= RENEW_AFTER and self._line is line:
+            self._unanswered = 0
+            await self._give_up(line)
 
     async def _provision(self) -> None:
         if self._provisioned:
