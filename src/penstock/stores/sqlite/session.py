@@ -117,7 +117,7 @@ class Session:
 
     def _note(self, seq: int, line: Event) -> None:
         """Add a line to the message's timeline."""
-        values = (seq, line.at, line.event, line.detail, line.attempt)
+        values = (seq, seq, line.at, line.event, line.detail, line.attempt)
         (number,) = self.execute(statements.ADD_EVENT, values).fetchone()
         if number > MAX_EVENTS:
             self.execute(statements.TRIM_EVENTS, (seq, number - MAX_EVENTS))

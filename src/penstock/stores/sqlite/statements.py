@@ -120,7 +120,7 @@ BY_IDS: Final = f"SELECT {COLUMNS} FROM messages WHERE id IN (SELECT value FROM 
 
 ADD_EVENT: Final = """
 INSERT INTO events (seq, n, at, event, detail, attempt)
-VALUES (?1, (SELECT coalesce(max(n), 0) + 1 FROM events WHERE seq = ?1), ?2, ?3, ?4, ?5)
+VALUES (?, (SELECT coalesce(max(n), 0) + 1 FROM events WHERE seq = ?), ?, ?, ?, ?)
 RETURNING n
 """
 LAST_EVENT: Final = """
