@@ -19,6 +19,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from penstock.version import __version__
+
 MISSED = "✗ missed"
 _AIM = re.compile(r"(>=|<=|≥|≤|<|>) *([\d,.]*\d)( [x×])?")
 _SIGNS: dict[str, Callable[[float, float], bool]] = {
@@ -110,7 +112,7 @@ def _number(value: float) -> str:
 
 def facts() -> dict[str, object]:
     """Versions and the machine: a figure without them means nothing."""
-    packages = ("penstock", "uvicorn", "uvloop", "litestar", "msgspec", "aiohttp")
+    packages = ("uvicorn", "uvloop", "litestar", "msgspec", "aiohttp")
     clients = ("redis", "hiredis", "grpcio", "confluent-kafka")
     return {
         "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -119,7 +121,10 @@ def facts() -> dict[str, object]:
         "system": platform.platform(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "versions": {name: version(name) for name in (*packages, *clients)},
+        "versions": {
+            "penstock": __version__,
+            **{name: version(name) for name in (*packages, *clients)},
+        },
     }
 
 
