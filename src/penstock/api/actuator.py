@@ -1,4 +1,4 @@
-"""What the Dispatcher's monitoring asks at `/actuator/*`, for the API and a worker's own port."""
+"""Answers of `/actuator/*` for the Dispatcher's monitoring, on the API's and on a worker's port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one token may do: its scope, and the routes and classes it is limited to."""
+"""The permissions of a token: its scope, and the routes and classes it is limited to."""
 
 from __future__ import annotations
 

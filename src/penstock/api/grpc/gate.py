@@ -15,7 +15,7 @@ from penstock.model.errors import PenstockError
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 OPEN = f"/{health.SERVICE_NAME}/"
-"""What needs no token: health."""
+"""Methods that need no token: health."""
 
 
 class Gate(grpc.aio.ServerInterceptor):

@@ -39,7 +39,7 @@ class Clients:
 
 @lru_cache(maxsize=1_024)
 def client_name(text: str) -> str:
-    """What counts as one client: an IPv4 address, or a network of IPv6."""
+    """One client of the rate limits: an IPv4 address, or an IPv6 network."""
     address = _address(text)
     if address is None or address.version == 4:
         return text if address is None else str(address)

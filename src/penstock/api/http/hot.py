@@ -150,7 +150,7 @@ class HotProtocol(BoundedProtocol):
         self._traceparent: bytes | None = None
         self._grant = NOBODY
         self._change = NO_CHANGE
-        """What an audit line says of the request: verb and object."""
+        """The verb and the object that an audit line names for this request."""
         self._length = 0
         """Bytes of the body that is arriving; UNKNOWN_LENGTH: it is chunked."""
         self._pieces: list[bytes] = []
