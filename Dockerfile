@@ -2,10 +2,15 @@
 # Built in one image, run in another: what runs has no compiler, no pip cache and no root.
 FROM python:3.11-slim AS build
 WORKDIR /src
-RUN python -m venv /opt/penstock
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+# Every file that is downloaded has a hash in these two lists (scripts/lock).
+COPY requirements ./requirements
+RUN pip install --no-cache-dir --require-hashes -r requirements/build.txt \
+    && python -m venv /opt/penstock \
+    && /opt/penstock/bin/pip install --no-cache-dir --require-hashes -r requirements/image.txt
+COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN /opt/penstock/bin/pip install --no-cache-dir -c constraints.txt '.[all]'
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && /opt/penstock/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 
 # SQLite is Debian's (`penstock store check --json` and /readyz show its version): below 3.51.3 let one process
 # have a database file, as `penstock serve` does; docs/concepts/sqlite.md says why.

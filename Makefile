@@ -10,7 +10,7 @@ SYSTEMS := ticks sender sms dispatcher scheduler
 OPTIONS = $(if $(FOR),--for $(FOR)) $(if $(BROKER),--broker $(BROKER)) $(if $(RUNNING),--running) \
 	$(if $(CONTAINERS),--containers) \
 	$(foreach value,$(SET),--set $(value))
-.PHONY: help run test check format bench bench-peers soak mutants demo docker-up docker-down containers clean $(SYSTEMS)
+.PHONY: help run test check format bench bench-peers soak mutants compat dist demo docker-up docker-down containers clean $(SYSTEMS)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,12 @@ soak: $(VENV)/.dev ## the fleet in virtual time, seed after seed (SEEDS=… MINU
 mutants: $(VENV)/.dev ## deliberate faults: each must be found by the simulation
 	@$(BIN)/python -m tests.simulation --mutants
 
+compat: $(VENV)/.dev ## the fast tests with the lowest and the newest allowed versions, on every Python here (ONLY='lowest 3.12')
+	@scripts/compat $(ONLY)
+
+dist: $(VENV)-dist/.done ## sdist and wheel, checked, with an SBOM; the wheel installed elsewhere and the quickstart run from it
+	@$(VENV)-dist/bin/python scripts/dist.py
+
 demo: $(VENV)/.core ## serve with simulated traffic
 	@exec $(BIN)/python scripts/demo.py
 
@@ -65,13 +71,20 @@ containers: $(VENV)/.systems ## every system in real containers, to its verdict,
 	@exec $(BIN)/python -m systems.containers $(if $(FOR),--for $(FOR)) $(PROFILES)
 
 clean: ## remove what was built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-dist $(VENV)-compat build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@echo "installing Penstock into $(VENV) …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install -U 'pip>=25.1'
-	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install -c constraints.txt -e '.[server]'
+	@touch $@
+
+$(VENV)-dist/.done: pyproject.toml constraints.txt
+	@echo "installing what checks a distribution into $(VENV)-dist …"
+	@test -x $(VENV)-dist/bin/python || $(PYTHON) -m venv $(VENV)-dist
+	@$(VENV)-dist/bin/python -m pip --disable-pip-version-check -q install -U 'pip>=25.1'
+	@$(VENV)-dist/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt --group dist
 	@touch $@
 
 $(VENV)/.systems: $(VENV)/.core

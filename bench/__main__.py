@@ -1,7 +1,9 @@
 """`python -m bench` runs all, `python -m bench NAME …` some; `--list` names them.
 
 `python -m bench peers [NAME …]` compares with other software, which takes longer;
-`python -m bench profile` writes down what the hot paths spend their time on.
+`python -m bench profile` writes down what the hot paths spend their time on;
+`python -m bench http --ordinary [--against FOLDER]` measures the API without its hot way, beside
+the API of another checkout.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ ORDER = (
     "dashboard",
     "dynamodb",
     "policies",
+    "recurring",
     "kill",
 )
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
@@ -44,6 +47,10 @@ def main(names: list[str]) -> int:
         from bench import run_peers  # noqa: PLC0415 - only it needs the peers' servers
 
         return run_peers.main(*names[1:])
+    if names[:2] == ["http", "--ordinary"]:
+        from bench import run_ordinary  # noqa: PLC0415 - not one of `make bench`
+
+        return run_ordinary.main(*names[2:])
     unknown = [name for name in names if not (Path(__file__).parent / f"run_{name}.py").exists()]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(ORDER)}", file=sys.stderr)

@@ -89,18 +89,25 @@ def hammer(
     serials: int = MANY,
 ) -> float:
     """Requests a second that were answered 2xx; a single other answer is an error."""
+    return load(port, request, connections=connections, seconds=seconds, serials=serials)["rate"]
+
+
+def load(
+    port: int, request: bytes, *, connections: int, seconds: float = 2.0, serials: int = MANY
+) -> dict[str, float]:
+    """The same, and with `ok` how many were answered in all, those of the warm-up included."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.load", *map(str, (port, connections, seconds, serials))],
         input=request,
         capture_output=True,
         check=True,
     )
-    answer = json.loads(done.stdout)
+    answer: dict[str, float] = json.loads(done.stdout)
     if not answer["ok"]:
         raise RuntimeError(f"nothing was answered: {done.stderr.decode()[-500:]}")
     if answer["failed"]:
         raise RuntimeError(f"{answer['failed']} requests were not answered 2xx")
-    return float(answer["rate"])
+    return answer
 
 
 def get(path: str) -> bytes:

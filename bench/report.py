@@ -112,7 +112,7 @@ def _number(value: float) -> str:
 
 def facts() -> dict[str, object]:
     """Versions and the machine: a figure without them means nothing."""
-    packages = ("uvicorn", "uvloop", "litestar", "msgspec", "aiohttp")
+    packages = ("uvicorn", "uvloop", "msgspec", "aiohttp")
     clients = ("redis", "hiredis", "grpcio", "confluent-kafka")
     return {
         "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),

@@ -88,7 +88,7 @@ def _ours(broker: Broker, store: str, at: Path, workers: int) -> float:
         for number in range(workers):
             words = ("worker", "--config", str(config))
             running = stack.enter_context(penstock(at, f"worker{workers}-{number}", *words))
-            running.wait_for("Penstock holds")
+            running.wait_for("holds messages in")
         return uvloop.run(_drained(settings))
 
 

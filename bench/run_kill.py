@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import aio_pika
+import nats
 import uvloop
+from confluent_kafka import Consumer, TopicPartition
 from redis.asyncio import Redis
 
 import penstock
@@ -33,6 +35,8 @@ from bench.workload import drafts
 from penstock.model.state import State
 from penstock.sim.receiver import Receiver
 from penstock.sim.requests import Received
+from systems.servers.kafka import KafkaServer, kafka_jars
+from systems.servers.nats import NatsServer
 from systems.servers.rabbitmq import RabbitServer
 from systems.servers.redis import RedisServer
 from tests.faults.witnesses import Listener
@@ -103,7 +107,14 @@ def main(*, kills: int = KILLS) -> None:
         rabbit = RabbitServer(at / "rabbitmq", management=False)
         rabbit.start()
         stack.callback(rabbit.kill)
-        for case in cases(at, store, other, rabbit):
+        jars = kafka_jars()
+        if jars is None:
+            raise RuntimeError("Kafka is not there: run scripts/install-servers")
+        kafka, jetstream = KafkaServer(at / "kafka", jars), NatsServer(at / "nats")
+        for server in (kafka, jetstream):
+            server.start()
+            stack.callback(server.stop)
+        for case in cases(at, store, other, rabbit, kafka, jetstream):
             store.flush()
             other.flush()
             place = at / case.name.replace(" ", "-").replace(",", "")
@@ -119,7 +130,14 @@ def main(*, kills: int = KILLS) -> None:
     report.finish()
 
 
-def cases(at: Path, store: RedisServer, other: RedisServer, rabbit: RabbitServer) -> list[Case]:
+def cases(
+    at: Path,
+    store: RedisServer,
+    other: RedisServer,
+    rabbit: RabbitServer,
+    kafka: KafkaServer,
+    jetstream: NatsServer,
+) -> list[Case]:
     sqlite = f"sqlite:///{at}/{{}}.db"
     found = [
         Case(f"{kind}, {what}", url.format(what.replace(" ", "-")), end, after)
@@ -135,6 +153,8 @@ def cases(at: Path, store: RedisServer, other: RedisServer, rabbit: RabbitServer
         Case("Redis, Redis stream elsewhere", store.url, stream(other), range(500, 2_500)),
         Case("Redis, stream in the same Redis", store.url, stream(store), range(500, 2_500)),
         Case("Redis, RabbitMQ", store.url, queue(rabbit), range(500, 2_500)),
+        Case("Redis, Kafka", store.url, topic(kafka), range(500, 2_500)),
+        Case("Redis, NATS", store.url, subject(jetstream), range(500, 2_500)),
     ]
 
 
@@ -291,3 +311,64 @@ def queue(server: RabbitServer) -> Ends:
             yield End(f"{server.url}/arrived", number, arrivals, moment=number)
 
     return end
+
+
+def topic(server: KafkaServer) -> Ends:
+    """One partition: where a message stands in it says in which life of the worker it came."""
+
+    @asynccontextmanager
+    async def end(_: Path) -> AsyncIterator[End]:
+        server.create_topic("arrived")
+        consumer = Consumer({"bootstrap.servers": server.address, "group.id": "bench"})
+        place = TopicPartition("arrived", 0, 0)
+
+        async def number() -> int:
+            return consumer.get_watermark_offsets(place, timeout=10)[1]
+
+        async def arrivals() -> list[Arrived]:
+            consumer.assign([place])
+            found: list[Arrived] = []
+            left = await number()
+            while len(found) < left:
+                for message in consumer.consume(500, timeout=10):
+                    headers = dict(message.headers() or ())
+                    found.append(Arrived(_text(headers["penstock-id"]), len(found) + 1))
+            return found
+
+        yield End(f"kafka://{server.address}/arrived", number, arrivals, moment=number)
+        consumer.close()
+
+    return end
+
+
+def subject(server: NatsServer) -> Ends:
+    """JetStream, without its own removal of duplicates by id: that is what is counted."""
+
+    @asynccontextmanager
+    async def end(_: Path) -> AsyncIterator[End]:
+        client = await nats.connect(server.url)
+        stream = client.jetstream()
+        await stream.add_stream(name="arrived", subjects=["arrived"], duplicate_window=0.1)
+
+        async def number() -> int:
+            return (await stream.stream_info("arrived")).state.messages
+
+        async def arrivals() -> list[Arrived]:
+            left = await number()
+            reader = await stream.pull_subscribe("arrived")
+            found: list[Arrived] = []
+            while len(found) < left:
+                for message in await reader.fetch(500, timeout=10):
+                    name = (message.headers or {})["penstock-id"]
+                    found.append(Arrived(name, len(found) + 1))
+                    await message.ack()
+            return found
+
+        yield End(f"{server.url}/arrived", number, arrivals, moment=number)
+        await client.close()
+
+    return end
+
+
+def _text(header: str | bytes | None) -> str:
+    return header.decode() if isinstance(header, bytes) else header or ""

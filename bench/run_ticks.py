@@ -82,7 +82,7 @@ class TicksSystem:
         self.workers = [self._start(f"worker{n + 1}", "worker") for n in range(WORKERS)]
         self.api.wait_for("dashboard")
         for worker in self.workers:
-            worker.wait_for("Penstock holds")
+            worker.wait_for("holds messages in")
         self.consumer = self._start(
             *("consume", "sim", "consume", "--brokers", kafka, "--json"),
             *("--duration", str(seconds + WITHIN + 60)),

@@ -1,8 +1,8 @@
 """The servers the HTTP benchmarks measure: `python -m bench.servers KIND FOLDER`, prints its port.
 
 penstock   the HTTP API over a SQLite file
+ordinary   the same without the hot way: every request goes through ASGI
 worker     the same and a worker: what `penstock serve` runs
-litestar   the plainest Litestar route that does the same put, on the same uvicorn
 bare       uvicorn's own protocol answering a constant of the same size, storing nothing
 asgi       a bare ASGI handler on uvicorn that does the same
 """
@@ -16,15 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import uvicorn
 import uvloop
-from litestar import Litestar, post
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-import penstock
 from bench.granian_limit import ANSWER
 from bench.granian_limit import asgi as constant
+from penstock.api.http.hot import HotRoutes
 from penstock.api.http.server import HttpServer
 from penstock.settings import given
 from penstock.wiring import open_parts, open_worker
@@ -73,38 +71,18 @@ async def asgi(_: Path) -> None:
     await uvicorn.Server(config).serve(sockets=[free_socket()])
 
 
-class Asked(msgspec.Struct):
-    payload: Any
-    delay: float
-
-
-class Given(msgspec.Struct):
-    id: str
-    state: str
-    due: int
-    duplicate: bool
-
-
-async def litestar(at: Path) -> None:
-    async with penstock.open(f"sqlite:///{at}/bench.db") as engine:
-
-        @post("/v1/messages")
-        async def put(data: Asked) -> Given:
-            kept = await engine.schedule(data.payload, delay=data.delay)
-            return Given(kept.id, kept.state, kept.due, kept.duplicate)
-
-        app: Any = Litestar([put], openapi_config=None)
-        config = uvicorn.Config(
-            app, ws="none", lifespan="off", log_level="warning", access_log=False
-        )
-        await uvicorn.Server(config).serve(sockets=[free_socket()])
-
-
 async def serve(at: Path) -> None:
     settings = given(store=f"sqlite:///{at}/bench.db", api={"http": "127.0.0.1:0"})
     async with open_parts(settings) as parts, HttpServer(parts) as server:
         print(server.address[1], flush=True)
         await asyncio.Event().wait()
+
+
+async def ordinary(at: Path) -> None:
+    """The API with its hot way switched off: no address is found there."""
+    vars(HotRoutes)["find"]  # an API that has no such method is not measured by mistake
+    HotRoutes.find = lambda *_: None  # type: ignore[method-assign]
+    await serve(at)
 
 
 async def everything(at: Path) -> None:
@@ -123,8 +101,8 @@ async def everything(at: Path) -> None:
 KINDS: dict[str, Callable[[Path], Any]] = {
     "bare": bare,
     "asgi": asgi,
-    "litestar": litestar,
     "penstock": serve,
+    "ordinary": ordinary,
     "worker": everything,
 }
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import uvloop
 
 from penstock.model.message import NewMessage
-from penstock.stores.sqlite import open_store, statements
-from penstock.stores.sqlite.rows import put_rows
+from penstock.stores.sql.rows import put_rows
+from penstock.stores.sqlite import open_store
 from penstock.stores.sqlite.schema import CACHE_KIB
+from penstock.stores.sqlite.session import STATEMENTS
 
 BATCH = 500
 DAY = 86_400_000
@@ -54,7 +55,7 @@ def executemany(connection: sqlite3.Connection, messages: Sequence[NewMessage]) 
     start = time.perf_counter()
     for batch in batches:
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(statements.PUT, batch)
+        connection.executemany(STATEMENTS["put"], batch)
         connection.execute("COMMIT")
     return len(messages) / (time.perf_counter() - start)
 

@@ -18,12 +18,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 import penstock
 from penstock.cli.process import Roles, run_process
 from penstock.model.errors import ConfigError, PenstockError
+from penstock.model.ticket import TicketState
 from penstock.sdk.async_client import AsyncClient
+from penstock.sdk.async_rooms import AsyncRooms
 from penstock.settings import load
 from penstock.sim.receiver import Receiver
 from penstock.sim.replies import Reply
@@ -165,14 +165,15 @@ class Traffic:
 class Crowd:
     """People who line up, enter, look around and leave; some lose patience or forget."""
 
-    def __init__(self, chance: random.Random, http: httpx.AsyncClient) -> None:
+    def __init__(self, chance: random.Random, rooms: AsyncRooms) -> None:
         self._chance = chance
-        self._http = http
+        self._rooms = rooms
         self._number = 0
 
     async def run(self) -> None:
-        room = {"capacity": 40, "admit_rate": "3/s", "claim_ttl": "20s", "session_ttl": "2m"}
-        await self._http.put(f"/v1/rooms/{ROOM}", json=room)
+        await self._rooms.put(
+            ROOM, capacity=40, admit_rate="3/s", claim_ttl="20s", session_ttl="2m"
+        )
         visitors: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -185,25 +186,20 @@ class Crowd:
     async def _visit(self) -> None:
         self._number += 1
         user = f"visitor-{self._number}"
-        with contextlib.suppress(httpx.HTTPError, KeyError):  # the server may be stopping
-            place = await self._call("POST", "join", {"user": user})
-            while place["state"] == "WAITING":
+        rooms = self._rooms
+        with contextlib.suppress(PenstockError):  # the server may be stopping
+            place = await rooms.join(ROOM, user)
+            while place.state is TicketState.WAITING:
                 if self._chance.random() < 0.004:
-                    await self._call("DELETE", f"tickets/{user}")
+                    await rooms.leave(ROOM, user)
                     return
-                await asyncio.sleep(max(1.0, place["poll_after_ms"] / 1000))
-                place = await self._call("GET", f"tickets/{user}")
-            if place["state"] != "ADMITTED" or self._chance.random() < 0.08:
+                await asyncio.sleep(max(1.0, place.poll_after_ms / 1000))
+                place = await rooms.ticket(ROOM, user)
+            if place.token is None or self._chance.random() < 0.08:
                 return  # forgot the tab: the slot goes to the next after claim_ttl
-            await self._call("POST", "enter", {"token": place["token"]})
+            await rooms.enter(ROOM, place.token)
             await asyncio.sleep(self._chance.uniform(10, 45))
-            await self._call("DELETE", f"tickets/{user}")
-
-    async def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        answer = await self._http.request(method, f"/v1/rooms/{ROOM}/{path}", json=body)
-        answer.raise_for_status()
-        found: dict[str, Any] = answer.json()
-        return found
+            await rooms.leave(ROOM, user)
 
 
 async def away_now_and_then(receiver: Receiver) -> None:
@@ -217,17 +213,15 @@ async def away_now_and_then(receiver: Receiver) -> None:
 async def world(url: str, token: str | None, steady: Receiver, fickle: Receiver) -> None:
     """Everything that stands around the server, until it stops."""
     chance = random.Random()
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
     async with (
         steady,
         fickle,
         AsyncClient(url, token=token) as client,
-        httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as http,
         asyncio.TaskGroup() as tasks,
     ):
-        await http.put("/v1/suppressions/optout", json={"keys": OPTED_OUT, "legal": True})
+        await client.put_suppression("optout", {"keys": OPTED_OUT, "legal": True})
         tasks.create_task(Traffic(chance).run(client))
-        tasks.create_task(Crowd(chance, http).run())
+        tasks.create_task(Crowd(chance, client.rooms).run())
         tasks.create_task(away_now_and_then(fickle))
 
 

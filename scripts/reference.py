@@ -1,4 +1,4 @@
-"""Writes docs/reference/config.md and cli.md from the code; a test says when to run it again.
+"""Writes docs/reference/config.md, cli.md and the calls of http.md; a test says when to run it.
 
 python scripts/reference.py
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,15 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import penstock.settings
+from penstock.api.verbs import VERBS, Verb
 from penstock.brokers.address import LoginOptions
 from penstock.brokers.kafka import KafkaOptions
 from penstock.brokers.nats import NatsOptions
 from penstock.brokers.rabbitmq import RabbitOptions
 from penstock.cli.app import build
 from penstock.cli.config_text import is_duration, plain
+from penstock.cli.help import COMMON
+from penstock.contrib import SYSTEMS, mounts
 from penstock.model.times import format_duration
 from penstock.sinks.kafka import KafkaSinkOptions
 from penstock.sinks.rabbitmq import RabbitSinkOptions
@@ -41,7 +45,7 @@ STRUCT_FIELDS = "__struct_fields__"
 CONFIG_HEAD = """# Settings
 
 Read once at start. Strongest first: arguments (`--http`), the environment (`PENSTOCK_*`), `.env`, the TOML file
-(`--config`, else `penstock.toml` if it is there), defaults. In the environment, nested names are joined by two
+(`--config`, else `./penstock.toml`, else `/etc/penstock/penstock.toml`), defaults. In the environment, nested names are joined by two
 underscores, lists and tables are JSON or, for lists, `a,b`; an empty variable counts as unset:
 
 ```sh
@@ -51,11 +55,14 @@ PENSTOCK_API__TOKENS='[{"name": "ci", "secret": "…", "scope": "write"}]'
 PENSTOCK_ROUTES__PUSH__SINK=https://example.com/hook
 ```
 
-An unknown name is an error that says what was probably meant; names of other programs in `.env` are left alone, and
-so is what Kubernetes sets beside a service called `penstock`. `PENSTOCK_CONFIG`, `PENSTOCK_URL`,
+An unknown name in the file is an error that says what was probably meant. A `PENSTOCK_*` variable that is no setting is an error
+if it is a near miss of one (`PENSTOCK_LOG_LEVEL`: did you mean `PENSTOCK_LOG__LEVEL`?), else a warning at start and in
+`config check`; names of other programs in `.env` are left alone, and so is what Kubernetes sets beside a service called
+`penstock`. `PENSTOCK_CONFIG`, `PENSTOCK_URL`,
 `PENSTOCK_TOKEN` and `PENSTOCK_CA` are for the [command line](cli.md). Durations are seconds or `1500ms` `90s` `15m` `2h` `3d`.
 
-`penstock config check` lists everything that is wrong; `penstock config show` shows what is in force and where each
+`penstock init` writes a commented file to start from. `penstock config check` lists everything that is wrong and warns of what
+may be (a policy for a route that is not configured); `penstock doctor` also connects to everything it names; `penstock config show` shows what is in force and where each
 value came from, without secrets.
 
 A secret, token or key that says `change-me` is a placeholder and is refused:
@@ -65,26 +72,65 @@ A secret, token or key that says `change-me` is a placeholder and is refused:
 CLI_HEAD = """# Command line
 
 `penstock …` and `python -m penstock …` are the same. The message commands act on the store of the
-[settings](config.md) directly, or on a running server with `--url` (or `PENSTOCK_URL`, with `--token` or
-`PENSTOCK_TOKEN`, and `--ca` or `PENSTOCK_CA`); only `schedule` makes a store that is not there. `--config`, `--json`,
-`--url`, `--token` and `--ca` stand before or after the command.
+[settings](config.md) directly, or on a running server with `--url`. Only commands that write something new (`schedule`,
+`policy`, `suppression` and `room put`) create a SQLite file that is not there, and only if what they write is accepted.
+
+A new folder: `penstock init` writes a commented `penstock.toml`, `penstock doctor` tries everything it names,
+`penstock serve` starts. `penstock help dead redrive` explains a command. `penstock message list` and the like are the same as
+`penstock list`.
+
+## Settings and options that every command takes
+
+Settings are read from `--config` (or `PENSTOCK_CONFIG`), else `./penstock.toml`, else `/etc/penstock/penstock.toml`; a server says at
+its start which file it read. These options stand before or after the command:
+
+```text
+{common}
+```
+
+`--url`, `--token`, `--ca` and `--local` are for the commands that can act on a server.
+
+## Exit codes and output
 
 | exit code | means |
 |---|---|
 | 0 | done |
-| 1 | failed: unknown id, already released, another version, server or store away, a store that is not sound |
+| 1 | failed: unknown id, already released, another version, server or store away, a store that is not sound, an answer other than yes |
 | 2 | bad usage, a value that cannot be accepted, or bad settings |
 
 Errors are one sentence on stderr. With `--json` they are `{"error": {"code", "message", "field"}}` on stderr, and what
 is printed on stdout is the JSON of the [HTTP API](http.md), one value on one line: lists are
 `{"items": […], "next": cursor or null}`; with `list --all` every message is a line of its own (NDJSON).
 
+Times are RFC 3339 in UTC. On a terminal tables tell when a message is due from now ("in 59 min"); `--local` shows
+times in the zone of this machine instead, with the offset. `--json` is always UTC. On a terminal states have colours
+(`NO_COLOR=1` turns them off), ids are never folded or cut, and long texts end with `…`; without a terminal nothing is cut. Columns
+that would be empty are left out.
+
+## What asks first
+
+`cancel` by filter or `--all`, `dead redrive`, `dead delete` by filter, `forget` and `room reset` count what they would change and
+ask; `recurring delete` shows the rule and asks. `--yes` does not ask. Where there is no terminal to ask on they do nothing and exit 2 unless `--yes` is given, so a
+script says `--yes`. `--dry-run` only counts and never asks. A message that is named by its id is changed without a question.
+
+## Values
+
 A payload given as text is sent verbatim if it is JSON; other text becomes a JSON string (text that begins like JSON
-and is not is refused). With `--content-type` it is sent as it is. Files that are not JSON are sent as they are.
+and is not is refused). With `--content-type` it is sent as it is. `@FILE` in place of a payload, a policy or a suppression list
+reads the file, `-` standard input; files that are not JSON are sent as they are. Text that begins with `@` is written
+as JSON: `'"@home"'`. Labels are `--label NAME=VALUE` everywhere.
+
+## Completion
+
+`penstock --install-completion` sets up the shell it is called from (bash, zsh, fish, PowerShell); open a new shell after it.
+`penstock --show-completion` prints the script. Commands, options and states are completed, and the names of routes, policies,
+suppression lists and rooms: those of the settings and those in the store, or of the server at `--url`.
+
+## Servers
 
 `serve`, `api` and `worker` stop on SIGINT or SIGTERM: nothing more is claimed or accepted, what is in flight is
 finished within `worker.shutdown`. A second signal ends them at once; nothing acknowledged is lost either way. Logs go
-to stderr; where it listens and a line to try go to stdout.
+to stderr; the version, the settings file, the store, the routes, where it listens and a line to try go to stdout.
 """
 
 
@@ -93,7 +139,37 @@ def config_page() -> str:
 
 
 def cli_page() -> str:
-    return CLI_HEAD + "".join(_commands())
+    pages = dict(_commands())
+    _, _, common = pages["penstock"].partition(f"{COMMON}:\n")
+    commands = (
+        f"\n## `{name}`\n\n```text\n{page.partition(f'{COMMON}:')[0].rstrip()}\n```\n"
+        for name, page in pages.items()
+    )
+    return CLI_HEAD.replace("{common}", common.rstrip()) + "".join(commands)
+
+
+def http_page() -> str:
+    """The page as it is, with the calls that the table of verbs has."""
+    calls = "".join(_calls())
+    marks = re.compile(r"(<!-- calls -->\n).*?(<!-- /calls -->)", re.DOTALL)
+    page = (FOLDER / "http.md").read_text()
+    return marks.sub(lambda match: match[1] + calls + match[2], page)
+
+
+def _calls() -> Iterator[str]:
+    everything = penstock.settings.given(contrib=[*SYSTEMS])
+    yield "| call | scope | does | answers |\n|---|---|---|---|\n"
+    verbs = [(verb, verb.words) for verb in VERBS]
+    for mount in mounts(everything):
+        verbs += [(verb, f"{verb.words} (with `{mount.name}`)") for verb in mount.verbs]
+    for verb, words in verbs:
+        answers = ", ".join(str(status) for status in verb.answers)
+        yield f"| {_call(verb)} | {verb.scope} | {words} | {answers} |\n"
+
+
+def _call(verb: Verb) -> str:
+    query = "&".join(f"{name}=" for name in verb.parameters if name in verb.query)
+    return f"`{verb.method} {verb.path}{'?' if query else ''}{query}`"
 
 
 def _sections() -> Iterator[str]:
@@ -192,16 +268,19 @@ def _default(name: str, field: FieldInfo) -> str:
     return f'`"{shown}"`' if isinstance(shown, str) else f"`{shown}`"
 
 
-def _commands() -> Iterator[str]:
+def _commands() -> Iterator[tuple[str, str]]:
+    """Every command with its help."""
     app, runner = build(), CliRunner()
     for path in [(), *_paths(get_command(app))]:
         done = runner.invoke(app, [*path, "--help"], env={"COLUMNS": WIDTH}, prog_name="penstock")
         shown = "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
-        yield f"\n## `{' '.join(('penstock', *path))}`\n\n```text\n{shown}\n```\n"
+        yield " ".join(("penstock", *path)), shown
 
 
 def _paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, below in getattr(command, "commands", {}).items():
+        if below.hidden:
+            continue
         if not hasattr(below, "commands"):
             yield (*path, name)
         yield from _paths(below, (*path, name))
@@ -211,6 +290,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "config.md").write_text(config_page())
     (FOLDER / "cli.md").write_text(cli_page())
+    (FOLDER / "http.md").write_text(http_page())
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def demo() -> Iterator[str]:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     environment = {**os.environ, "PENSTOCK_API__HTTP": address, "PENSTOCK_API__GRPC": "off"}
     command = [sys.executable, str(ROOT / "scripts" / "demo.py")]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment)  # noqa: S603 - our own script
+    process = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
         url = f"http://{address}"
         for _ in range(300):

@@ -16,8 +16,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dotenv import dotenv_values
-
 from penstock.model.errors import ConfigError
 
 PREFIX = "PENSTOCK_"
@@ -28,10 +26,15 @@ _KUBERNETES = re.compile(r"(service_|port$|port_)")
 """What Kubernetes sets by itself beside a service called penstock."""
 _IPV6 = re.compile(r"\[[0-9a-fA-F:.]+(%\w+)?\]:\d+")
 """A host and port that start like a list."""
-_NAMED = frozenset({"routes", "sources", "policies"})
+_NAMED = frozenset({"routes", "sources", "policies", "recurring"})
 """Sections of parts that stand for themselves."""
 
+_NEAR = 0.7
+"""How alike two names are (0 to 1) of which one is taken for a slip in the other."""
+
 Tree: TypeAlias = dict[str, Any]
+Known: TypeAlias = Mapping[str, frozenset[str] | None]
+"""Every name at the top, with the names below it; None: any."""
 
 
 @dataclass(slots=True)
@@ -42,8 +45,12 @@ class Read:
     origins: dict[tuple[str, ...], str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     """Names that cannot be settings; reported together with everything else that is wrong."""
+    warnings: list[str] = field(default_factory=list)
+    """What may be a mistake, though the settings work."""
     unread: set[str] = field(default_factory=set)
     """Sections a variable speaks of in JSON that is none."""
+    file: Path | None = None
+    """The TOML file that was read; None: there was none."""
 
     def origin(self, path: tuple[str, ...]) -> str | None:
         """The layer that set `path`, or that set something at or below it."""
@@ -52,6 +59,17 @@ class Read:
                 return found
         below = (at for at in self.origins if at[: len(path)] == path)
         return self.origins.get(next(below, ()))
+
+    def says(self, path: tuple[str, ...]) -> bool:
+        """Whether some layer has a value for `path`, and not only an empty table above it."""
+        here: object = self.values
+        for part in path:
+            if not isinstance(here, dict):
+                return True
+            if part not in here:
+                return False
+            here = here[part]
+        return True
 
     def lay(self, layer: Tree, origin: str) -> None:
         """Put a stronger layer over what is there."""
@@ -75,11 +93,9 @@ class Read:
         return sound
 
 
-def read_layers(
-    config: Path | None, known: frozenset[str], overrides: Mapping[str, object]
-) -> Read:
-    """Weakest first: TOML, .env, environment, arguments. `known` are the names at the top."""
-    read = Read({})
+def read_layers(config: Path | None, known: Known, overrides: Mapping[str, object]) -> Read:
+    """Weakest first: TOML, .env, environment, arguments."""
+    read = Read({}, file=config)
     if config is not None:
         read.lay(_toml(config), str(config))
     for variables, where in ((dotenv(), str(DOTENV)), (os.environ, "environment")):
@@ -97,8 +113,12 @@ def client_value(name: str) -> str | None:
 
 def dotenv() -> Mapping[str, str | None]:
     """The variables of ./.env; none when there is no such file."""
+    if not DOTENV.is_file():
+        return {}
+    from dotenv import dotenv_values  # noqa: PLC0415 - of the extra `server`: a library reads no .env
+
     try:
-        return dotenv_values(DOTENV, encoding="utf-8") if DOTENV.is_file() else {}
+        return dotenv_values(DOTENV, encoding="utf-8")
     except (OSError, ValueError) as exc:
         raise ConfigError(f"{DOTENV}: cannot be read: {exc}") from exc
 
@@ -114,9 +134,7 @@ def _toml(config: Path) -> Tree:
         raise ConfigError(f"config file {config} cannot be read: {exc}") from exc
 
 
-def _take_variable(
-    read: Read, name: str, text: str | None, where: str, known: frozenset[str]
-) -> None:
+def _take_variable(read: Read, name: str, text: str | None, where: str, known: Known) -> None:
     if not text or not name.upper().startswith(PREFIX):
         return  # empty means unset, and a .env has names of many programs
     path = name[len(PREFIX) :].lower().split("__")
@@ -130,9 +148,25 @@ def _take_variable(
             return
         read.lay(_nested(_spelled_as_before(read.values, path), value), f"{where}: {name}")
     elif top not in CLIENT_NAMES and not _KUBERNETES.match(top):
-        close = get_close_matches(top, known | CLIENT_NAMES, n=1)
-        hint = f"; did you mean {PREFIX}{close[0].upper()}?" if close else ""
-        read.problems.append(f"{name}: no such setting{hint} ({where})")
+        meant = _meant(top, known)
+        if meant is None:
+            read.warnings.append(f"{name}: no such setting; it is ignored ({where})")
+        else:
+            hint = f"did you mean {PREFIX}{meant.upper()}?"
+            read.problems.append(f"{name}: no such setting; {hint} ({where})")
+
+
+def _meant(top: str, known: Known) -> str | None:
+    """The setting that a name is a near miss of: misspelled, or with one underscore for two."""
+    for section, names in known.items():
+        below = top.removeprefix(f"{section}_")
+        if below != top:
+            if names is None:
+                return f"{section}__{below}"
+            if close := get_close_matches(below, names, n=1, cutoff=_NEAR):
+                return f"{section}__{close[0]}"
+    close = get_close_matches(top, [*known, *CLIENT_NAMES], n=1, cutoff=_NEAR)
+    return close[0] if close else None
 
 
 def _spelled_as_before(values: Tree, path: list[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.contrib.sms.stats import SmsStats
 from penstock.sim.errors import Unreachable
-from penstock.sim.sms.stats import SmsStats
 from systems.run import Running
 from systems.verdict import Reports, Row, Verdict, none_of
 

@@ -91,7 +91,7 @@ async def test_every_entry_token_is_signed_by_the_dispatchers_key(
             PENSTOCK_ROOMS__POLL="100ms",
         )
         for process in (*workers, dispatcher):
-            await process.until(lambda process=process: "Penstock holds" in process.stdout)  # type: ignore[misc]  # bound now
+            await process.until(lambda process=process: "holds messages in" in process.stdout)  # type: ignore[misc]  # bound now
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             made = await client.put("/v1/rooms/sale", json={"capacity": 1000})
             assert made.status_code == 200

@@ -11,8 +11,10 @@ from penstock.model.route import KeyLimit
 from penstock.stores.redis.messages import turns
 from penstock.testing.keyed_walk import Step, limits, walk, walks
 from systems.servers.dynamodb import DynamoServer
+from systems.servers.postgres import PostgresServer
 from systems.servers.redis import RedisCluster, RedisServer
 from tests.conformance.dynamodb_harness import TieredHarness
+from tests.conformance.postgres_harness import PostgresHarness
 from tests.conformance.redis_harness import RedisHarness
 from tests.conformance.sqlite_harness import SqliteHarness
 
@@ -35,6 +37,14 @@ def cluster() -> Iterator[RedisCluster]:
 @given(limits(), walks())
 async def test_sqlite_keeps_turns(per_key: KeyLimit, steps: list[Step]) -> None:
     await walk(SqliteHarness("?synchronous=normal"), per_key, steps)
+
+
+@settings(max_examples=10, suppress_health_check=SHARED)
+@given(per_key=limits(), steps=walks())
+async def test_postgres_keeps_turns(
+    postgres: PostgresServer, per_key: KeyLimit, steps: list[Step]
+) -> None:
+    await walk(PostgresHarness(postgres), per_key, steps)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from penstock.ports.sink import Sink, SinkOptions
-from penstock.sinks.log import Line, open_sink
+from penstock.sinks.log import LogLine, open_sink
 from penstock.testing.sink_suite import Arrival, SinkEnd, SinkSuite
 
 
@@ -15,10 +15,10 @@ class LogEnd(SinkEnd, logging.Handler):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
-        self.lines: list[Line] = []
+        self.lines: list[LogLine] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        assert isinstance(record.msg, Line)
+        assert isinstance(record.msg, LogLine)
         self.lines.append(record.msg)
 
     async def open(self, options: SinkOptions) -> Sink:

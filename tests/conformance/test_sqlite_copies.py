@@ -1,8 +1,9 @@
 """SQLite's statements for many messages at once do what the pure steps do to each.
 
 Three steps are hot and written a second time, in SQL. Each is held equal to its step here:
-`put._insert` ↔ `lifecycle.put` of new ids, `lease.claim` ↔ `lifecycle.lease`,
-`settle._deliver` ↔ `lifecycle.settle` of the delivered.
+`Session.put_new` ↔ `lifecycle.put` of new ids, `messages.claim` ↔ `lifecycle.lease`,
+`messages._deliver` ↔ `lifecycle.settle` of the delivered. Of waiting rooms: `see_ticket` ↔
+`room_steps.see`, `admit` ↔ `room_steps.Admission.ticket`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.model import lifecycle
+from penstock.model import lifecycle, room_steps
 from penstock.model.lifecycle import Record
 from penstock.model.message import JSON, Labels, NewMessage, OnConflict
 from penstock.model.outcome import Action, Amendment, Settlement
 from penstock.model.state import State
-from penstock.stores.sqlite import SqliteStore, open_store, statements
-from penstock.stores.sqlite import amend as amends
-from penstock.stores.sqlite import lease as leases
-from penstock.stores.sqlite import put as puts
-from penstock.stores.sqlite import settle as settles
-from penstock.stores.sqlite.rows import to_record
+from penstock.model.ticket import Ticket, TicketState
+from penstock.stores.sql import messages as steps
+from penstock.stores.sql import room_rows
+from penstock.stores.sql.rows import to_record
+from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.stores.sqlite.session import Session
 
 NOW, LEASE = 10_000, 500
@@ -73,8 +73,8 @@ async def opened() -> AsyncIterator[Session]:
 
 
 def stored(session: Session) -> Records:
-    rows = [session.execute(statements.BY_ID, (name,)).fetchone() for name in NAMES]
-    records = [to_record(row) for row in rows if row is not None]
+    rows = session.query("records", {"ids": session.array(NAMES)})
+    records = [to_record(row) for row in rows]
     return {r.message.id: replace(r, message=replace(r.message, ref=0)) for r in records}
 
 
@@ -87,13 +87,13 @@ def put(session: Session, batch: list[NewMessage]) -> Records:
         assert record is not None
         records[new.id] = record
         receipts.append(receipt)
-    assert puts.put(session, batch, NOW) == receipts
+    assert steps.put(session, batch, NOW) == receipts
     return records
 
 
 def claim(session: Session, records: Records, limit: int) -> tuple[Records, int]:
     """Claim, and take the pure step of the same messages; the records then, and the token."""
-    got = leases.claim(session, "r", limit, LEASE, NOW)
+    got = steps.claim(session, "r", limit, LEASE, NOW)
     leased = {
         name: lifecycle.lease(record, got.token, NOW)
         for name, record in records.items()
@@ -108,7 +108,7 @@ def claim(session: Session, records: Records, limit: int) -> tuple[Records, int]
 
 @settings(max_examples=60)
 @given(batches)
-async def test_put_insert_is_lifecycle_put_of_new_ids(batch: list[NewMessage]) -> None:
+async def test_put_new_is_lifecycle_put_of_new_ids(batch: list[NewMessage]) -> None:
     async with opened() as session:
         records = put(session, batch)
         assert stored(session) == records
@@ -116,7 +116,7 @@ async def test_put_insert_is_lifecycle_put_of_new_ids(batch: list[NewMessage]) -
 
 @settings(max_examples=60)
 @given(batches, st.integers(1, 12))
-async def test_lease_claim_is_lifecycle_lease(batch: list[NewMessage], limit: int) -> None:
+async def test_claim_is_lifecycle_lease(batch: list[NewMessage], limit: int) -> None:
     async with opened() as session:
         records, _ = claim(session, put(session, batch), limit)
         assert stored(session) == records
@@ -124,18 +124,19 @@ async def test_lease_claim_is_lifecycle_lease(batch: list[NewMessage], limit: in
 
 @settings(max_examples=60)
 @given(batches, st.data())
-async def test_settle_deliver_is_lifecycle_settle_of_the_delivered(
+async def test_deliver_is_lifecycle_settle_of_the_delivered(
     batch: list[NewMessage], data: st.DataObject
 ) -> None:
     async with opened() as session:
         records, token = claim(session, put(session, batch), 12)
         for name in data.draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4)):
             cancel = Amendment(action=Action.CANCEL, id=name)
-            amends.amend(session, [cancel], NOW)
+            steps.amend(session, [cancel], NOW)
             record = lifecycle.amend(records.get(name), cancel, NOW).record
             if record is not None:
                 records[name] = record
-        rows = {name: row for name in records if (row := _row(session, name)) is not None}
+        found = session.query("records", {"ids": session.array(list(records))})
+        rows = {row[1]: row for row in found}
         settlements = [
             Settlement(
                 message=to_record(rows[name]).message,
@@ -152,10 +153,52 @@ async def test_settle_deliver_is_lifecycle_settle_of_the_delivered(
             assert step.record is not None
             records[settlement.message.id] = step.record
             states.append(step.answer)
-        assert settles.settle(session, settlements, NOW + 1) == states
+        assert steps.settle(session, settlements, NOW + 1) == states
         assert stored(session) == records
 
 
-def _row(session: Session, name: str) -> tuple[object, ...] | None:
-    row: tuple[object, ...] | None = session.execute(statements.BY_ID, (name,)).fetchone()
-    return row
+# --- waiting rooms: rooms.sql ↔ model/room_steps -------------------------------------------
+
+waiters = st.lists(
+    st.builds(
+        Ticket,
+        user=st.sampled_from(NAMES),
+        state=st.just(TicketState.WAITING),
+        number=st.integers(0, 1 << 42),
+        seen=st.integers(NOW - 2, NOW + 2),
+    ),
+    unique_by=lambda ticket: ticket.user,
+    min_size=1,
+)
+
+
+@settings(max_examples=60)
+@given(waiters)
+async def test_see_ticket_is_room_steps_see(line: list[Ticket]) -> None:
+    async with opened() as session:
+        room_rows.put_tickets(session, 1, line, NOW)
+        session.many("see_ticket", [{"now": NOW, "room": 1, "user": one.user} for one in line])
+        found = room_rows.tickets(session, 1, NAMES)
+        assert found == {one.user: room_steps.see(one, NOW) for one in line}
+
+
+@settings(max_examples=60)
+@given(waiters, st.none() | st.just(NOW + 5))
+async def test_admit_is_the_ticket_of_an_admission(line: list[Ticket], until: int | None) -> None:
+    admission = room_steps.Admission(("default",) * len(line), NOW, until, "1-0-")
+    async with opened() as session:
+        room_rows.put_tickets(session, 1, line, NOW)
+        session.execute("admit", (NOW, until, admission.pass_prefix, 1, len(line)))
+        found = room_rows.tickets(session, 1, NAMES)
+        assert found == {one.user: admission.ticket(one) for one in line}
+
+
+@settings(max_examples=60)
+@given(waiters)
+async def test_placed_tickets_count_by_the_blocks_of_block_of(line: list[Ticket]) -> None:
+    async with opened() as session:
+        room_rows.put_tickets(session, 1, line, NOW)
+        room_rows.line_up(session, 1, line)
+        order = sorted(line, key=lambda one: (one.number, one.user))
+        found = room_rows.placed(session, 1, NAMES)
+        assert [found[one.user].ahead for one in order] == list(range(len(order)))

@@ -17,8 +17,8 @@ from penstock.model.policy import Cap, Policy, Scope
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
 from penstock.stores.memory.policies import MemoryPolicies
+from penstock.stores.sql.policies import SqlPolicies
 from penstock.stores.sqlite import SqliteStore, open_store
-from penstock.stores.sqlite.policies import SqlitePolicies
 from penstock.stores.sqlite.session import Session
 from penstock.testing import policy_worlds as worlds
 from penstock.testing.policy_walk import Beside, Step, traffic
@@ -40,14 +40,14 @@ def ask(message_id: str, key: str = "ann") -> Question:
     return Question(id=message_id, key=key, due=START)
 
 
-async def verdicts(policies: SqlitePolicies, now: int, *questions: Question) -> list[Verdict]:
+async def verdicts(policies: SqlPolicies, now: int, *questions: Question) -> list[Verdict]:
     return [decision.verdict for decision in await policies.decide(questions, now, HOLD)]
 
 
 def rows(store: SqliteStore) -> tuple[int, int]:
     """Of batches that hold places, and of what has ended of them."""
     counted = "SELECT (SELECT count(*) FROM holds), (SELECT count(*) FROM ended)"
-    holds, ended = store._session.execute(counted).fetchone()
+    holds, ended = store._session.connection.execute(counted).fetchone()
     return holds, ended
 
 
@@ -182,7 +182,7 @@ async def test_a_place_that_nobody_speaks_of_any_more_goes_with_its_row(tmp_path
 async def test_accounts_with_places_stay_known_however_many_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.stores.sqlite.ledger.KEPT", 4)
+    monkeypatch.setattr("penstock.stores.sql.ledger.KEPT", 4)
     store = await opened()
     policies = store.policies
     await policies.put_policy("one", ONE)

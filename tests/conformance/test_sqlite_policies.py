@@ -8,8 +8,8 @@ import pytest
 
 from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Scope
+from penstock.stores.sql.ledger import DAY_MS, Ledger
 from penstock.stores.sqlite import SqliteStore, open_store
-from penstock.stores.sqlite.ledger import DAY_MS, Ledger
 from penstock.testing import policy_worlds as worlds
 from penstock.testing.policy_suite import MakeHarness, SharedPolicySuite
 from penstock.testing.policy_walk import (
@@ -123,9 +123,9 @@ async def test_counters_that_cannot_matter_any_more_are_forgotten() -> None:
     store = await opened()
     await store.policies.put_policy("daily", DAILY)
     await sends(store.policies, 1, worlds.START)
-    rows = store._session.execute("SELECT count(*) FROM accounts").fetchone
+    rows = store._session.connection.execute("SELECT count(*) FROM accounts").fetchone
     await store.purge(worlds.START + DAY_MS, 500)
     assert rows() == (1,)
     await store.purge(worlds.START + 4 * DAY_MS, 500)
-    assert store._session.execute("SELECT count(*) FROM accounts").fetchone() == (0,)
+    assert store._session.connection.execute("SELECT count(*) FROM accounts").fetchone() == (0,)
     await store.close()

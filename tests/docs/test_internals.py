@@ -1,4 +1,4 @@
-"""The notes on internals name files that exist."""
+"""The notes on internals and the page on architecture name files that exist."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NOTES = sorted((ROOT / "docs" / "internals").glob("*.md"))
-FILE = re.compile(r"(?:redis_kit|stores)/[\w/]+\.(?:py|lua|sql)\b")
+DOCS = ROOT / "docs"
+NOTES = [DOCS / "concepts" / "architecture.md", *sorted((DOCS / "internals").glob("*.md"))]
+FILE = re.compile(
+    r"(?:flow|rooms|model|limits|ports|redis_kit|stores|api|sdk)/[\w/]+\.(?:py|lua|sql)\b"
+)
+FOLDER = re.compile(r"`(\w+)/`")
 
 
 @pytest.mark.parametrize("note", NOTES, ids=lambda note: note.name)
@@ -17,3 +21,11 @@ def test_every_file_that_is_named_exists(note: Path) -> None:
     named = set(FILE.findall(note.read_text()))
     assert named
     assert not [name for name in sorted(named) if not (ROOT / "src" / "penstock" / name).is_file()]
+
+
+def test_the_tree_is_drawn_with_every_package() -> None:
+    page = NOTES[0].read_text()
+    drawn = set(FOLDER.findall(page))
+    packages = {path.parent.name for path in (ROOT / "src" / "penstock").glob("*/__init__.py")}
+    assert packages - drawn == {"v1"}, "v1 is generated from the proto"
+    assert drawn - packages == set()

@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.drivers import store_driver
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import Action, Amendment, Settlement
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
+from penstock.schemes import store_driver
 from tests.faults.histories import Amends, Found, Lost, Put, Settled, Step, Took
 
 AT_ONCE = 2

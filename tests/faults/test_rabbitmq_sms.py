@@ -11,7 +11,7 @@ import aio_pika
 import pytest
 from redis.asyncio import Redis
 
-from penstock.sim.sms.stats import SmsStats
+from penstock.contrib.sms.stats import SmsStats
 from systems.servers.rabbitmq import RabbitServer
 from systems.servers.redis import RedisServer
 from tests.acceptance.commands import Command, running

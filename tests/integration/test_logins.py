@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.drivers import SOURCES
 from penstock.flow.ingest import run_all
 from penstock.model.outcome import DELIVERED, Retry, SendOutcome
 from penstock.ports.source import Source, SourceOptions
+from penstock.schemes import SOURCES
 from penstock.settings import given
 from penstock.testing.source_suite import collect
 from penstock.wiring import open_parts, open_sink, open_sources

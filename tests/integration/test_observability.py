@@ -15,6 +15,7 @@ import yaml  # type: ignore[import-untyped] # no stubs in the environment
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.api.http.server import HttpServer
+from penstock.contrib import mounts
 from penstock.flow.worker import Worker
 from penstock.model.policy import policy_from
 from penstock.settings import ApiSettings, Settings
@@ -59,13 +60,14 @@ async def live() -> AsyncIterator[str]:
     settings = Settings(
         store="sqlite://",
         api=ApiSettings(http="127.0.0.1:0"),
+        contrib=("dispatcher",),
         routes={"nowhere": {"sink": "http://127.0.0.1:9/", "backoff": "1s..1s"}},  # type: ignore[dict-item] # as TOML has it
     )
     async with (
         open_parts(settings) as parts,
         open_rooms(parts) as rooms,
         open_worker(parts) as worker,
-        HttpServer(parts, worker, rooms=rooms) as server,
+        HttpServer(parts, worker, rooms=rooms, mounts=mounts(settings)) as server,
         httpx.AsyncClient(base_url=server.url) as client,
     ):
         assert parts.policies is not None

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from penstock.flow.observe import Observer
 from penstock.flow.worker import Worker
@@ -145,6 +146,49 @@ async def test_a_settle_repeated_after_an_outage_says_what_was_done(
     await recovered(store)
     assert await store.settle(settlements, store.clock.now()) == [State.DELIVERED] * 2
     assert await store.settle(settlements, store.clock.now()) == [None, None]
+
+
+def as_retries(settlements: list[Settlement], due: int) -> list[Settlement]:
+    """The same leases, ended by a retry."""
+    return [
+        replace(one, state=State.SCHEDULED, event="retry", due=due, error="busy")
+        for one in settlements
+    ]
+
+
+@pytest.mark.parametrize("lost", [1, 100])
+async def test_a_retry_whose_answer_is_lost_is_done_once(
+    store: MessageStore, proxy: Proxy, lost: int
+) -> None:
+    due = store.clock.now() + FAR
+    settlements = as_retries(await claimed(store, "a", "b"), due)
+    proxy.lose_answers(lost, after=1)  # the look-up's answer comes, those of the change do not
+    try:
+        states = await store.settle(settlements, store.clock.now())
+    except StoreUnavailable:
+        assert lost > 1
+        proxy.lose_answers(0)
+        await recovered(store)
+        states = await store.settle(settlements, store.clock.now())
+    assert states == [State.SCHEDULED] * 2
+    assert await store.settle(settlements, store.clock.now()) == [None, None]
+    lines = [line.event for line in await store.timeline("a")]
+    assert lines.count("retry") == 1
+    figures = await store.figures(store.clock.now())
+    assert (figures.states[State.SCHEDULED], figures.states[State.LEASED]) == (2, 0)
+
+
+async def test_a_lost_lease_whose_reaping_was_not_answered_is_returned_once(
+    store: MessageStore, proxy: Proxy
+) -> None:
+    now = store.clock.now()
+    await store.put([new("x", now)], now)
+    await store.claim("r", 1, 30, store.clock.now())
+    await asyncio.sleep(0.05)
+    proxy.lose_answers(after=1)
+    assert [one.id for one in await store.reap(store.clock.now(), 10)] == ["x"]
+    assert await store.reap(store.clock.now(), 10) == []
+    assert (await store.figures(store.clock.now())).states[State.SCHEDULED] == 1
 
 
 async def test_an_amendment_whose_answer_is_lost_is_done_once(

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 import penstock
 from penstock.model.message import NewMessage
-from penstock.model.outcome import Claim, Entry, Settlement
+from penstock.model.outcome import Claim, Settlement, StreamEntry
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from systems.servers.redis import RedisServer
@@ -54,7 +54,9 @@ def delivered(claim: Claim, stream: str = "events") -> list[Settlement]:
             claim.token,
             State.DELIVERED,
             "delivered",
-            entry=Entry(stream, (b"payload", message.payload, b"penstock-id", message.id.encode())),
+            entry=StreamEntry(
+                stream, (b"payload", message.payload, b"penstock-id", message.id.encode())
+            ),
         )
         for message in claim.messages
     ]
@@ -89,7 +91,7 @@ async def test_what_its_stream_does_not_take_stays_leased_and_the_others_are_set
     await client.set("text", "no stream")
     claim = await claimed(store, 2)
     one, other = delivered(claim)
-    bad = replace(one, entry=Entry("text", (b"a", b"b")))
+    bad = replace(one, entry=StreamEntry("text", (b"a", b"b")))
     assert await store.settle([bad, other], store.clock.now()) == [State.LEASED, State.DELIVERED]
     assert await ids(client) == [other.message.id]
     (found,) = await store.find([one.message.id])

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from penstock.contrib.sms.stats import Outcome, SmsStats
 from penstock.sim.errors import Unreachable
-from penstock.sim.sms.stats import Outcome, SmsStats
 from systems.servers.ports import free_port
 from systems.servers.redis import RedisServer
 

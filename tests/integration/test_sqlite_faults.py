@@ -20,6 +20,7 @@ from penstock.model.query import Filter
 from penstock.model.state import State
 from penstock.stores.sqlite import group as group_module
 from penstock.stores.sqlite import wal as wal_module
+from penstock.stores.sqlite.schema import SCHEMA_VERSION
 from tests.integration.sqlite_files import (
     ENVIRONMENT,
     NOW,
@@ -35,8 +36,8 @@ from tests.servers.penstock import run_penstock
 async def test_a_full_disk_accepts_nothing_it_did_not_keep(tmp_path: Path) -> None:
     async with opened(tmp_path / "a.db") as store:
         await store.put([new("before")], NOW)
-        (pages,) = store._session.execute("PRAGMA page_count").fetchone()
-        store._session.execute(f"PRAGMA max_page_count = {pages + 2}")
+        (pages,) = store._session.connection.execute("PRAGMA page_count").fetchone()
+        store._session.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
         fits, large, *others = await asyncio.gather(
             store.put([new("fits")], NOW),
             store.put([new(f"large{n}", payload=b"x" * 8_000) for n in range(50)], NOW),
@@ -48,18 +49,18 @@ async def test_a_full_disk_accepts_nothing_it_did_not_keep(tmp_path: Path) -> No
         assert isinstance(fits, list), "one request that cannot be kept must not fail the others"
         assert all(isinstance(other, list) for other in others)
         assert await store.find([f"large{n}" for n in range(50)]) == [None] * 50
-        store._session.execute("PRAGMA max_page_count = 1000000")
+        store._session.connection.execute("PRAGMA max_page_count = 1000000")
         assert not (await store.put([new("after")], NOW))[0].duplicate
         await store.integrity()
 
 
 async def test_a_store_without_room_for_more_is_not_healthy(tmp_path: Path) -> None:
     async with opened(tmp_path / "a.db") as store:
-        (pages,) = store._session.execute("PRAGMA page_count").fetchone()
-        store._session.execute(f"PRAGMA max_page_count = {pages}")
+        (pages,) = store._session.connection.execute("PRAGMA page_count").fetchone()
+        store._session.connection.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StoreUnavailable, match="disk is full"):
             await store.check()
-        store._session.execute("PRAGMA max_page_count = 1000000")
+        store._session.connection.execute("PRAGMA max_page_count = 1000000")
         assert int((await store.check())["disk_free"]) > 0
         assert execute(tmp_path / "a.db", "SELECT 1 FROM meta WHERE name = 'probe'") == []
 
@@ -136,11 +137,11 @@ def test_a_file_system_out_of_room_is_told_and_loses_nothing(tmp_path: Path) -> 
 
 async def test_a_store_turned_read_only_refuses_and_recovers(tmp_path: Path) -> None:
     async with opened(tmp_path / "a.db") as store:
-        store._session.execute("PRAGMA query_only = on")
+        store._session.connection.execute("PRAGMA query_only = on")
         with pytest.raises(StoreUnavailable, match="read-only"):
             await store.put([new("x")], NOW)
         assert await store.find(["x"]) == [None]
-        store._session.execute("PRAGMA query_only = off")
+        store._session.connection.execute("PRAGMA query_only = off")
         assert not (await store.put([new("x")], NOW))[0].duplicate
 
 
@@ -155,7 +156,7 @@ async def test_a_caller_that_has_waited_for_a_lock_long_enough_is_refused(
             with pytest.raises(StoreUnavailable, match="stop it or try again"):
                 await store.check()
         assert not (await store.put([new("x")], NOW))[0].duplicate
-        assert (await store.check())["schema_version"] == "3"
+        assert (await store.check())["schema_version"] == str(SCHEMA_VERSION)
 
 
 async def test_the_loop_goes_on_while_another_process_holds_the_file(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from penstock.contrib.dispatcher.dispatch import Dispatcher
 from penstock.flow.observe import Observer
 from penstock.redis_kit.address import parse_address
 from penstock.redis_kit.connect import connect
-from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
 from penstock.rooms.leave import Leave

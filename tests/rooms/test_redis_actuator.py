@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from penstock.api.http.scrape import ScrapeServer
+from penstock.contrib import mounts
 from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings
 from penstock.settings.ports import PortRange
@@ -29,8 +30,9 @@ async def a_dispatcher(server: RedisServer) -> AsyncIterator[tuple[RoomParts, ht
     async with open_parts(settings) as parts, open_rooms(parts) as rooms:
         assert rooms is not None
         port = free_port()
+        where = PortRange("127.0.0.1", port, port)
         scrape = ScrapeServer(
-            PortRange("127.0.0.1", port, port), "worker.metrics", parts, None, rooms
+            where, "worker.metrics", parts, None, rooms, mounts=mounts(parts.settings)
         )
         running = asyncio.create_task(rooms.run())
         try:

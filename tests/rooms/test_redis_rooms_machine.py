@@ -1,4 +1,9 @@
-"""Rooms on Redis agree with the plain model, step by step."""
+"""Rooms on Redis agree with the reference in memory, step by step.
+
+The reference takes the pure steps of `penstock.model.room_steps`; the scripts are copies of them:
+`put.lua` ↔ `configure`, `state.lua` ↔ `set_state` and `reset`, `join.lua` ↔ `join`, `look.lua` ↔
+`see` and `heartbeat`, `enter.lua` ↔ `enter`, `leave.lua` ↔ `end`, `promote.lua` ↔ `promote`.
+"""
 
 from __future__ import annotations
 

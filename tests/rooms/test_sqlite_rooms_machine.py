@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,23 +37,6 @@ class TestSqliteRooms(RoomSuite):
         return lambda: SqliteHarness(in_memory=True)
 
 
-BY_USER = """
-ALTER TABLE room_tickets RENAME TO new;
-CREATE TABLE room_tickets (
-  room INTEGER NOT NULL, user TEXT NOT NULL, kind INTEGER NOT NULL, until INTEGER,
-  state TEXT NOT NULL, lane TEXT NOT NULL, number INTEGER NOT NULL, joined INTEGER NOT NULL,
-  promoted INTEGER, entered INTEGER, pass TEXT NOT NULL, instance TEXT NOT NULL,
-  PRIMARY KEY (room, user)
-) WITHOUT ROWID;
-INSERT INTO room_tickets SELECT room, user, kind, until, state, lane, number, joined, promoted,
-  entered, pass, instance FROM new ORDER BY room, user;
-DROP TABLE new;
-CREATE INDEX room_tickets_line ON room_tickets (room, lane, number, user, kind) WHERE kind = 0;
-CREATE INDEX room_tickets_until ON room_tickets (room, kind, until, user);
-"""
-"""Tickets as an earlier Penstock kept them."""
-
-
 @pytest.mark.slow
 async def test_a_crowd_of_a_hundred_thousand_of_whom_a_tenth_gives_up(tmp_path: Path) -> None:
     opened = await open_at(f"sqlite:///{tmp_path}/crowd.db?synchronous=normal")
@@ -63,28 +44,6 @@ async def test_a_crowd_of_a_hundred_thousand_of_whom_a_tenth_gives_up(tmp_path: 
         await run_crowd((await opened.open_rooms(1000, "test")).store, 100_000, 1_000)
     finally:
         await opened.close()
-
-
-async def test_a_line_made_before_lanes_were_counted_is_counted_when_it_is_opened(
-    tmp_path: Path,
-) -> None:
-    url = f"sqlite:///{tmp_path}/old.db"
-    opened = await open_at(url)
-    rooms = (await opened.open_rooms(1000, "test")).store
-    await rooms.put_room(ROOM, RoomSettings(capacity=2), None, LONG_AGO)
-    await rooms.join(ROOM, [Joining(user) for user in USERS], LONG_AGO)
-    await opened.close()
-    with contextlib.closing(sqlite3.connect(tmp_path / "old.db")) as connection:
-        connection.execute("DROP TABLE room_lanes")
-        connection.executescript(BY_USER)
-    opened = await open_at(url)
-    rooms = (await opened.open_rooms(1000, "test")).store
-    (figures,) = await rooms.figures([ROOM], LONG_AGO)
-    (promotion,) = await rooms.promote([ROOM], LONG_AGO, 10)
-    await opened.close()
-    assert figures is not None
-    assert figures.waiting == len(USERS)
-    assert [ticket.user for ticket in promotion.admitted] == USERS[:2]
 
 
 async def test_a_call_for_many_rooms_stops_at_its_measure_and_says_that_there_is_more() -> None:

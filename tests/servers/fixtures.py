@@ -18,10 +18,11 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 from systems.servers.dynamodb import DynamoServer, dynamo_server, dynamodb_jars
 from systems.servers.kafka import Kafka, KafkaServer, MockKafka, kafka_jars
 from systems.servers.nats import NatsServer
+from systems.servers.postgres import PostgresServer
 from systems.servers.rabbitmq import RabbitServer
 from systems.servers.redis import RedisServer
 
-GROUPS = ("kafka", "rabbitmq", "nats", "dynamodb")
+GROUPS = ("kafka", "rabbitmq", "nats", "dynamodb", "postgres")
 """The slow to start first: a test that uses several belongs to the first of them."""
 NEEDS_PROCESS = "kafka_process"
 
@@ -93,6 +94,23 @@ def dynamodb_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoSe
 def dynamodb(dynamodb_node: DynamoServer) -> DynamoServer:
     dynamodb_node.start()
     return dynamodb_node
+
+
+@pytest.fixture(scope="session")
+def postgres_node() -> Iterator[PostgresServer]:
+    # Nobody pulls the plug here; tests that do have a server of their own.
+    server = PostgresServer(None, "fsync=off", "full_page_writes=off", "synchronous_commit=off")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def postgres(postgres_node: PostgresServer) -> PostgresServer:
+    postgres_node.start()
+    return postgres_node
 
 
 @pytest.fixture(scope="session")

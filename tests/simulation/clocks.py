@@ -33,7 +33,7 @@ class ProcessClock(SystemClock):
         self.offset = offset
 
     def now(self) -> int:
-        return self._server.now() + self.offset
+        return self._server.now() + int(self.offset)
 
     def exact(self) -> float:
         return float(self.now())

@@ -75,12 +75,26 @@ class Faults:
             process.weather.clear()
 
     def _crash(self, process: FleetProcess, event: Event) -> None:
+        down = (event.span + 500) / 1000
         if process.life is not None:
             if event.value:
-                process.life.owner.fuse = event.value
+                self._light_fuse(process, event.value, down)
             else:
                 process.kill()
-        self._loop.later((event.span + 500) / 1000, process.start)
+        self._loop.later(down, process.start)
+
+    def _light_fuse(self, process: FleetProcess, callbacks: int, down: float) -> None:
+        """A quiet process may take longer to get so far than it is to be down: then it starts again
+        that long after its end, and not only when everything is mended."""
+        assert process.life is not None
+        owner, expected = process.life.owner, self._loop.time() + down
+
+        def blow() -> None:
+            process.kill()
+            if self._loop.time() >= expected:
+                self._loop.later(down, process.start)
+
+        owner.fuse, owner.blow = callbacks, blow
 
     def _bad_weather(self, event: Event) -> None:
         for process in self._fleet.processes.values():

@@ -103,14 +103,14 @@ class Line:
                 await asyncio.sleep(wait)
             return answer
         late = self.weather.late(self.lease) if fate in (Fate.LATE_WRITE, Fate.LATE_REPLY) else 0.0
-        held_up = int(late * 1000) if fate is Fate.LATE_REPLY else 0
-        self.journal.trouble(f"store: {fate}", self.who, held_up)
-        return await self._suffer(fate, step, work, late)
+        waits = late if fate is Fate.LATE_REPLY else self.weather.timeout()
+        self.journal.trouble(f"store: {fate}", self.who, int(waits * 1000))
+        return await self._suffer(fate, step, work, late, waits)
 
     async def _suffer(
-        self, fate: Fate, step: Step[T], work: Callable[[], Awaitable[T]], late: float
+        self, fate: Fate, step: Step[T], work: Callable[[], Awaitable[T]], late: float, waits: float
     ) -> T:
-        weather = self.weather
+        """`waits`: seconds until the caller has its answer, or hears that there is none."""
         if fate is Fate.LATE_WRITE:
             self.loop.later(late, lambda: _forget(self.loop.spawn(run_step(step, work))))
         elif fate is Fate.LOST_REPLY:
@@ -118,12 +118,9 @@ class Line:
         elif fate is Fate.LATE_REPLY:
             doing = self.loop.spawn(run_step(step, work))
             answer = await asyncio.shield(doing)
-            await asyncio.sleep(late)
+            await asyncio.sleep(waits)
             return answer
-        if wait := weather.timeout():
-            await asyncio.sleep(wait)
-        else:
-            await asyncio.sleep(0)
+        await asyncio.sleep(waits)
         raise StoreUnavailable(f"simulated: {fate}")
 
 

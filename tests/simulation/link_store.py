@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
+from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Subject
 from penstock.model.errors import PartlyUnavailable, StoreUnavailable
 from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
@@ -239,8 +239,9 @@ class LinkedPolicies:
     async def forget(self, key: str, now: int) -> int:
         raise AssertionError(f"nobody asks for an erasure here: {key} at {now}")
 
-    async def room(self, route: str, now: int) -> Room | None:
+    async def allowance(self, route: str, now: int) -> PaceAllowance | None:
         now = self._line.now(now)
         return await self._line.call(
-            lambda: self._to.room(route, now), lambda got: self._rulings.room(route, now, got)
+            lambda: self._to.allowance(route, now),
+            lambda got: self._rulings.allowance(route, now, got),
         )

@@ -9,12 +9,12 @@ from unittest.mock import patch
 
 from penstock.flow import deliver, release
 from penstock.flow.breaker import Breaker
-from penstock.flow.contact import Contact
-from penstock.flow.deliver import Deliver
+from penstock.flow.deliver import Deliver, Sent
 from penstock.flow.ingest import Ingest
 from penstock.flow.intake import Intake
+from penstock.flow.observe import Contact
 from penstock.flow.recover import Recover
-from penstock.flow.release import Lane
+from penstock.flow.release import Claimed, Lane, Leases, StoreAway
 from penstock.flow.settle import Settler
 from penstock.flow.worker import Worker
 from penstock.model import lifecycle
@@ -25,8 +25,10 @@ from penstock.model.state import State
 from penstock.stores.memory import MemoryStore
 from penstock.stores.memory import messages as memory_messages
 from penstock.stores.memory import store as memory_store
-from penstock.stores.sqlite import SqliteStore, recall, statements
-from penstock.stores.sqlite import store as sqlite_store
+from penstock.stores.sql import messages as sql_messages
+from penstock.stores.sql import store as sql_store
+from penstock.stores.sqlite import SqliteStore
+from penstock.stores.sqlite.session import STATEMENTS
 from penstock.time.clock import Clock, SystemClock
 from tests.simulation.link import Line
 from tests.simulation.link_store import LinkedStore
@@ -36,10 +38,10 @@ from tests.simulation.mutants import mutant, together
 @mutant("no fencing", 40)
 def no_fencing() -> Any:
     """Any token settles."""
-    delivered = statements.SETTLE_DELIVERED.replace("AND lease = :token", "AND :token > 0")
+    delivered = STATEMENTS["deliver"].replace("AND lease = :token", "AND :token > 0")
     return together(
         patch.object(lifecycle, "holds", lambda record, _token: record.token is not None),
-        patch.object(statements, "SETTLE_DELIVERED", delivered),
+        patch.dict(STATEMENTS, {"deliver": delivered}),
     )
 
 
@@ -48,11 +50,12 @@ def settle_before_send() -> Any:
     original = Deliver.send
 
     async def send(
-        self: Deliver, batch: Sequence[Message], token: int, finish: Any, allowed: Any, holds: Any
-    ) -> None:
+        self: Deliver, batch: Sequence[Message], token: int, allowed: Any, holds: Any, began: int
+    ) -> Sent:
         outcomes = [DELIVERED] * len(batch)
-        finish(self._settlements(batch, token, outcomes, allowed), outcomes)
-        await original(self, batch, token, lambda _settlements, _outcomes: None, allowed, holds)
+        sending = asyncio.ensure_future(original(self, batch, token, allowed, holds, began))
+        sending.add_done_callback(lambda _: None)
+        return Sent(self._settlements(batch, token, outcomes, allowed, began), outcomes, began)
 
     return patch.object(Deliver, "send", send)
 
@@ -64,7 +67,7 @@ def not_clamped() -> Any:
 
     return together(
         patch.object(Line, "now", lambda _self, given: given),
-        patch.object(sqlite_store, "reached", unheld),
+        patch.object(sql_store, "reached", unheld),
         patch.object(memory_store, "reached", unheld),
     )
 
@@ -81,7 +84,7 @@ def lost_cancel() -> Any:
 @mutant("recover without a look at the lease", 20)
 def reckless_recovery() -> Any:
     ended = "SELECT token, seqs FROM leases WHERE ? > 0 ORDER BY until, token LIMIT 1"
-    return patch.object(statements, "ENDED_LEASES", ended)
+    return patch.dict(STATEMENTS, {"ended_lease": ended})
 
 
 @mutant("leases are not extended", 60)
@@ -164,12 +167,13 @@ def far_away() -> Any:
 
 @mutant("asks on and on when its clock is ahead", 60)
 def hasty() -> Any:
-    def next_look(self: Lane, claim: Claim) -> int:
+    def next_look(self: Lane, claimed: Claimed) -> int:
         look = self._clock.now() + self._poll
-        return look if claim.next_due is None else min(look, claim.next_due)
+        next_due = claimed.claim.next_due
+        return look if next_due is None else min(look, next_due)
 
     return together(
-        patch.object(Lane, "_when_room", lambda _self, room: room.again_at),
+        patch.object(Lane, "_when_paced", lambda _self, paced: paced.again_at),
         patch.object(Lane, "_next_look", next_look),
     )
 
@@ -188,9 +192,9 @@ def one_sender() -> Any:
     original = Deliver.send
     turn = asyncio.Lock()
 
-    async def send(self: Deliver, *args: Any) -> None:
+    async def send(self: Deliver, *args: Any) -> Sent:
         async with turn:
-            await original(self, *args)
+            return await original(self, *args)
 
     return patch.object(Deliver, "send", send)
 
@@ -213,7 +217,7 @@ def overtaken() -> Any:
 
 @mutant("acts on an answer that came after its lease", 350)
 def too_late() -> Any:
-    return patch.object(Lane, "_holds", lambda _self, _token: True)
+    return patch.object(Leases, "hold", lambda _self, _token, _now: True)
 
 
 @mutant("forgets by the worker's clock", 250)
@@ -227,7 +231,7 @@ def forgets_early() -> Any:
 
     async def purge_sqlite(self: SqliteStore, now: int, limit: int) -> int:
         how = limit, self._retention, self._retention_count
-        return await self._group.submit(lambda session: recall.purge(session, now, *how))
+        return await self._group.submit(lambda tx: sql_messages.purge(tx, now, *how))
 
     async def purge_memory(self: MemoryStore, now: int, limit: int) -> int:
         return self.book.purge(now, limit)
@@ -289,7 +293,9 @@ def one_claim() -> Any:
 
     async def claim(self: Lane, wanted: int) -> Any:
         async with turns.setdefault(self._settler, asyncio.Lock()):
-            while (got := await original(self, wanted)) is None and not self._stopping:
+            while isinstance(got := await original(self, wanted), StoreAway):
+                if self._stopping:
+                    break
                 await self._clock.sleep_until(self._clock.now() + 200)
             return got
 
@@ -315,8 +321,9 @@ def one_recovers() -> Any:
 def deaf() -> Any:
     """A process whose requests arrive and whose answers are lost keeps its messages for ever."""
 
-    async def ensure(_self: Contact) -> None:
+    async def ensure(self: Contact) -> int:
         """Go on, whoever hears."""
+        return self._clock.now()
 
     return patch.object(Contact, "ensure", ensure)
 
@@ -326,10 +333,10 @@ def one_settlement() -> Any:
     """Until they are answered: a part of the store that is away for ever keeps all routes full."""
     original = Settler._settle
 
-    async def settle(self: Settler, batch: Any) -> Any:
+    async def settle(self: Settler, batch: Any, _now: int) -> Any:
         while True:
             try:
-                return await original(self, batch)
+                return await original(self, batch, self._clock.now())
             except StoreUnavailable:
                 if self._gives_up():
                     return [None] * len(batch)

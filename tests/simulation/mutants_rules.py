@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
+from penstock.contrib.dispatcher.dispatch import Dispatcher
 from penstock.flow import conclude, settle
 from penstock.flow.decide import Decide, Ruling
 from penstock.flow.policies import Policies
 from penstock.limits import engine
 from penstock.limits.pace import Rate
+from penstock.model import room_steps
 from penstock.model.decision import Conclusion, End
 from penstock.model.outcome import Claim, Retry
-from penstock.model.room import Room
-from penstock.model.ticket import Dispatch, Entry
+from penstock.model.room_steps import FIRST_NUMBER, RoomRecord, Step
+from penstock.model.ticket import Dispatch, Entry, Ticket, TicketState
 from penstock.model.verdict import Verdict
-from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.wait import Place, Wait, unknown_room
-from penstock.stores.memory import room as memory_room
-from penstock.stores.memory.room import HeldRoom
-from penstock.stores.memory.rooms import MemoryRooms
-from penstock.stores.sqlite import room_join, room_record
-from penstock.stores.sqlite.session import Session
-from tests.simulation.mutants import mutant, together
+from tests.simulation.mutants import mutant
 
 
 @mutant("cap counted on refusal", 60)
@@ -51,8 +49,8 @@ def unpaced() -> Any:
 def undecided() -> Any:
     original = Decide.decide
 
-    async def decide(self: Decide, claim: Claim) -> Ruling:
-        ready, refused, allowed = await original(self, claim)
+    async def decide(self: Decide, claim: Claim, now: int) -> Ruling:
+        ready, refused, allowed = await original(self, claim, now)
         return Ruling([*ready, *(one.message for one in refused)], [], allowed)
 
     return patch.object(Decide, "decide", decide)
@@ -109,65 +107,58 @@ def unseen() -> Any:
 
 @mutant("slot freed twice", 40)
 def freed_twice() -> Any:
-    original = room_record.end
+    original = room_steps.end
 
-    def end(session: Session, record: Any, tickets: Any, state: Any, now: int) -> Any:
-        ended = original(session, record, tickets, state, now)
-        record.in_use -= any(ticket.promoted is not None for ticket in tickets)
-        return ended
+    def end(record: RoomRecord, tickets: Iterable[Ticket], state: TicketState) -> Step[int]:
+        step = original(record, tickets, state)
+        tally = step.record.tally
+        freed = any(ticket.promoted is not None for ticket in step.tickets)
+        tally = replace(tally, in_use=tally.in_use - freed)
+        return step._replace(record=replace(step.record, tally=tally))
 
-    return patch.object(room_record, "end", end)
+    return patch.object(room_steps, "end", end)
 
 
 @mutant("a reset without a new epoch", 150)
 def same_epoch() -> Any:
-    original = MemoryRooms.reset
+    original = room_steps.reset
 
-    async def reset(self: MemoryRooms, name: str, now: int) -> Room | None:
-        room = await original(self, name, now)
-        if room is not None:
-            self._rooms[name].room = room = type(room)(
-                name=name, settings=room.settings, state=room.state, epoch=room.epoch - 1
-            )
-        return room
+    def reset(record: RoomRecord) -> RoomRecord:
+        return replace(original(record), room=record.room)
 
-    return patch.object(MemoryRooms, "reset", reset)
+    return patch.object(room_steps, "reset", reset)
 
 
 @mutant("a reset that forgets the line's numbers", 250)
 def numbers_anew() -> Any:
-    original = MemoryRooms.reset
+    original = room_steps.reset
 
-    async def reset(self: MemoryRooms, name: str, now: int) -> Room | None:
-        room = await original(self, name, now)
-        if room is not None:
-            self._rooms[name].number = 1 << 41
-        return room
+    def reset(record: RoomRecord) -> RoomRecord:
+        fresh = original(record)
+        return replace(fresh, tally=replace(fresh.tally, number=FIRST_NUMBER))
 
-    return patch.object(MemoryRooms, "reset", reset)
+    return patch.object(room_steps, "reset", reset)
 
 
 @mutant("lots are not drawn", 60)
 def no_lots() -> Any:
-    """Whoever clicks first is in; the store and its model agree on it."""
+    """Whoever clicks first is in."""
     drawn = iter(range(1, 1 << 40))
 
     def number(_seed: str, _user: str) -> int:
         return next(drawn)
 
-    return together(
-        patch.object(room_join, "lot", number), patch.object(memory_room, "lot", number)
-    )
+    return patch.object(room_steps, "lot", number)
 
 
 @mutant("let in before the opening", 60)
 def opens_early() -> Any:
-    original = HeldRoom.admit
+    original = room_steps.admit
 
-    def admit(self: HeldRoom, now: int, limit: int) -> Any:
-        return original(self, max(now, self.room.settings.opens_at or 0), limit)
+    def admit(record: RoomRecord, waiting: Mapping[str, int], now: int, limit: int) -> Any:
+        return original(record, waiting, max(now, record.room.settings.opens_at or 0), limit)
 
-    return patch.object(HeldRoom, "admit", admit)
+    return patch.object(room_steps, "admit", admit)
 
 
 @mutant("entries of the dead are not taken over", 60)

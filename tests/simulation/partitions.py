@@ -19,8 +19,8 @@ from penstock.model.message import NewMessage
 from penstock.redis_kit.breaker import Breaker
 from penstock.redis_kit.runner import Group, Prepared
 from penstock.redis_kit.scripts import Script
+from penstock.stores.redis.keys import Widths
 from penstock.stores.redis.layout import FORMAT, Layout
-from penstock.stores.redis.messages.buckets import Widths
 from penstock.stores.redis.messages.put import put
 from penstock.stores.redis.messages.records import pack_id
 from penstock.stores.redis.session import Session
@@ -128,11 +128,27 @@ class SimRunner:
     async def run(
         self, script: Script, groups: Sequence[Group], common: Sequence[Any] = (), **_: object
     ) -> list[Any]:
+        replies = await self.try_run(script, groups, common)
+        for reply in replies:
+            if isinstance(reply, StoreUnavailable):
+                raise reply
+        return replies
+
+    async def try_run(
+        self, script: Script, groups: Sequence[Group], common: Sequence[Any] = (), **_: object
+    ) -> list[Any]:
         steps = [self._step(script.name, group, common) for group in groups]
         if self._cluster and len(steps) > 1:
-            return list(await asyncio.gather(*(self._fare(step) for step in steps)))
-        answers: list[Any] = await self._fare(lambda: [step() for step in steps])
-        return answers
+            return list(await asyncio.gather(*(self._try(step) for step in steps)))
+        answers = await self._try(lambda: [step() for step in steps])
+        return answers if isinstance(answers, list) else [answers] * len(steps)
+
+    async def _try(self, step: Callable[[], Any]) -> Any:
+        """Its answer, or the error in its place."""
+        try:
+            return await self._fare(step)
+        except StoreUnavailable as exc:
+            return exc
 
     async def single(
         self, script: Script, group: Group, common: Sequence[Any] = (), **_: object

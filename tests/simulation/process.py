@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any
 
+from penstock.contrib.dispatcher.dispatch import Dispatcher
 from penstock.flow.control import Control
-from penstock.flow.formats import FORMATS
+from penstock.flow.formats import MESSAGE
 from penstock.flow.ingest import Ingest
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
@@ -19,7 +20,6 @@ from penstock.model.identity import IdMaker
 from penstock.model.route import Backoff, KeyLimit
 from penstock.model.route import Route as FlowRoute
 from penstock.ports.store import Store
-from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
 from penstock.rooms.leave import Leave
@@ -134,7 +134,7 @@ class Life:
         return Ingest(
             "letters",
             SimSource(process.broker, self.name, self.owner),
-            FORMATS["message"],
+            MESSAGE.read,
             self.intake,
             self.clock,
             self.observer,

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from penstock.flow.conclude import LIFE
 from penstock.limits.quiet import QuietHours
-from penstock.model.decision import Conclusion, Decision, End, Room, Subject
+from penstock.model.decision import Conclusion, Decision, End, PaceAllowance, Subject
 from penstock.model.policy import Policy, Quiet, Suppression
 from penstock.model.verdict import Verdict
 from penstock.stores.memory.policies import MemoryPolicies
@@ -160,9 +160,9 @@ class Rulings:
         if self._twin is not None:
             now_or_never(self._twin.conclude(conclusions, now))
 
-    def room(self, route: str, now: int, got: Room | None) -> None:
+    def allowance(self, route: str, now: int, got: PaceAllowance | None) -> None:
         if self._twin is not None:
-            self._same(now_or_never(self._twin.room(route, now)), got)
+            self._same(now_or_never(self._twin.allowance(route, now)), got)
 
     def _allow(self, who: str, subject: Subject, now: int) -> None:
         one = Allowed(who, _named(subject), now, self._journal.clock.elapsed())

@@ -61,14 +61,14 @@ class Campaign:
 
     async def step(self) -> bool:
         """Release what may go now, or move on; False: nothing is left."""
-        room = await self.decide.room(500)
+        room = await self.decide.allowance(500)
         if room.number < BURST:  # what comes until the pace has room for so many is one batch
             self.clock.jump((BURST - room.number) * 1_000 // RATE)
             return True
         now = self.clock.now()
         claim = await self.store.claim("default", room.number, 30_000, now)
         if claim.messages:
-            ready, refused, said = await self.decide.decide(claim)
+            ready, refused, said = await self.decide.decide(claim, now)
             self.sends += [(now, message) for message in ready]
             self.blocked += [one for one in refused if one.state is State.BLOCKED]
             delivered = [

@@ -197,8 +197,9 @@ class Visits:
         held = self._model._rooms.get(name)
         if held is None:  # it was to open at a moment that a clock set forward had passed
             return ""
-        free = held.room.settings.capacity - held.in_use
-        if held.room.state_at(now) is RoomState.OPEN and free > 0 and (line := held.waiting()):
+        room, tally = held.record.room, held.record.tally
+        free = room.settings.capacity - tally.in_use
+        if room.state_at(now) is RoomState.OPEN and free > 0 and (line := held.waiting()):
             return f"{free} slots are free and {line[0].user} waits"
         return ""
 
@@ -206,8 +207,9 @@ class Visits:
         held = self._model._rooms[promotion.room]
         if self._rooms[promotion.room].state_at(now) is not RoomState.OPEN:
             self._journal.fail(SHUT, promotion.room, f"{len(promotion.admitted)} let in")
-        if held.in_use > held.room.settings.capacity:
-            told = f"{held.in_use} of {held.room.settings.capacity}"
+        in_use, capacity = held.record.tally.in_use, held.record.room.settings.capacity
+        if in_use > capacity:
+            told = f"{in_use} of {capacity}"
             self._journal.fail(CAPACITY, promotion.room, told)
         for ticket in promotion.admitted:
             line = held.waiting(ticket.lane)
@@ -257,11 +259,13 @@ class Visits:
         if held is None:
             return
         live = sum(ticket.state in LIVE for ticket in held.tickets.values())
-        if held.joined != live + sum(held.ended.values()):
-            self._journal.fail(SUM, name, f"{held.joined} joined, {live} live, {held.ended} ended")
+        tally = held.record.tally
+        ended = tally.left + tally.expired + tally.revoked
+        if tally.joined != live + ended:
+            self._journal.fail(SUM, name, f"{tally.joined} joined, {live} live, {ended} ended")
         holding = sum(ticket.state in HOLDS_SLOT for ticket in held.tickets.values())
-        if held.in_use != holding:
-            self._journal.fail(EXIT, name, f"{held.in_use} slots in use, {holding} hold one")
+        if tally.in_use != holding:
+            self._journal.fail(EXIT, name, f"{tally.in_use} slots in use, {holding} hold one")
 
     def _same(self, mine: object, theirs: object) -> None:
         if mine != theirs:

@@ -11,21 +11,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.flow.formats import ALONE, FORMATS, reader
+from penstock.contrib import SYSTEMS
 from penstock.model.draft import MAX_KEYS, BlockedDraft, Draft, check_draft
 from penstock.model.errors import InvalidMessage, Malformed, PenstockError
 from penstock.model.identity import IdMaker
 from penstock.model.message import NewMessage
 from penstock.model.times import format_moment
+from penstock.wiring.contrib import format_named
 
 NOW = 1_893_456_000_000
 """2030-01-01T00:00:00Z"""
 ORIGIN = "orders:3:17"
 
 
+FORMATS = ["message", *(name for system in SYSTEMS.values() for name in system.formats)]
+
+
 def read(name: str, value: object, origin: str | None = ORIGIN) -> list[Draft | PenstockError]:
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return list(FORMATS[name](body, origin, NOW))
+    return list(format_named(name).read(body, origin, NOW))
 
 
 def messages(name: str, value: object, origin: str | None = ORIGIN) -> list[NewMessage]:
@@ -48,7 +52,7 @@ def test_bytes_that_are_not_the_format_are_refused_and_nothing_worse(
     name: str, body: bytes
 ) -> None:
     try:
-        found = FORMATS[name](body, ORIGIN, NOW)
+        found = format_named(name).read(body, ORIGIN, NOW)
     except PenstockError:
         return
     assert all(isinstance(one, Draft | PenstockError) for one in found)
@@ -319,7 +323,9 @@ def test_other_fields_of_a_batch_stay_with_each_notification() -> None:
     first, second = messages("decision-batch", batch(item(), item(id="n-2"), tta=9, **more))
     assert json.loads(first.payload) == batch(item(), tta=9, **more)
     assert json.loads(second.payload) == batch(item(id="n-2"), tta=9, **more)
-    (alone,) = ALONE["decision-batch"](json.dumps(batch(item(), **more)).encode(), [0]) or ()
+    apart = format_named("decision-batch").alone
+    assert apart is not None
+    (alone,) = apart(json.dumps(batch(item(), **more)).encode(), [0]) or ()
     assert json.loads(alone) == batch(item(), **more)
     (bare,) = messages("decision-items", batch(item(), **more))
     assert json.loads(bare.payload) == item()
@@ -330,7 +336,8 @@ def test_a_method_chooses_the_route() -> None:
     methods = ["sendPush", "sendEmail", "sendSms", None, 7]
     items = [item(id=f"n-{n}", data={"method": m, "params": {}}) for n, m in enumerate(methods)]
     body = json.dumps(batch(*items)).encode()
-    found = reader("decision-batch", routes)(body, None, NOW)
+    found = format_named("decision-batch").reader(routes)(body, None, NOW)
     chosen = [draft.route for draft in found if isinstance(draft, Draft)]
     assert chosen == ["push", "mail", "default", "default", "default"]
-    assert reader("decision-items", {}) is FORMATS["decision-items"]
+    items_alone = format_named("decision-items")
+    assert items_alone.reader({}) is items_alone.read

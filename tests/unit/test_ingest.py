@@ -12,7 +12,6 @@ from dataclasses import replace
 import pytest
 
 from penstock.flow import ingest
-from penstock.flow.formats import ALONE, FORMATS
 from penstock.flow.ingest import PLACE, REASON, RECORD, SOURCE, Ingest
 from penstock.model.draft import OCTETS
 from penstock.model.errors import SourceUnavailable, StoreCorrupt, StoreUnavailable, TooLarge
@@ -27,6 +26,7 @@ from penstock.ports.source import Record
 from penstock.settings import given
 from penstock.testing import poison
 from penstock.wiring import Parts, open_parts
+from penstock.wiring.contrib import format_named
 
 
 class Broker:
@@ -99,13 +99,13 @@ async def ingesting(
     reading = Ingest(
         "orders",
         broker,
-        FORMATS[form],
+        format_named(form).read,
         parts.intake,
         parts.store.clock,
         parts.observer,
         route="push",
         dead_letter=dead,
-        alone=ALONE.get(form),
+        alone=format_named(form).alone,
     )
     running = asyncio.ensure_future(reading.run())
     try:

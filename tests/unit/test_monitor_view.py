@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from penstock.cli.monitor_view import Look, SmsLook, as_lines, as_tables
+from penstock.cli.monitor_view import Look, as_lines, as_tables
+from penstock.contrib.sms.monitor import SmsLook
 from penstock.model.state import State
 from penstock.model.status_view import LatenessStats, RouteStats, Stats
 
@@ -37,7 +38,7 @@ ENGINE = Stats(
 def _look(sms: SmsLook | None, engine: Stats | None, *errors: str) -> Look:
     return Look(
         at="2030-01-01T10:20:30.400Z",
-        sms=sms,
+        systems={"sms": sms},
         engine=engine,
         rates={"released": 3.5} if engine else {},
         errors=list(errors),

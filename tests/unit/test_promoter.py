@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import pytest
 
+from penstock.contrib.dispatcher.dispatch import ABANDONED_MS, TTL_KNOWN_MS, TTLS_KNOWN, Dispatcher
 from penstock.flow.observe import Observer
 from penstock.model.errors import (
     InvalidMessage,
@@ -23,7 +24,6 @@ from penstock.model.errors import (
 )
 from penstock.model.room import Rate, RoomDraft, RoomSettings, RoomState
 from penstock.model.ticket import Dispatch, Entry, Joining, Promotion, TicketState
-from penstock.rooms.dispatch import ABANDONED_MS, TTL_KNOWN_MS, TTLS_KNOWN, Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
 from penstock.rooms.leave import Leave

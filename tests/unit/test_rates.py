@@ -54,10 +54,10 @@ async def test_seconds_with_deliveries_are_logged_and_others_are_not(
     clock = SteppedClock(
         (1_000, deliver(observer, 7)), (1_000, deliver(observer, 0)), (1_000, deliver(observer, 5))
     )
-    assert await logged(observer, clock, caplog) == ["Scheduled items/s: 7", "Scheduled items/s: 5"]
+    assert await logged(observer, clock, caplog) == ["Delivered/s: 7", "Delivered/s: 5"]
 
 
 async def test_a_late_wake_is_still_a_rate(caplog: pytest.LogCaptureFixture) -> None:
     observer = Observer()
     clock = SteppedClock((2_000, deliver(observer, 100)))
-    assert await logged(observer, clock, caplog) == ["Scheduled items/s: 50"]
+    assert await logged(observer, clock, caplog) == ["Delivered/s: 50"]

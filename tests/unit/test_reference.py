@@ -8,10 +8,10 @@ from pathlib import Path
 
 import penstock
 from penstock import settings
+from penstock.contrib.sms import sender
 from penstock.flow import ingest
 from penstock.model import envelope
 from penstock.sdk.async_rooms import AsyncRooms
-from penstock.sim.sms import sender
 from scripts import reference
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +25,11 @@ def test_the_settings_page_is_current() -> None:
 def test_the_command_line_page_is_current() -> None:
     written = (ROOT / "docs/reference/cli.md").read_text()
     assert written == reference.cli_page(), "run: python scripts/reference.py"
+
+
+def test_the_calls_of_the_http_page_are_those_of_the_table() -> None:
+    written = (ROOT / "docs/reference/http.md").read_text()
+    assert written == reference.http_page(), "run: python scripts/reference.py"
 
 
 def test_every_setting_has_its_meaning_beside_it() -> None:

@@ -196,7 +196,7 @@ def test_nobody_is_silent_while_the_room_was_unattended() -> None:
 def test_the_flow_counts_about_a_minute() -> None:
     flow = Flow()
     assert flow.a_minute(1) == 0
-    flow.add(60, 1_000)
+    flow = flow.after(60, 1_000)
     assert flow.a_minute(30_000) == 60
     assert flow.a_minute(1 + 60_000 + 30_000) == pytest.approx(30, abs=1)
     assert flow.a_minute(10_000_000) == 0
@@ -263,7 +263,7 @@ def test_whoever_could_be_next_asks_often_whatever_the_estimate() -> None:
 def test_asking_for_the_flow_does_not_begin_its_window() -> None:
     flow = Flow()
     assert flow.a_minute(1_000) == 0
-    flow.add(4, 31_000)
+    flow = flow.after(4, 31_000)
     assert flow.a_minute(31_000 + 60_000) == 4
     assert flow.a_minute(31_000 + 90_000) == 2
     assert flow.a_minute(31_000 + 60_000) == 4

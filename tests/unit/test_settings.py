@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from penstock.cli.config_text import rows
 from penstock.model.errors import ConfigError
 from penstock.model.route import Backoff, KeyLimit
-from penstock.settings import Settings, given, load, load_with_origins
+from penstock.settings import Settings, examine, given, load, load_with_origins
 from penstock.settings.secrets import redact
 
 
@@ -124,6 +125,63 @@ def test_an_unknown_variable_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyP
     assert "PENSTOCK_STOER: no such setting; did you mean PENSTOCK_STORE?" in refusal()
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("PENSTOCK_LOG_LEVEL", "PENSTOCK_LOG__LEVEL"),
+        ("PENSTOCK_API_HTPP", "PENSTOCK_API__HTTP"),
+        ("PENSTOCK_ROUTES_PUSH", "PENSTOCK_ROUTES__PUSH"),
+        ("PENSTOCK_STORE_URL", "PENSTOCK_STORE"),
+        ("PENSTOCK_TOKENS", "PENSTOCK_TOKEN"),
+    ],
+)
+def test_a_near_miss_of_a_variable_is_an_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, meant: str
+) -> None:
+    monkeypatch.setenv(name, "x")
+    assert f"{name}: no such setting; did you mean {meant}?" in refusal()
+
+
+@pytest.mark.parametrize("name", ["PENSTOCK_IMAGE", "PENSTOCK_API_KEY", "PENSTOCK_HOME"])
+def test_a_variable_of_somebody_elses_is_a_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "x")
+    examined = examine()
+    assert examined.problems == []
+    assert examined.warnings == [f"{name}: no such setting; it is ignored (environment)"]
+
+
+def test_a_policy_for_a_route_that_is_not_there_is_a_warning(folder: Path) -> None:
+    (folder / "penstock.toml").write_text(
+        """
+        [routes.push]
+        [policies.slow]
+        kind = "pace"
+        rate = "1/s"
+        applies_to = { route = ["push", "psuh"] }
+        """
+    )
+    (warning,) = examine().warnings
+    assert warning == (
+        "policies.slow.applies_to.route: no route 'psuh'; known: default, push (penstock.toml)"
+    )
+
+
+def test_the_file_of_the_machine_is_read_where_there_is_none_in_the_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = folder / "etc.toml"
+    machine.write_text('store = "sqlite:///machine.db"\n')
+    module = import_module("penstock.settings.load")
+    monkeypatch.setattr(module, "DEFAULT_FILES", (Path("penstock.toml"), machine))
+    assert load().store == "sqlite:///machine.db"
+    assert examine().file == machine
+    (folder / "penstock.toml").write_text('store = "sqlite:///own.db"\n')
+    assert load().store == "sqlite:///own.db"
+    assert load(machine).store == "sqlite:///machine.db"
+
+
 def test_a_nested_unknown_variable_is_an_error_with_a_hint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -218,9 +276,9 @@ def test_a_wrong_value_is_named(folder: Path, toml: str, named: str) -> None:
 def test_every_problem_is_listed_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = folder / "penstock.toml"
     file.write_text('[api]\nhttp = "x"\n[worker]\nbatch_size = 0\n')
-    monkeypatch.setenv("PENSTOCK_NOTHING", "1")
+    monkeypatch.setenv("PENSTOCK_LOG_LEVEL", "debug")
     told = refusal(file)
-    assert all(name in told for name in ("api.http", "worker.batch_size", "PENSTOCK_NOTHING"))
+    assert all(name in told for name in ("api.http", "worker.batch_size", "PENSTOCK_LOG_LEVEL"))
 
 
 def test_a_wrong_secret_is_not_repeated_in_the_error(folder: Path) -> None:
@@ -336,3 +394,9 @@ def test_routes_by_method_must_exist_and_need_a_format_that_has_methods(tmp_path
     assert "sources.a.routes.sendSms: no route 'smss'; known: default, push" in str(told.value)
     assert "sources.b.routes: only with format decision-batch or decision-items" in str(told.value)
     assert "sendPush" not in str(told.value)
+
+
+def test_a_store_is_a_path_only_where_it_looks_like_one() -> None:
+    assert Settings(store="own.db").store == "sqlite:///own.db"
+    assert Settings(store="/var/lib/own").store == "sqlite:////var/lib/own"
+    assert Settings(store="redis").store == "redis"  # refused by who opens it: no scheme

@@ -137,8 +137,8 @@ async def test_connections_are_used_again(sink: Sink, receiver: Receiver) -> Non
 async def test_an_errors_words_are_short_and_plain(sink: Sink, receiver: Receiver) -> None:
     outcome = await answer_to(sink, receiver, Reply(status=500, body="a\n\x1b[31m" + "x" * 9000))
     assert isinstance(outcome, Retry)
-    assert outcome.told.isprintable()
-    assert 100 < len(outcome.told) < 250
+    assert outcome.text.isprintable()
+    assert 100 < len(outcome.text) < 250
 
 
 async def test_secrets_that_are_echoed_are_not_kept(receiver: Receiver) -> None:

@@ -8,10 +8,10 @@ from importlib import import_module
 
 import pytest
 
-from penstock.drivers import SINKS, STORES, store_driver
 from penstock.model.errors import ConfigError
 from penstock.model.state import State
 from penstock.ports.store import Store
+from penstock.schemes import SINKS, STORES, store_driver
 from penstock.sdk.asked import draft
 from penstock.settings import given
 from penstock.stores.memory import MemoryStore
@@ -22,7 +22,7 @@ from penstock.wiring import (
     open_parts,
     open_rooms,
     open_worker,
-    put_configured_policies,
+    put_configured,
 )
 from tests.unit.flow.rig import FakeSink
 
@@ -95,7 +95,7 @@ async def test_a_store_of_messages_alone_releases_and_tells_how_things_stand() -
 async def start(settings: dict[str, object]) -> None:
     """As a process does that releases."""
     async with open_parts(given(**settings), store=only_messages(ManualClock())) as parts:
-        await put_configured_policies(parts)
+        await put_configured(parts)
         async with open_worker(parts):
             """Nothing is asked of it."""
 

@@ -1,37 +1,37 @@
-"""Changes to waiting messages, by id or by filter: cancel, reschedule, release."""
+"""Changes to messages, by id or by filter: cancel, reschedule, release, forget."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli import show
-from penstock.cli.given import (
-    Expires,
-    Headers,
-    LabelOptions,
-    PayloadFile,
-    PayloadText,
-    body,
-    labels,
-    pairs,
-)
 from penstock.cli.options import (
     At,
     DelayOption,
     DryRun,
     DueFrom,
     DueTo,
+    Expires,
+    Headers,
+    Ids,
     KeyFilter,
+    LabelOptions,
+    PayloadFile,
+    PayloadText,
     RouteFilter,
     Version,
     Where,
     Yes,
+    body,
+    headers,
+    labels,
 )
-from penstock.cli.session import FAILED, Session, command, confirm
+from penstock.cli.session import FAILED, Session, command, confirm, must_ask
 from penstock.model.errors import (
     AlreadyReleased,
     InvalidMessage,
@@ -39,14 +39,15 @@ from penstock.model.errors import (
     VersionConflict,
 )
 from penstock.model.message import Message
-from penstock.model.times import format_moment
+from penstock.model.state import State
 from penstock.model.view import BulkResult
 
 if TYPE_CHECKING:
     from penstock.cli.session import Verbs
     from penstock.sdk.fields import ChangeFields
 
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The messages' ids.")]
+COUNTED = 1_000
+"""Messages of a key that a question counts exactly."""
 Everything = Annotated[bool, typer.Option("--all", help="Everything that is scheduled.")]
 
 
@@ -67,10 +68,12 @@ async def cancel(
     due_to: DueTo = None,
     all: Everything = False,  # noqa: A002
     dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
-    """Cancel messages by id, or all scheduled ones that match a filter.
+    """Cancel scheduled messages by id, or all that match a filter.
 
-    Every id is tried; exit 1 when any could not be cancelled.
+    Every id is tried; exit 1 when any could not be cancelled. By filter it says how many match
+    and asks first.
 
     \b
     Examples:
@@ -81,11 +84,12 @@ async def cancel(
     if by_id(ids, where, version, every=all, dry_run=dry_run):
         await each(session, ids, lambda verbs, one: verbs.cancel(one, version=version))
     else:
-        await _all(
+        await matching(
             session,
-            ("cancelling", "cancelled"),
-            lambda verbs: verbs.cancel_where(dry_run=dry_run, **where),
+            Bulk("cancelling", "cancelled", "Cancel {}?", "scheduled message"),
+            lambda verbs, dry: verbs.cancel_where(dry_run=dry, **where),
             dry_run=dry_run,
+            yes=yes,
         )
 
 
@@ -98,7 +102,7 @@ async def reschedule(
     payload_file: PayloadFile = None,
     header: Headers = None,
     priority: Annotated[
-        int | None, typer.Option("--priority", min=0, max=9, help="9 leaves first.")
+        int | None, typer.Option("--priority", metavar="N", min=0, max=9, help="9 leaves first.")
     ] = None,
     expires: Expires = None,
     label: LabelOptions = None,
@@ -110,10 +114,10 @@ async def reschedule(
     all: Everything = False,  # noqa: A002
     dry_run: DryRun = False,
 ) -> None:
-    """Change when waiting messages go out, by id or by filter; by id also what they say.
+    """Change when scheduled messages go out, by id or by filter; by id also their contents.
 
-    By filter all that match become due at one moment. What would have expired by then stays
-    as it is, and is matched but not done.
+    By filter all that match become due at the same moment. A message that would have expired by
+    then stays as it is: it is counted as matched, not as done.
 
     \b
     Examples:
@@ -123,7 +127,7 @@ async def reschedule(
     change: ChangeFields = {
         "at": at,
         "delay": delay,
-        "headers": pairs(header, "header"),
+        "headers": headers(header),
         "priority": priority,
         "expires": expires,
         "labels": labels(label),
@@ -142,10 +146,10 @@ async def reschedule(
         raise InvalidMessage("at", "say when: --at or --delay")
     if any(value is not None for name, value in change.items() if name not in {"at", "delay"}):
         raise InvalidMessage("id", "by filter only --at or --delay can be given")
-    await _all(
+    await matching(
         session,
-        ("rescheduling", "rescheduled"),
-        lambda verbs: verbs.reschedule_where(at=at, delay=delay, dry_run=dry_run, **where),
+        Bulk("rescheduling", "rescheduled"),
+        lambda verbs, dry: verbs.reschedule_where(at=at, delay=delay, dry_run=dry, **where),
         dry_run=dry_run,
     )
 
@@ -161,7 +165,7 @@ async def release(
     all: Everything = False,  # noqa: A002
     dry_run: DryRun = False,
 ) -> None:
-    """Make waiting messages due now, by id or all that match a filter.
+    """Make scheduled messages due now, by id or all that match a filter.
 
     \b
     Examples:
@@ -172,39 +176,50 @@ async def release(
     if by_id(ids, where, version, every=all, dry_run=dry_run):
         await each(session, ids, lambda verbs, one: verbs.release(one, version=version))
     else:
-        await _all(
+        await matching(
             session,
-            ("releasing", "released"),
-            lambda verbs: verbs.release_where(dry_run=dry_run, **where),
+            Bulk("releasing", "released"),
+            lambda verbs, dry: verbs.release_where(dry_run=dry, **where),
             dry_run=dry_run,
         )
 
 
 async def forget(
     session: Session,
-    key: Annotated[str, typer.Option("--key", help="Whose messages and counters.")],
+    key: Annotated[
+        str, typer.Option("--key", metavar="KEY", help="Whose messages and counters to erase.")
+    ],
     yes: Yes = False,
 ) -> None:
     """Erase every message of a key, in whatever state, with its timeline, and the key's counters.
 
-    Messages that are being sent right now go when that has ended. Suppression lists keep the
-    key: an opt-out outlives the erasure. In a terminal it asks first.
+    A message that is being sent right now is erased when that send has ended. Suppression lists
+    keep the key: an opt-out outlives the erasure. It says how many messages there are and asks
+    first.
 
     \b
     Examples:
       penstock forget --key user1
     """
-    if not yes and sys.stdin.isatty():
-        confirm(f"Erase every message and counter of {show.printable(key)} for good?")
-    with show.progress("erasing") as progress:
-        async with session.verbs(progress=progress.add) as verbs:
+    asks = must_ask(yes)
+    progress = show.progress("erasing")
+    async with session.verbs(progress=progress.add) as verbs:
+        if asks:
+            items, more = await verbs.list(key=key, limit=COUNTED)
+            found = f"{'more than ' if more else ''}{show.counted(len(items), 'message')}"
+            confirm(f"Erase {found} and the counters of {show.printable(key)} for good?")
+        with progress:
             erased = await verbs.forget(key)
     if session.json:
         show.as_json(erased)
         return
-    show.as_text(f"{erased.messages:,} messages and {erased.counters:,} counters erased")
+    messages, counters = (
+        show.counted(erased.messages, "message"),
+        show.counted(erased.counters, "counter"),
+    )
+    show.as_text(f"{messages} and {counters} erased")
     if erased.pending:
-        show.as_text(f"{erased.pending:,} are being sent and are erased when that has ended")
+        show.as_text(f"{erased.pending:,} more are being sent and are erased when that has ended")
 
 
 def _changes_nothing(change: ChangeFields) -> bool:
@@ -214,14 +229,14 @@ def _changes_nothing(change: ChangeFields) -> bool:
 def by_id(
     ids: list[str] | None, where: Where, version: int | None, *, every: bool, dry_run: bool
 ) -> bool:
-    """Whether ids are given; else it is a filter. Neither, or both, is a mistake."""
+    """Whether the messages are named by id, or else by a filter; neither, or both, is refused."""
     filtered = every or any(value is not None for value in where.values())
     if bool(ids) == filtered:
         raise InvalidMessage("id", "give ids, or a filter (--route, --key, --due-…), or --all")
     if ids and dry_run:
-        raise InvalidMessage("dry-run", "counts what a filter finds; it is not for ids")
+        raise InvalidMessage("dry-run", "counts what a filter matches; it is not for ids")
     if not ids and version is not None:
-        raise InvalidMessage("version", "is of one message; it is not for a filter")
+        raise InvalidMessage("version", "needs a message id; it is not for a filter")
     return bool(ids)
 
 
@@ -231,9 +246,9 @@ async def each(
     change: Callable[[Verbs, str], Awaitable[Message]],
     done: str | None = None,
 ) -> None:
-    """Every id is tried; what could not be done is told, and the exit code says so.
+    """Try every id; an error goes to stderr, and the exit code is 1 if there was one.
 
-    `done`: what became of the messages, where their states do not tell.
+    `done`: what became of the messages, where their state does not say it.
     """
     failed = False
     async with session.verbs() as verbs:
@@ -241,24 +256,50 @@ async def each(
             try:
                 _changed(session, await change(verbs, one), done)
             except (AlreadyReleased, UnknownMessage, VersionConflict) as exc:
-                print(session.told(exc), file=sys.stderr)
+                print(session.error_text(exc), file=sys.stderr)
                 failed = True
     if failed:
         raise typer.Exit(FAILED)
 
 
-async def _all(
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """The words of a change by filter."""
+
+    doing: str
+    done: str
+    question: str | None = None
+    """Asked before it, with the number of messages in place of {}; None: nothing is lost by it."""
+    noun: str = "message"
+
+
+async def matching(
     session: Session,
-    words: tuple[str, str],
-    change: Callable[[Verbs], Awaitable[BulkResult]],
+    words: Bulk,
+    change: Callable[[Verbs, bool], Awaitable[BulkResult]],
     *,
     dry_run: bool,
+    yes: bool = False,
 ) -> None:
-    doing, done = words
-    with show.progress(doing) as progress:
-        async with session.verbs(progress=progress.add) as verbs:
-            result = await change(verbs)
-    show.bulk(result, done, json=session.json, dry_run=dry_run)
+    """Change all that match, after a question where it cannot be undone.
+
+    `change` only counts where its second argument is true.
+    """
+    asks = words.question is not None and not dry_run and must_ask(yes)
+    progress = show.progress(words.doing)
+    async with session.verbs(progress=progress.add) as verbs:
+        if asks and words.question is not None:
+            counted = await change(verbs, True)
+            if counted.matched:
+                confirm(words.question.format(show.counted(counted.matched, words.noun)))
+        with progress:
+            result = await change(verbs, dry_run)
+    if session.json:
+        show.as_json(result)
+    elif dry_run:
+        show.as_text(f"{result.matched:,} would be {words.done}")
+    else:
+        show.as_text(f"{result.done:,} of {result.matched:,} {words.done}")
 
 
 def _changed(session: Session, message: Message, done: str | None) -> None:
@@ -266,4 +307,6 @@ def _changed(session: Session, message: Message, done: str | None) -> None:
     if session.json:
         show.message_json(message)
     else:
-        show.as_text(f"{message.id}  {done or message.state}, due {format_moment(message.due)}")
+        gone = done is not None or message.state is State.CANCELLED
+        due = "" if gone else f", due {session.times.both(message.due)}"
+        show.as_text(f"{message.id}  {done or message.state}{due}")

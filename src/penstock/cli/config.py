@@ -1,8 +1,7 @@
-"""Settings: check them, and show what is in force and why."""
+"""Settings: check them, and show what is in force and where each value came from."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,35 +18,37 @@ group(app, "Settings: check, show.")
 
 
 @command(app)
-def check(
+async def check(
     session: Session,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="As `serve --insecure`: an open bind is meant.")
+        bool, typer.Option("--insecure", help="Allow an open bind, as `serve --insecure` does.")
     ] = False,
 ) -> None:
     """Check every setting, that each sink and the store have a driver, and that a server may start.
 
-    Nothing is connected to and nothing is made. Exit 2 lists every problem (with
-    --json as `problems`).
+    Nothing is connected to and nothing is made. Exit 2 lists every problem (with --json as
+    `problems`). What may be a mistake, such as a policy for a route that is not configured, is a
+    warning.
 
     \b
     Examples:
       penstock config check --config penstock.toml
     """
     from penstock.api.access import Tokens
-    from penstock.settings import examine
 
-    settings, problems = examine(session.config)
-    problems += _problems(settings, insecure=insecure)
+    found = session.examined()
+    problems = [*found.problems, *await server_problems(found.settings, insecure=insecure)]
     if problems:
         raise ConfigError.of(problems)
-    routes = sorted(settings.all_routes())
-    warnings = Tokens(settings.api).warnings
+    routes = sorted(found.settings.all_routes())
+    warnings = [*found.warnings, *Tokens(found.settings.api).warnings]
     if session.json:
-        told = {"warnings": warnings} if warnings else {}
-        show.as_json({"status": "ok", "routes": routes, **told})
-    else:
-        show.as_text(f"settings are good; routes: {', '.join(routes)}", *warnings)
+        shown = {"warnings": warnings} if warnings else {}
+        show.as_json({"status": "ok", "routes": routes, **shown})
+        return
+    where = "the defaults (no penstock.toml here)" if found.file is None else str(found.file)
+    show.as_text(f"{where}: settings are good; routes: {', '.join(routes)}")
+    show.as_text(*(f"warning: {warning}" for warning in warnings))
 
 
 @command(app, name="show")
@@ -61,21 +62,22 @@ def show_(session: Session) -> None:
     from penstock.cli.config_text import rows
     from penstock.settings import load_with_origins
 
-    settings, read = load_with_origins(session.config)
+    settings, read = load_with_origins(session.config, session.overrides)
     shown = rows(settings, read)
     if session.json:
         show.as_json({path: {"value": value, "from": origin} for path, value, origin in shown})
     else:
-        show.table(("setting", "value", "from"), [(p, _text(v), o) for p, v, o in shown])
+        show.table(("setting", "/value", "~from"), [(p, _text(v), o) for p, v, o in shown])
 
 
-def _problems(settings: Settings, *, insecure: bool) -> list[str]:
-    from penstock.wiring import driver_problems
-
-    problems = asyncio.run(driver_problems(settings))
+async def server_problems(settings: Settings, *, insecure: bool = False) -> list[str]:
+    """Why a server would not start with settings that are well-formed; connects to nothing."""
     from penstock.api.access import Tokens
     from penstock.api.tls import server_tls
     from penstock.settings import OFF
+    from penstock.wiring import driver_problems
+
+    problems = await driver_problems(settings)
 
     api = settings.api
     try:

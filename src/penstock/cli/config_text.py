@@ -21,7 +21,8 @@ HIDDEN = "***"
 def rows(settings: Settings, read: Read) -> list[tuple[str, object, str]]:
     """(dotted name, value, where it came from), in the order of the tree."""
     return [
-        (".".join(path), value, read.origin(path) or "default") for path, value in leaves(settings)
+        (".".join(path), value, (read.origin(path) if read.says(path) else None) or "default")
+        for path, value in leaves(settings)
     ]
 
 

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import show
-from penstock.cli.changes import Ids, by_id, each
-from penstock.cli.given import IdArgument
+from penstock.cli.changes import Bulk, by_id, each, matching
 from penstock.cli.messages import list_messages, show_message
 from penstock.cli.options import (
     All,
@@ -17,6 +15,8 @@ from penstock.cli.options import (
     DueFrom,
     DueTo,
     ErrorFilter,
+    IdArgument,
+    Ids,
     KeyFilter,
     Limit,
     RouteFilter,
@@ -24,8 +24,11 @@ from penstock.cli.options import (
     Where,
     Yes,
 )
-from penstock.cli.session import Session, command, confirm, group
+from penstock.cli.session import Session, command, group
+from penstock.model.errors import InvalidMessage
 from penstock.model.state import State
+
+Every = Annotated[bool, typer.Option("--all", help="Every dead message.")]
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "Messages that could not be delivered: list, show, redrive, delete.")
@@ -43,7 +46,7 @@ async def list_(
     cursor: CursorOption = None,
     all: All = False,  # noqa: A002
 ) -> None:
-    """List the dead, with their last error.
+    """List dead messages with their last error.
 
     \b
     Examples:
@@ -75,22 +78,35 @@ async def redrive(
     due_from: DueFrom = None,
     due_to: DueTo = None,
     error: ErrorFilter = None,
+    all: Every = False,  # noqa: A002
     rate: Annotated[
-        str | None, typer.Option("--rate", help="How fast: 100/s, 30/m [default: all at once].")
+        str | None,
+        typer.Option(
+            "--rate", metavar="RATE", help="How fast: 100/s, 30/m [default: all at once]."
+        ),
     ] = None,
     dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
-    """Send the dead that match once more; without a filter all of them.
+    """Schedule dead messages once more: all that match a filter, or --all.
+
+    It says how many match and asks first.
 
     \b
     Examples:
       penstock dead redrive --route push --rate 100/s
+      penstock dead redrive --all --dry-run
     """
     where = Where(route=route, key=key, due_from=due_from, due_to=due_to, error=error)
-    with show.progress("redriving") as progress:
-        async with session.verbs(progress=progress.add) as verbs:
-            result = await verbs.redrive(rate=rate, dry_run=dry_run, **where)
-    show.bulk(result, "redriven", json=session.json, dry_run=dry_run)
+    if all == any(value is not None for value in where.values()):
+        raise InvalidMessage("all", "give a filter (--route, --key, --error, --due-…), or --all")
+    await matching(
+        session,
+        Bulk("redriving", "redriven", "Send {} once more?", "dead message"),
+        lambda verbs, dry: verbs.redrive(rate=rate, dry_run=dry, **where),
+        dry_run=dry_run,
+        yes=yes,
+    )
 
 
 @command(app, remote=True)
@@ -103,13 +119,13 @@ async def delete(
     due_from: DueFrom = None,
     due_to: DueTo = None,
     error: ErrorFilter = None,
-    all: Annotated[bool, typer.Option("--all", help="Every dead message.")] = False,  # noqa: A002
+    all: Every = False,  # noqa: A002
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
     """Delete dead messages by id, or all that match a filter: nothing of them is kept.
 
-    By filter it says how many there are and asks first; --yes does not ask.
+    By filter it says how many match and asks first.
 
     \b
     Examples:
@@ -120,12 +136,10 @@ async def delete(
     if by_id(ids, where, version, every=all, dry_run=dry_run):
         await each(session, ids, lambda verbs, one: verbs.delete(one, version=version), "deleted")
         return
-    if not yes:
-        async with session.verbs() as verbs:
-            result = await verbs.delete_dead(dry_run=True, **where)
-        if result.matched and not dry_run:
-            confirm(f"Delete {result.matched:,} dead messages for good?")
-    with show.progress("deleting") as progress:
-        async with session.verbs(progress=progress.add) as verbs:
-            result = await verbs.delete_dead(dry_run=dry_run, **where)
-    show.bulk(result, "deleted", json=session.json, dry_run=dry_run)
+    await matching(
+        session,
+        Bulk("deleting", "deleted", "Delete {} for good?", "dead message"),
+        lambda verbs, dry: verbs.delete_dead(dry_run=dry, **where),
+        dry_run=dry_run,
+        yes=yes,
+    )

@@ -8,45 +8,39 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import show
-from penstock.cli.given import (
-    Expires,
-    Headers,
-    IdArgument,
-    LabelOptions,
-    PayloadFile,
-    PayloadText,
-    body,
-    labels,
-    pairs,
-)
+from penstock.cli.names import routes
 from penstock.cli.options import (
     All,
     At,
+    ContentType,
     CursorOption,
     DelayOption,
     DueFrom,
     DueTo,
     ErrorFilter,
+    Expires,
+    Headers,
+    IdArgument,
     KeyFilter,
+    LabelOptions,
     Limit,
+    PayloadFile,
+    PayloadText,
     RouteFilter,
     Where,
+    body,
+    headers,
+    labels,
 )
 from penstock.cli.session import Session, command
 from penstock.model.errors import UnknownThing
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE
 from penstock.model.state import State
-from penstock.model.times import format_moment
 from penstock.model.view import PageOut, accepted, message_out
 
 if TYPE_CHECKING:
     from penstock.cli.session import Verbs
     from penstock.sdk.fields import MessageFields
-
-ContentType = Annotated[
-    str | None,
-    typer.Option("--content-type", metavar="TYPE", help="Send the payload as it is, as this type."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +52,10 @@ def register(app: typer.Typer) -> None:
 async def schedule(
     session: Session,
     route: Annotated[
-        str, typer.Argument(metavar="ROUTE", help="Where it goes: a [routes.*] name.")
+        str,
+        typer.Argument(
+            metavar="ROUTE", help="Where it goes: a [routes.*] name.", autocompletion=routes
+        ),
     ] = DEFAULT_ROUTE,
     payload: PayloadText = None,
     payload_file: PayloadFile = None,
@@ -66,30 +63,39 @@ async def schedule(
     at: At = None,
     delay: DelayOption = None,
     id: Annotated[  # noqa: A002 - the option's name
-        str | None, typer.Option("--id", help="Its identity: the same id twice is one message.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="The same id twice is one message."),
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="Whom or what it is about [default: the id].")
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Whom or what it is about [default: the id]."),
     ] = None,
     header: Headers = None,
     priority: Annotated[
-        int, typer.Option("--priority", min=0, max=9, help="9 leaves first among those due.")
+        int,
+        typer.Option(
+            "--priority", metavar="N", min=0, max=9, help="9 leaves first among those due."
+        ),
     ] = DEFAULT_PRIORITY,
     expires: Expires = None,
     label: LabelOptions = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="A destination the route allows.")
+        str | None,
+        typer.Option("--topic", metavar="TOPIC", help="A destination that the route allows."),
     ] = None,
     on_conflict: Annotated[
-        str, typer.Option("--on-conflict", help="For a known id: keep, replace or earliest.")
+        str,
+        typer.Option(
+            "--on-conflict", metavar="WORD", help="For a known id: keep, replace or earliest."
+        ),
     ] = "keep",
 ) -> None:
-    """Hold a message until its moment; without --at and --delay that is now.
+    """Schedule a message for a moment; without --at and --delay that is now.
 
     \b
     Examples:
       penstock schedule --payload '{"hello":"later"}' --delay 10s
-      penstock schedule push --id order-17 --payload-file body.json --at 2030-01-31T09:00:00Z
+      penstock schedule push --id order-17 --payload @body.json --delay 2h
     """
     fields: MessageFields = {
         "route": route,
@@ -97,7 +103,7 @@ async def schedule(
         "delay": delay,
         "id": id,
         "key": key,
-        "headers": pairs(header, "header"),
+        "headers": headers(header),
         "priority": priority,
         "expires": expires,
         "labels": labels(label),
@@ -106,23 +112,23 @@ async def schedule(
         "on_conflict": on_conflict,
     }
     sent = body(payload, payload_file, content_type)
-    async with session.verbs(creates=True) as verbs:
-        receipt = await verbs.schedule(sent, **fields)
+    receipt = await session.creating(lambda verbs: verbs.schedule(sent, **fields))
     if session.json:
         show.as_json(accepted(receipt))
         return
     if receipt.duplicate and receipt.state is not State.SCHEDULED:
         show.as_text(
             f"nothing was scheduled: the id {receipt.id} is already {receipt.state}"
-            f" (it was due {format_moment(receipt.due)})"
+            f" (it was due {session.times.both(receipt.due)})"
         )
         return
     known = " (known before)" if receipt.duplicate else ""
-    show.as_text(f"{receipt.id}  {receipt.state}, due {format_moment(receipt.due)}{known}")
+    due = session.times.both(receipt.due)
+    show.as_text(f"{receipt.id}  {receipt.state}, due {due}{known}")
 
 
 async def get(session: Session, id: IdArgument) -> None:  # noqa: A002
-    """Show a message and what happened to it.
+    """Show a message and its timeline.
 
     \b
     Examples:
@@ -140,7 +146,7 @@ async def show_message(session: Session, message_id: str, state: State | None = 
     if session.json:
         show.message_json(message, timeline)
     else:
-        show.message(message, timeline)
+        show.message(message, timeline, session.times)
 
 
 async def list_(
@@ -149,6 +155,8 @@ async def list_(
         str | None,
         typer.Option(
             "--state",
+            metavar="STATE",
+            autocompletion=lambda: [*State],
             help="scheduled, leased, delivered, dead, blocked, expired or cancelled.",
         ),
     ] = None,
@@ -161,7 +169,7 @@ async def list_(
     cursor: CursorOption = None,
     all: All = False,  # noqa: A002
 ) -> None:
-    """List messages in order of due.
+    """List messages, the next due first.
 
     \b
     Examples:
@@ -176,11 +184,11 @@ async def list_(
 async def list_messages(
     session: Session, verbs: Verbs, where: Where, *, limit: int, cursor: str | None, every: bool
 ) -> None:
-    """One page, or every one of them as they come."""
+    """One page, or all pages one after the other."""
     while True:
         items, following = await verbs.list(cursor=cursor, limit=limit, **where)
         if not session.json:
-            show.messages(items)
+            show.messages(items, session.times)
         elif every:
             for item in items:
                 show.message_json(item)
@@ -190,4 +198,4 @@ async def list_messages(
             break
         cursor = following
     if following is not None and not session.json:
-        print(f"more: --cursor {following} (or --all)", file=sys.stderr)
+        print(f"there are more: --cursor {following}, or --all", file=sys.stderr)

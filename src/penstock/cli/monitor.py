@@ -44,11 +44,11 @@ def monitor(
     updates: Updates = None,
     log_file: LogFile = None,
 ) -> None:
-    """Show the figures of the engine and of the SMS system, live in a terminal.
+    """Show the figures of the engine, live in a terminal.
 
-    The engine: of the server at --url, or else of the store of the settings. The SMS system:
-    where REDIS_HOST or another of its keys is in the environment or .env; beside its figures, an
-    engine that holds nothing and has counted nothing is left out.
+    The engine is the server at --url, or else the store of the settings. A replaced system whose
+    keys are in the environment or .env is shown too; beside its figures, an engine that holds
+    nothing and has counted nothing is left out.
 
     \b
     Examples:

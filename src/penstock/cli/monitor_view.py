@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -12,48 +13,25 @@ from rich.text import Text
 from penstock.cli.show import printable, route_state
 from penstock.model.status_view import Stats
 
-if TYPE_CHECKING:
-    from penstock.sim.sms.stats import SmsFigures
-
 NONE = "–"
 
 
-class SmsLook(msgspec.Struct, frozen=True, kw_only=True):
-    """The SMS system; `failed` are messages that failed for good, attempts are counted apart."""
+class SystemLook(Protocol):
+    """A system beside the engine, at a moment; a struct, since it is shown as JSON too."""
 
-    queue: str
-    sent: int
-    failed: int
-    success_rate: float | None
-    """Of the messages that came to an end."""
-    average_seconds: float | None
-    """A message's time with the provider, all its attempts together."""
-    attempts: int
-    retried: int
-    rejected: int
-    repeated: int = 0
-    """Sends of messages that had come to an end."""
+    @property
+    def name(self) -> str: ...
 
-
-def sms_look(queue: str, figures: SmsFigures) -> SmsLook:
-    return SmsLook(
-        queue=queue,
-        sent=figures.sent,
-        failed=figures.failed,
-        success_rate=figures.success_rate,
-        average_seconds=figures.average_seconds,
-        attempts=figures.attempts,
-        retried=figures.retried,
-        rejected=figures.rejected,
-        repeated=figures.repeated,
-    )
+    @property
+    def facts(self) -> list[tuple[str, str]]: ...
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """How things stand at a moment."""
 
     at: str
-    sms: SmsLook | None
+    systems: Mapping[str, SystemLook | None]
+    """Systems that may be watched beside the engine, by their names."""
     engine: Stats | None
     rates: dict[str, float]
     """What the engine's process did a second since the look before, by stage."""
@@ -61,14 +39,22 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def found(self) -> bool:
-        return self.sms is not None or self.engine is not None
+        return self.engine is not None or any(self.shown)
+
+    @property
+    def shown(self) -> dict[str, SystemLook]:
+        """The systems that answered."""
+        return {name: look for name, look in self.systems.items() if look is not None}
+
+    def as_json(self) -> dict[str, object]:
+        """With each system under its own name."""
+        fields = msgspec.structs.asdict(self)
+        return {"at": fields.pop("at"), **fields.pop("systems"), **fields}
 
 
 def as_lines(look: Look) -> list[str]:
     when = look.at[11:19]
-    lines = []
-    if look.sms is not None:
-        lines.append(f"{when}  {look.sms.queue}: {_pairs(_sms_facts(look.sms))}")
+    lines = [f"{when}  {one.name}: {_pairs(one.facts)}" for one in look.shown.values()]
     if look.engine is not None:
         lines.append(f"{when}  engine: {_pairs(_engine_facts(look.engine, look.rates))}")
     return lines + [f"{when}  {error}" for error in look.errors]
@@ -76,26 +62,13 @@ def as_lines(look: Look) -> list[str]:
 
 def as_tables(look: Look) -> RenderableType:
     parts: list[RenderableType] = [Text(f"Penstock at {look.at}", style="bold")]
-    if look.sms is not None:
-        parts.append(_table(f"SMS: {look.sms.queue}", _sms_facts(look.sms)))
+    for name, one in look.shown.items():
+        parts.append(_table(f"{name}: {one.name}", one.facts))
     if look.engine is not None:
         parts.append(_table("engine", _engine_facts(look.engine, look.rates)))
         parts.append(_routes(look.engine))
     parts += [Text(printable(error), style="red") for error in look.errors]
     return Group(*parts)
-
-
-def _sms_facts(sms: SmsLook) -> list[tuple[str, str]]:
-    rate, average = sms.success_rate, sms.average_seconds
-    return [
-        ("sent", f"{sms.sent:,}"),
-        ("failed", f"{sms.failed:,}"),
-        ("success rate", NONE if rate is None else f"{rate:.1%}"),
-        ("average time", NONE if average is None else f"{average:.3f} s"),
-        ("attempts", f"{sms.attempts:,}"),
-        *([("rejected", f"{sms.rejected:,}")] if sms.rejected else []),
-        *([("repeated", f"{sms.repeated:,}")] if sms.repeated else []),
-    ]
 
 
 def _engine_facts(engine: Stats, rates: dict[str, float]) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What the monitor watches: the engine, the SMS system, or both; and when."""
+"""What the monitor watches: the engine, systems beside it, or both; and when."""
 
 from __future__ import annotations
 
@@ -6,30 +6,46 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from rich.live import Live
 
 from penstock.cli import monitor_view, show
-from penstock.cli.monitor_view import Look, SmsLook
+from penstock.cli.monitor_view import Look, SystemLook
 from penstock.cli.session import Session
+from penstock.contrib import SYSTEMS, load
 from penstock.model.errors import PenstockError, StoreUnavailable, UnknownThing
 from penstock.model.status_view import Stats
 from penstock.model.times import format_moment
 from penstock.settings_origin import dotenv
-from penstock.sim.errors import client_library
-from penstock.sim.sms.settings import is_configured, read_sms_settings
 from penstock.telemetry.logs import setup_logging
 
 log = logging.getLogger("penstock.monitor")
 
 T = TypeVar("T")
-SmsAsk = Callable[[], Awaitable[SmsLook]]
+SystemAsk = Callable[[], Awaitable[SystemLook]]
 EngineAsk = Callable[[], Awaitable[Stats]]
+
+
+PAUSE = 5.0
+
+
+class Watched(Protocol):
+    """A system that may be watched beside the engine."""
+
+    configured: bool
+    """Whether the environment or .env says anything of it."""
+    update_interval: float
+    """Seconds between two looks."""
+    log_file: Path | None
+    log_format: str | None
+
+    async def open(self, stack: AsyncExitStack) -> SystemAsk:
+        """How to ask for its figures; closed with the stack."""
 
 
 async def watch(
@@ -40,16 +56,21 @@ async def watch(
     log_file: Path | None = None,
 ) -> bool:
     """Look, show, wait; until `stopping` or after so many updates. False: it never saw anything."""
+    systems = _systems()
+    configured = any(one.configured for one in systems.values())
     async with AsyncExitStack() as stack:
-        engine, nothing = await _engine(session, stack)
-        # With no engine to watch, the SMS system is looked for where it is by default.
-        sms = await _sms(stack) if is_configured(dotenv()) or engine is None else None
-        looker = _Looker(engine, sms)
+        engine, nothing = await _engine(session, stack, alone=not configured)
+        asks = dict.fromkeys(systems)
+        for name, one in systems.items():
+            # With no engine to watch, a system is looked for where it is by default.
+            if one.configured or engine is None:
+                asks[name] = await one.open(stack)
+        looker = _Looker(engine, asks)
         first = await looker.look()
-        if engine is None and first.sms is None and not is_configured(dotenv()):
-            raise UnknownThing(f"nothing to watch: {nothing}; nor an SMS system: {first.errors[0]}")
-        pause = interval or read_sms_settings(dotenv()).update_interval
-        display = stack.enter_context(_display(session, log_file))
+        if engine is None and not (configured or first.found):
+            raise UnknownThing(f"nothing to watch: {nothing}; nor a system: {first.errors[0]}")
+        pause = interval or min([one.update_interval for one in systems.values()], default=PAUSE)
+        display = stack.enter_context(_display(session, log_file, systems.values()))
         display(first)
         seen, found = 1, first.found
         while not stopping.is_set() and (updates is None or seen < updates):
@@ -60,23 +81,33 @@ async def watch(
         return found
 
 
-class _Looker:
-    """Asks both, and works out what passed since the look before."""
+def _systems() -> dict[str, Watched]:
+    """Every system that can be watched, configured or not."""
+    values = dotenv()
+    return {
+        name: load(system.monitor)(values)
+        for name, system in SYSTEMS.items()
+        if system.monitor is not None
+    }
 
-    def __init__(self, engine: EngineAsk | None, sms: SmsAsk | None) -> None:
+
+class _Looker:
+    """Asks all of them, and works out what passed since the look before."""
+
+    def __init__(self, engine: EngineAsk | None, systems: Mapping[str, SystemAsk | None]) -> None:
         self._engine = engine
-        self._sms = sms
+        self._systems = systems
         self._before: tuple[float, dict[str, int]] | None = None
 
     async def look(self) -> Look:
         errors: list[str] = []
         engine = await _asked(self._engine, errors)
-        sms = await _asked(self._sms, errors)
-        if sms is not None and engine is not None and _is_unused(engine):
-            engine = None  # a line of zeros beside the SMS figures tells nothing
+        systems = {name: await _asked(ask, errors) for name, ask in self._systems.items()}
+        if engine is not None and any(systems.values()) and _is_unused(engine):
+            engine = None  # a line of zeros beside the figures of a system tells nothing
         rates = {} if engine is None else self._rates(engine.totals)
         now = format_moment(time.time_ns() // 1_000_000)
-        return Look(at=now, sms=sms, engine=engine, rates=rates, errors=errors)
+        return Look(at=now, systems=systems, engine=engine, rates=rates, errors=errors)
 
     def _rates(self, totals: dict[str, int]) -> dict[str, float]:
         now, before = time.monotonic(), self._before
@@ -104,16 +135,21 @@ async def _asked(ask: Callable[[], Awaitable[T]] | None, errors: list[str]) -> T
         return None
 
 
-async def _engine(session: Session, stack: AsyncExitStack) -> tuple[EngineAsk | None, str]:
-    """How to ask the engine; or None, and why there is nothing to ask."""
+async def _engine(
+    session: Session, stack: AsyncExitStack, *, alone: bool
+) -> tuple[EngineAsk | None, str]:
+    """How to ask the engine; or None, and why there is nothing to ask.
+
+    `alone`: nothing else is configured, and a store that is away is an error.
+    """
     try:
         verbs = await stack.enter_async_context(session.verbs())
     except UnknownThing as exc:
         return None, exc.message
     except StoreUnavailable as exc:
-        if not is_configured(dotenv()):
+        if alone:
             raise
-        return _away(exc), ""  # there is the SMS system to show all the same
+        return _away(exc), ""
     return verbs.stats, ""
 
 
@@ -124,29 +160,18 @@ def _away(exc: StoreUnavailable) -> EngineAsk:
     return ask
 
 
-async def _sms(stack: AsyncExitStack) -> SmsAsk:
-    client_library("redis", "redis")
-    from penstock.sim.sms.stats import SmsStats
-
-    settings = read_sms_settings(dotenv())
-    stats = SmsStats.at(settings.redis, settings.queue)
-    stack.push_async_callback(stats.close)
-
-    async def ask() -> SmsLook:
-        return monitor_view.sms_look(settings.queue, await stats.read())
-
-    return ask
-
-
 @contextmanager
-def _display(session: Session, log_file: Path | None) -> Iterator[Callable[[Look], None]]:
+def _display(
+    session: Session, log_file: Path | None, systems: Iterable[Watched]
+) -> Iterator[Callable[[Look], None]]:
     """Live in a terminal, one line per look elsewhere, JSON for machines; and into the log's file.
 
     JSON by --json or LOG_FORMAT=json; [log] format = "json" of the settings where no terminal is.
     """
-    sms = read_sms_settings(dotenv())
-    file = log_file or sms.monitor_log_file
-    with _file(file) as write, _screen(session, sms.log_format) as display:
+    files = [one.log_file for one in systems if one.log_file is not None]
+    formats = [one.log_format for one in systems if one.log_format is not None]
+    file = log_file or next(iter(files), None)
+    with _file(file) as write, _screen(session, next(iter(formats), None)) as display:
 
         def show_and_write(look: Look) -> None:
             display(look)
@@ -161,7 +186,7 @@ def _screen(session: Session, log_format: str | None) -> Iterator[Callable[[Look
     if not terminal and log_format is None:
         log_format = session.settings().log.format
     if session.json or log_format == "json":
-        yield show.as_json
+        yield lambda look: show.as_json(look.as_json())
     elif terminal:
         with Live(console=show.console(), auto_refresh=False) as live:
             yield lambda look: live.update(monitor_view.as_tables(look), refresh=True)
@@ -182,7 +207,7 @@ def _file(file: Path | None) -> Iterator[Callable[[Look], None]]:
         return
     handler = setup_logging(file=file, console=False)
     try:
-        yield lambda look: log.info(msgspec.to_builtins(look))
+        yield lambda look: log.info(msgspec.to_builtins(look.as_json()))
     finally:
         handler.close()
 

@@ -2,25 +2,125 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Annotated
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from penstock.cli import show
+from penstock.cli import names, show
+from penstock.cli.options import LabelOptions, labels, pair, read_argument
 from penstock.cli.session import Session, command, group
 from penstock.model.errors import InvalidMessage, UnknownThing
-from penstock.model.policy import decode_policy
+from penstock.model.message import DEFAULT_ROUTE
+from penstock.model.policy import Calendar, decode_policy, policy_from
 from penstock.model.policy_view import counter_out, decision_out, policy_out
-from penstock.model.times import format_moment
+
+if TYPE_CHECKING:
+    from penstock.model.policy import Policy
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "What may go out and when: caps, quiet hours, paces.")
 
-PolicyArgument = Annotated[str, typer.Argument(metavar="ID", help="The policy's id.")]
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Whom it is about.")]
+PolicyArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The policy's id.", autocompletion=names.policies)
+]
+KeyArgument = Annotated[
+    str, typer.Argument(metavar="KEY", help="The recipient: the key of its messages.")
+]
+_SHARED: dict[str, tuple[Any, object]] = {
+    "route": (
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                "--route",
+                metavar="ROUTE",
+                help="Only for messages of this route; repeatable.",
+                autocompletion=names.routes,
+            ),
+        ],
+        None,
+    ),
+    "label": (
+        Annotated[
+            list[str] | None,
+            typer.Option(
+                "--label",
+                metavar="NAME=VALUE",
+                help="Only for messages with this label: channel, campaign, class or tag;"
+                " repeatable.",
+            ),
+        ],
+        None,
+    ),
+    "on_exceed": (
+        Annotated[
+            str | None,
+            typer.Option(
+                metavar="WORD", help="What becomes of the others: DEFER (default) or BLOCK."
+            ),
+        ],
+        None,
+    ),
+    "max_defer": (
+        Annotated[
+            str | None,
+            typer.Option(metavar="DURATION", help="Block what would wait longer than this."),
+        ],
+        None,
+    ),
+    "bypass": (
+        Annotated[
+            list[str] | None,
+            typer.Option(metavar="CLASS", help="Let this class through; repeatable."),
+        ],
+        None,
+    ),
+    "shadow": (
+        Annotated[
+            bool, typer.Option("--shadow", help="Decide and count, but let everything through.")
+        ],
+        False,
+    ),
+}
+"""Options of every kind of policy."""
+BypassCounts = Annotated[
+    bool, typer.Option("--bypass-counts", help="Count what bypasses all the same.")
+]
+
+
+def _kind(own: Callable[..., dict[str, object]]) -> Callable[..., dict[str, object]]:
+    """Register the command of one kind of policy: its own options, then the shared ones.
+
+    The function makes the fields of its own; what is None or False is left to its default.
+    """
+
+    async def run(session: Session, policy: str, **values: Any) -> None:
+        shared = {name: values.pop(name) for name in _SHARED}
+        only = [("route", one) for one in shared.pop("route") or ()]
+        only += [pair(text, "label") for text in shared.pop("label") or ()]
+        applies_to: dict[str, list[str]] = {}
+        for name, value in only:
+            applies_to.setdefault("tag" if name == "tags" else name, []).extend(value.split(","))
+        rule = {**own(**values), **shared, "applies_to": applies_to or None}
+        said = {name: value for name, value in rule.items() if value not in (None, False)}
+        await _put(session, policy, policy_from({"kind": own.__name__, **said}))
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    first = inspect.signature(run).parameters["session"]
+    policy = inspect.Parameter("policy", keyword, annotation=PolicyArgument)
+    particular = inspect.signature(own, eval_str=True).parameters.values()
+    common = (
+        inspect.Parameter(name, keyword, default=default, annotation=annotation)
+        for name, (annotation, default) in _SHARED.items()
+    )
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [first, policy, *(p.replace(kind=keyword) for p in particular), *common]
+    )
+    run.__name__, run.__doc__ = own.__name__, own.__doc__
+    command(app, remote=True)(run)
+    return own
 
 
 @command(app, "list", remote=True)
@@ -38,9 +138,9 @@ async def list_(session: Session) -> None:
         show.as_json({"items": written, "next": None})
         return
     show.table(
-        ("policy", "kind", "says"),
+        ("policy", "kind", "~rule"),
         [_row(item) for item in written],
-        none="no policies: everything may go out; `penstock policy put` keeps one",
+        none="no policies: everything may go out; add one with `penstock policy cap|quiet|pace`",
     )
 
 
@@ -65,18 +165,122 @@ async def put(
     policy: PolicyArgument,
     written: Annotated[
         str,
-        typer.Argument(metavar="JSON", help="The policy, @FILE to read it, or - for stdin."),
+        typer.Argument(
+            metavar="JSON|@FILE|-", help="The policy; @FILE reads a file, - standard input."
+        ),
     ],
 ) -> None:
-    """Keep a policy for what is decided from now on, in every process.
+    """Create or replace a policy from JSON; it applies to every decision from now on.
 
     \b
     Examples:
       penstock policy put daily '{"kind":"cap","scope":["key"],"limit":3,"window":"24h"}'
+      penstock policy put daily @daily.json
     """
-    checked = decode_policy(read_argument(written, "policy"))
-    async with session.verbs(creates=True) as verbs:
-        await verbs.put_policy(policy, checked)
+    await _put(session, policy, decode_policy(read_argument(written, "policy")))
+
+
+@_kind
+def cap(
+    per: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--per",
+            metavar="WORD",
+            help="Count apart for each key (default), channel, campaign, tag or route; repeatable.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Messages at most in a window.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WINDOW",
+            help="A rolling span (24h, 7d), or of the calendar: hour, day, week, month, year.",
+        ),
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Of a calendar window: Europe/Berlin.")
+    ] = None,
+    min_interval: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="At least this between two.")
+    ] = None,
+    bypass_counts: BypassCounts = False,
+) -> dict[str, object]:
+    """Create or replace a cap: at most so many messages in a window.
+
+    \b
+    Examples:
+      penstock policy cap three-a-day --limit 3 --per key --window 24h
+      penstock policy cap weekly --limit 10 --window week --zone Europe/Berlin
+    """
+    span: object = window
+    if window in list(Calendar):
+        span = {"calendar": window} | ({"zone": zone} if zone else {})
+    elif zone is not None:
+        raise InvalidMessage("zone", "needs a calendar window, such as --window week")
+    return {
+        "scope": [word for words in per or ["key"] for word in words.split(",")],
+        "limit": limit,
+        "window": span,
+        "min_interval": min_interval,
+        "bypass_counts": bypass_counts,
+    }
+
+
+@_kind
+def quiet(
+    from_: Annotated[
+        str, typer.Option("--from", metavar="HH:MM", help="When it begins, by the wall clock.")
+    ],
+    to: Annotated[str, typer.Option(metavar="HH:MM", help="When it ends.")],
+    days: Annotated[
+        str | None,
+        typer.Option(metavar="DAYS", help="Nights that begin on: mon,tue … [default: all]."),
+    ] = None,
+    zone: Annotated[
+        str | None,
+        typer.Option(metavar="ZONE", help="Of messages without a label tz: Europe/Berlin."),
+    ] = None,
+    spread: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="What was held goes out within this time [default: 1m]."
+        ),
+    ] = None,
+) -> dict[str, object]:
+    """Create or replace quiet hours: nothing between two times of the recipient's day.
+
+    \b
+    Examples:
+      penstock policy quiet nights --from 22:00 --to 08:00 --zone Asia/Seoul
+      penstock policy quiet nights --from 22:00 --to 08:00 --bypass transactional
+    """
+    listed = None if days is None else days.split(",")
+    return {"from": from_, "to": to, "days": listed, "zone": zone, "spread": spread}
+
+
+@_kind
+def pace(
+    rate: Annotated[str, typer.Option(metavar="RATE", help="In the long run: 50/s, 100/m.")],
+    burst: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="At once [default: what the rate gives in 10 ms]."),
+    ] = None,
+    bypass_counts: BypassCounts = False,
+) -> dict[str, object]:
+    """Create or replace a pace: at most so many messages a second.
+
+    \b
+    Examples:
+      penstock policy pace provider --rate 50/s --burst 10 --route push
+    """
+    return {"rate": rate, "burst": burst, "bypass_counts": bypass_counts}
+
+
+async def _put(session: Session, policy: str, checked: Policy) -> None:
+    await session.creating(lambda verbs: verbs.put_policy(policy, checked))
     if session.json:
         show.as_json(policy_out(policy, checked))
     else:
@@ -85,7 +289,7 @@ async def put(
 
 @command(app, remote=True)
 async def delete(session: Session, policy: PolicyArgument) -> None:
-    """Forget a policy and its counters.
+    """Delete a policy and its counters.
 
     \b
     Examples:
@@ -103,33 +307,36 @@ async def delete(session: Session, policy: PolicyArgument) -> None:
 async def explain(
     session: Session,
     key: KeyArgument,
-    route: Annotated[str, typer.Option(help="The route it would go to.")] = "default",
-    labels: Annotated[
-        str, typer.Option(metavar="JSON", help="Labels, as in POST /v1/messages.")
-    ] = "{}",
+    route: Annotated[
+        str,
+        typer.Option(
+            metavar="ROUTE", help="The route it would go to.", autocompletion=names.routes
+        ),
+    ] = DEFAULT_ROUTE,
+    label: LabelOptions = None,
 ) -> None:
-    """Say what would be decided of a message now, and why; writes nothing.
+    """Show what would be decided about a message now, and why; nothing is sent or counted.
 
     \b
     Examples:
-      penstock policy explain user1 --labels '{"class":"promotional","tz":"Asia/Seoul"}'
+      penstock policy explain user1 --label class=promotional --label tz=Asia/Seoul
     """
     async with session.verbs() as verbs:
-        decision = await verbs.explain(key=key, route=route, labels=_labels(labels))
+        decision = await verbs.explain(key=key, route=route, labels=labels(label) or {})
         counters = await verbs.counters(key)
     if session.json:
         show.as_json(decision_out(decision, counters))
         return
-    until = "" if decision.until is None else f" until {format_moment(decision.until)}"
+    until = "" if decision.until is None else f" until {session.times.both(decision.until)}"
     why = "" if decision.reason is None else f": {decision.reason.policy}, {decision.reason.detail}"
     show.as_text(f"{decision.verdict}{until}{why}")
     show.table(
-        ("policy", "verdict", "until", "detail"),
+        ("policy", "verdict", "until", "/detail"),
         [
             (
                 rule.policy,
                 f"{rule.verdict}{' (shadow)' if rule.shadow else ''}",
-                None if rule.until is None else format_moment(rule.until),
+                None if rule.until is None else session.times.near(rule.until),
                 rule.detail,
             )
             for rule in decision.rules
@@ -159,7 +366,7 @@ async def counters(session: Session, key: KeyArgument) -> None:
                 ", ".join(f"{word} {value}" for word, value in figure.scope.items()),
                 str(figure.used),
                 None if figure.limit is None else str(figure.limit),
-                figure.resets,
+                session.times.near_text(figure.resets),
             )
             for figure in figures
         ],
@@ -170,22 +377,3 @@ async def counters(session: Session, key: KeyArgument) -> None:
 def _row(written: dict[str, object]) -> tuple[str, str, str]:
     says = {name: value for name, value in written.items() if name not in ("id", "kind")}
     return str(written["id"]), str(written["kind"]), msgspec.json.encode(says).decode()
-
-
-def read_argument(written: str, what: str) -> bytes:
-    """The text itself, the file that `@FILE` names, or what comes on stdin for `-`."""
-    if written == "-":
-        return sys.stdin.buffer.read()
-    if written.startswith("@"):
-        try:
-            return Path(written[1:]).read_bytes()
-        except OSError as exc:
-            raise InvalidMessage(what, f"cannot read {written[1:]} ({exc.strerror})") from exc
-    return written.encode()
-
-
-def _labels(text: str) -> dict[str, object]:
-    try:
-        return msgspec.json.decode(text, type=dict[str, object])
-    except (msgspec.DecodeError, msgspec.ValidationError) as exc:
-        raise InvalidMessage("labels", f"must be a JSON object ({exc})") from exc

@@ -9,22 +9,25 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
 from penstock.cli.session import FAILED
+from penstock.contrib import load, mounted, mounts
 from penstock.model.errors import ConfigError, StoreUnavailable, missing_extra
 from penstock.model.fleet import Role
 from penstock.ports.store import Store
 from penstock.rooms.parts import RoomParts
-from penstock.settings import OFF, Settings
+from penstock.settings import OFF, Examined, Settings
 from penstock.telemetry.logs import setup_logging
-from penstock.telemetry.rates import Rates
+from penstock.telemetry.rates import DELIVERED, Rates
 from penstock.telemetry.tracing import set_up_tracing, tracer
+from penstock.version import __version__
 from penstock.wiring import (
     Parts,
     on_server,
@@ -33,7 +36,7 @@ from penstock.wiring import (
     open_sources,
     open_store,
     open_worker,
-    put_configured_policies,
+    put_configured,
 )
 
 if TYPE_CHECKING:
@@ -48,9 +51,11 @@ log = logging.getLogger("penstock.process")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ANSWER_SECONDS = 0.5
-"""After a failed store, for callers who are waiting to be told so."""
+"""After a failed store, so that waiting callers still get their answer."""
 COLLECT_AT = (10_000, 20, 50)
 """New objects, then rounds, after which the garbage collector looks."""
+ROUTES_SHOWN = 8
+"""Routes that the start names; a fleet may have hundreds."""
 JSON = "-H 'content-type: application/json'"
 BEARER = '-H "authorization: Bearer $PENSTOCK_TOKEN" '
 
@@ -76,11 +81,17 @@ Beside: TypeAlias = Callable[[str], Coroutine[object, object, None]]
 
 
 def run_process(
-    settings: Settings, roles: Roles, *, json: bool = False, beside: Beside | None = None
+    settings: Settings,
+    roles: Roles,
+    *,
+    json: bool = False,
+    found: Examined | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Until SIGINT or SIGTERM: then stop claiming and accepting, finish what is in flight.
 
-    A second signal ends it at once; what was acknowledged is in the store either way.
+    A second signal ends it at once; what was acknowledged is in the store either way. `found`:
+    where the settings were read from, and what may be wrong with them.
     """
     logs = settings.log
     handler = setup_logging(logs.level, logs.format, logs.file)
@@ -89,7 +100,7 @@ def run_process(
     try:
         end_tracing = set_up_tracing()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            calls_left = runner.run(_run(settings, roles, json=json, beside=beside))
+            calls_left = runner.run(_run(settings, roles, json=json, found=found, beside=beside))
             if calls_left:
                 _end_with_threads(end_tracing, handler)
     finally:
@@ -108,8 +119,16 @@ def _end_with_threads(end_tracing: Callable[[], None] | None, handler: logging.H
     os._exit(0)
 
 
-async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside | None) -> bool:
+async def _run(
+    settings: Settings,
+    roles: Roles,
+    *,
+    json: bool,
+    found: Examined | None,
+    beside: Beside | None,
+) -> bool:
     """Until it is asked to stop; whether calls of handlers are still running then."""
+    _warn("settings", () if found is None else found.warnings)
     stopping = asyncio.Event()
     _on_signals(stopping)
     async with AsyncExitStack() as stack:
@@ -117,10 +136,10 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
         if store is None:
             return False
         stack.push_async_callback(store.close)
-        _warn_of(store)
+        _warn(store.name, store.warnings)
         parts = await stack.enter_async_context(open_parts(settings, store=store, role=roles.name))
         parts.observer.tracer = tracer()
-        await put_configured_policies(parts)
+        await put_configured(parts)
         opened = open_worker(parts, leave_calls=True)
         worker = await stack.enter_async_context(opened) if roles.worker else None
         ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
@@ -137,7 +156,7 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
             if worker is not None:
                 group.create_task(worker.run())
                 helpers += [group.create_task(ingest.run()) for ingest in ingests]
-                rates = Rates(parts.observer, parts.store.clock)
+                rates = Rates(parts.observer, parts.store.clock, what=_delivered(settings))
                 helpers.append(group.create_task(rates.run()))
                 if rooms is not None:
                     helpers.append(group.create_task(rooms.run()))
@@ -147,7 +166,8 @@ async def _run(settings: Settings, roles: Roles, *, json: bool, beside: Beside |
                     helpers.append(group.create_task(beside(server.url)))
             if rpc is not None:
                 group.create_task(rpc.run())
-            _announce(server, rpc, parts, roles, metrics, json=json)
+            file = None if found is None else found.file
+            _announce(server, rpc, parts, roles, metrics, file, json=json)
             await stopping.wait()
             log.info("stopping: no more is claimed or accepted, what is in flight is finished")
             for helper in helpers:
@@ -176,16 +196,18 @@ def _spare_the_collector() -> None:
 def _bound_server(
     parts: Parts, worker: Worker | None, rooms: RoomParts | None, roles: Roles
 ) -> HttpServer:
-    """The port is taken before anything is claimed: one that cannot be had stops it here."""
+    """Bind the port before anything is claimed: a port that is taken ends the process here."""
     from penstock.api.http.server import HttpServer
 
-    server = HttpServer(parts, worker, rooms=rooms, insecure=roles.insecure)
+    server = HttpServer(
+        parts, worker, rooms=rooms, insecure=roles.insecure, mounts=mounts(parts.settings)
+    )
     server.bind()
     return server
 
 
 def _bound_grpc(parts: Parts, roles: Roles) -> GrpcServer | None:
-    """The gRPC server, its port taken; None when it is off, or not asked for and not to be had."""
+    """The gRPC server, bound; None when it is off, or cannot be served and no setting names it."""
     if parts.settings.api.grpc == OFF:
         return None
     try:
@@ -193,7 +215,7 @@ def _bound_grpc(parts: Parts, roles: Roles) -> GrpcServer | None:
     except ConfigError as exc:
         if "grpc" in parts.settings.api.model_fields_set:
             raise
-        # Nobody named an address: what was not asked for must not stop what was.
+        # No setting names an address: gRPC is served only if that costs nothing.
         level = logging.DEBUG if isinstance(exc.__cause__, ImportError) else logging.WARNING
         log.log(level, "gRPC is not served: %s", exc)
         return None
@@ -213,13 +235,13 @@ def _grpc(parts: Parts, roles: Roles) -> GrpcServer:
 
 def _grpc_services(settings: Settings) -> list[Callable[[Scheduler], GrpcBeside]]:
     """What is answered beside our own service: nothing, unless the settings turn it on."""
-    from penstock.contrib.scheduler_service import EVENTS
+    return [load(one.grpc) for one in mounted(settings) if one.grpc is not None]
 
-    if EVENTS not in settings.routes:
-        return []
-    from penstock.contrib.scheduler_service.service import SchedulerService
 
-    return [SchedulerService]
+def _delivered(settings: Settings) -> str:
+    """What the log calls deliveries a second."""
+    words = [one.rate for one in mounted(settings) if one.rate is not None]
+    return words[0] if words else DELIVERED
 
 
 def _scrape_server(
@@ -232,13 +254,21 @@ def _scrape_server(
     where = getattr(parts.settings, role).metrics
     if where is None:
         return None
-    return ScrapeServer(where, f"{role}.metrics", parts, worker, rooms, insecure=roles.insecure)
+    return ScrapeServer(
+        where,
+        f"{role}.metrics",
+        parts,
+        worker,
+        rooms,
+        insecure=roles.insecure,
+        mounts=mounts(parts.settings),
+    )
 
 
 async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> Store | None:
-    """A server that is not there yet may come: wait for it, until asked to stop.
+    """Wait for a store whose server is not there yet, until asked to stop.
 
-    A file that cannot be opened will not mend itself: that is an error at once.
+    A file that cannot be opened is an error at once.
     """
     while not stopping.is_set():
         try:
@@ -246,16 +276,16 @@ async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> Store 
         except StoreUnavailable as exc:
             if not on_server(settings):
                 raise
-            log.warning("waiting for the store: %s", exc)
+            log.warning("the store cannot be reached, retrying: %s", exc)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), exc.retry_after)
     return None
 
 
-def _warn_of(store: Store) -> None:
-    """Say what an operator should change about the store, though everything works."""
-    for warning in store.warnings:
-        log.warning("%s: %s", store.name, warning)
+def _warn(subject: str, warnings: Sequence[str]) -> None:
+    """Log what an operator should change, though everything works."""
+    for warning in warnings:
+        log.warning("%s: %s", subject, warning)
 
 
 async def _end_when_failed(store: Store) -> None:
@@ -276,16 +306,16 @@ async def _end_when_failed(store: Store) -> None:
 def _on_signals(stopping: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
 
-    def asked(number: signal.Signals) -> None:
+    def on_signal(number: signal.Signals) -> None:
         if not stopping.is_set():
             stopping.set()
             return
-        log.warning("stopping at once")
+        log.warning("stopping at once: a second signal came")
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
     for number in SIGNALS:
-        loop.add_signal_handler(number, asked, number)
+        loop.add_signal_handler(number, on_signal, number)
 
 
 def _announce(
@@ -294,18 +324,32 @@ def _announce(
     parts: Parts,
     roles: Roles,
     metrics: str | None,
+    file: Path | None,
     *,
     json: bool,
 ) -> None:
-    """Tell people where it is and what to try; on stdout, since logs are on stderr."""
-    store, secured = parts.store.name, bool(parts.settings.api.tokens)
+    """Where it listens, what it works on and a line to try; on stdout, since logs are on stderr."""
+    store, secured = show.full_address(parts.store.name), bool(parts.settings.api.tokens)
     url = None if server is None else server.url
+    sinks = parts.sinks
     if json:
-        grpc = None if rpc is None else rpc.address
-        started = {"event": "started", "url": url, "grpc": grpc, "store": store}
-        show.as_json({**started, "worker": roles.worker, "metrics": metrics})
+        started = {"event": "started", "version": __version__, "url": url, "store": store}
+        show.as_json(
+            {
+                **started,
+                "grpc": None if rpc is None else rpc.address,
+                "settings": None if file is None else str(file.absolute()),
+                "routes": sinks,
+                "worker": roles.worker,
+                "metrics": metrics,
+            }
+        )
         return
-    lines = [f"Penstock holds messages in {store}"]
+    lines = [
+        f"Penstock {__version__} holds messages in {store}",
+        f"  settings   {'defaults (no penstock.toml here)' if file is None else file.absolute()}",
+        *_routes(sinks),
+    ]
     if url is not None:
         body = '{"payload": {"hello": "later"}, "delay": "5s"}'
         lines += [
@@ -320,3 +364,10 @@ def _announce(
     if not roles.worker:
         lines.append("  no worker here: start one with `penstock worker`")
     show.as_text(*lines)
+
+
+def _routes(sinks: Mapping[str, str]) -> list[str]:
+    shown = [f"{name} → {sink}" for name, sink in list(sinks.items())[:ROUTES_SHOWN]]
+    if len(sinks) > ROUTES_SHOWN:
+        shown.append(f"and {len(sinks) - ROUTES_SHOWN} more: penstock route list")
+    return [f"  {'routes' if i == 0 else '':<9}  {line}" for i, line in enumerate(shown)]

@@ -1,4 +1,4 @@
-"""Waiting rooms from the command line; a server that works on the store promotes."""
+"""Waiting rooms: create and change them, and see who waits; a running server admits."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from penstock.cli import show
-from penstock.cli.session import Session, command, group
+from penstock.cli import names, show
+from penstock.cli.options import Yes
+from penstock.cli.session import Session, command, confirm, group, must_ask
 from penstock.model.errors import InvalidMessage
 from penstock.model.room_view import RoomOut, TicketOut
 
@@ -15,17 +16,29 @@ if TYPE_CHECKING:
     from penstock.sdk.fields import RoomFields
 
 app = typer.Typer(no_args_is_help=True)
-group(app, "Waiting rooms: make, open, pause, close, reset, and see how they stand.")
+group(app, "Waiting rooms: create, open, pause, close, reset; who waits.")
 
 PAGE = 1_000
-RoomArgument = Annotated[str, typer.Argument(metavar="ROOM", help="The room's name.")]
-UserArgument = Annotated[str, typer.Argument(metavar="USER", help="Who waits or is inside.")]
-Ttl = Annotated[str | None, typer.Option(metavar="DURATION", help="Such as 90s, 2m, 1h.")]
+RoomArgument = Annotated[
+    str, typer.Argument(metavar="ROOM", help="The room's name.", autocompletion=names.rooms)
+]
+UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The visitor's id.")]
+ClaimTtl = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="How long an admitted visitor has to enter (2m)."),
+]
+SessionTtl = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="How long a visitor may stay inside (10m).")
+]
+WaitGrace = Annotated[
+    str | None,
+    typer.Option(metavar="DURATION", help="How long a waiting visitor may be silent (90s)."),
+]
 
 
 @command(app, "list", remote=True)
 async def list_(session: Session) -> None:
-    """List rooms with how many wait and are inside.
+    """List rooms with how many visitors wait and are inside.
 
     \b
     Examples:
@@ -66,20 +79,22 @@ async def show_(session: Session, room: RoomArgument) -> None:
       penstock room show sale
     """
     async with session.verbs() as verbs:
-        _told(session, await verbs.rooms.get(room))
+        _show(session, await verbs.rooms.get(room))
 
 
 @command(app, remote=True)
 async def put(
     session: Session,
     room: RoomArgument,
-    capacity: Annotated[int | None, typer.Option(help="People inside at most.")] = None,
-    admit_rate: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Such as 200/s, 30/m.")
+    capacity: Annotated[
+        int | None, typer.Option(metavar="N", help="Visitors inside at most.")
     ] = None,
-    claim_ttl: Ttl = None,
-    session_ttl: Ttl = None,
-    wait_grace: Ttl = None,
+    admit_rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Visitors admitted at most: 200/s, 30/m.")
+    ] = None,
+    claim_ttl: ClaimTtl = None,
+    session_ttl: SessionTtl = None,
+    wait_grace: WaitGrace = None,
     opens_at: Annotated[
         str | None, typer.Option(metavar="TIME", help="Opens by itself at this moment.")
     ] = None,
@@ -87,18 +102,23 @@ async def put(
         list[str] | None, typer.Option(metavar="NAME=WEIGHT", help="A priority lane; repeatable.")
     ] = None,
     lottery: Annotated[
-        bool, typer.Option("--lottery", help="Those before the opening are let in by lot.")
+        bool,
+        typer.Option(
+            "--lottery", help="Visitors from before the opening are admitted in random order."
+        ),
     ] = False,
-    public: Annotated[bool, typer.Option("--public", help="Anybody may join.")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Anybody may join, without a token.")
+    ] = False,
 ) -> None:
-    """Make a room, or change it; whoever waits keeps the place.
+    """Create a room, or change it; waiting visitors keep their place.
 
     \b
     Examples:
       penstock room put sale --capacity 1000 --admit-rate 200/s --claim-ttl 2m
       penstock room put sale --capacity 500 --lane vip=3 --url http://127.0.0.1:8700
     """
-    given = {
+    fields = {
         "capacity": capacity,
         "admit_rate": admit_rate,
         "claim_ttl": claim_ttl,
@@ -107,10 +127,9 @@ async def put(
         "opens_at": opens_at,
         "lanes": lanes_of(lane or []),
     }
-    settings = {name: value for name, value in given.items() if value is not None}
-    fields = cast("RoomFields", settings | {"lottery": lottery, "public": public})
-    async with session.verbs(creates=True) as verbs:
-        _told(session, await verbs.rooms.put(room, **fields))
+    named = {name: value for name, value in fields.items() if value is not None}
+    settings = cast("RoomFields", named | {"lottery": lottery, "public": public})
+    _show(session, await session.creating(lambda verbs: verbs.rooms.put(room, **settings)))
 
 
 def lanes_of(written: list[str]) -> dict[str, int] | None:
@@ -126,55 +145,64 @@ def lanes_of(written: list[str]) -> dict[str, int] | None:
 
 @command(app, remote=True)
 async def pause(session: Session, room: RoomArgument) -> None:
-    """Let nobody in; people may go on lining up.
+    """Admit nobody for now; visitors may still join the queue.
 
     \b
     Examples:
       penstock room pause sale
     """
     async with session.verbs() as verbs:
-        _told(session, await verbs.rooms.pause(room))
+        _show(session, await verbs.rooms.pause(room))
 
 
 @command(app, remote=True)
 async def resume(session: Session, room: RoomArgument) -> None:
-    """Let people in: opens a paused, scheduled or closed room.
+    """Admit visitors: opens a paused, scheduled or closed room.
 
     \b
     Examples:
       penstock room resume sale
     """
     async with session.verbs() as verbs:
-        _told(session, await verbs.rooms.resume(room))
+        _show(session, await verbs.rooms.resume(room))
 
 
 @command(app, remote=True)
 async def close(session: Session, room: RoomArgument) -> None:
-    """Let nobody line up any more.
+    """Close the queue: nobody may join it any more.
 
     \b
     Examples:
       penstock room close sale
     """
     async with session.verbs() as verbs:
-        _told(session, await verbs.rooms.close(room))
+        _show(session, await verbs.rooms.close(room))
 
 
 @command(app, remote=True)
-async def reset(session: Session, room: RoomArgument) -> None:
-    """Empty the room: nobody waits, nobody is inside, every earlier token is void.
+async def reset(session: Session, room: RoomArgument, yes: Yes = False) -> None:
+    """Empty the room: remove everybody who waits or is inside, and void every earlier token.
+
+    It says how many visitors that are and asks first.
 
     \b
     Examples:
       penstock room reset sale
     """
+    asks = must_ask(yes)
     async with session.verbs() as verbs:
-        _told(session, await verbs.rooms.reset(room))
+        if asks:
+            found = await verbs.rooms.get(room)
+            confirm(
+                f"Remove {found.waiting:,} who wait and {found.in_use:,} who are inside"
+                f" {show.printable(room)}?"
+            )
+        _show(session, await verbs.rooms.reset(room))
 
 
 @command(app, remote=True)
 async def ticket(session: Session, room: RoomArgument, user: UserArgument) -> None:
-    """Show where somebody stands; it counts as a sign of life.
+    """Show a visitor's place in the queue; it counts as a heartbeat.
 
     \b
     Examples:
@@ -189,9 +217,9 @@ async def join(
     session: Session,
     room: RoomArgument,
     user: UserArgument,
-    lane: Annotated[str | None, typer.Option(help="The lane to wait in.")] = None,
+    lane: Annotated[str | None, typer.Option(metavar="NAME", help="The lane to wait in.")] = None,
 ) -> None:
-    """Line somebody up; a server that works on the store lets people in.
+    """Add a visitor to the queue; a running server admits them.
 
     \b
     Examples:
@@ -203,7 +231,7 @@ async def join(
 
 @command(app, remote=True)
 async def revoke(session: Session, room: RoomArgument, user: UserArgument) -> None:
-    """Put somebody out, of the line or of the room.
+    """Remove a visitor from the queue or the room.
 
     \b
     Examples:
@@ -225,7 +253,7 @@ def _placed(session: Session, ticket: TicketOut) -> None:
     show.as_text(f"{ticket.user} is {ticket.state}{place}")
 
 
-def _told(session: Session, room: RoomOut) -> None:
+def _show(session: Session, room: RoomOut) -> None:
     if session.json:
         show.as_json(room)
         return

@@ -1,22 +1,28 @@
-"""Routes: where messages go, how it stands, pause and resume."""
+"""Routes: list them with what the store holds, create their topics, pause and resume."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import show
+from penstock.cli import names, show
 from penstock.cli.session import Session, command, group
 from penstock.model.times import parse_duration
+
+if TYPE_CHECKING:
+    from penstock.model.status_view import RouteStatus
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "Where messages go: list, init, pause, resume.")
 
 Wait = Annotated[
-    str, typer.Option("--wait", metavar="TIME", help="For a broker that does not answer yet.")
+    str, typer.Option("--wait", metavar="DURATION", help="How long a broker has to come up.")
 ]
-RouteArgument = Annotated[str, typer.Argument(metavar="ROUTE", help="The route's name.")]
+RouteArgument = Annotated[
+    str, typer.Argument(metavar="ROUTE", help="The route's name.", autocompletion=names.routes)
+]
 
 
 @command(app, "list", remote=True)
@@ -32,29 +38,14 @@ async def list_(session: Session) -> None:
     if session.json:
         show.as_json({"items": routes, "next": None})
         return
-    show.table(
-        ("route", "sink", "state", ">scheduled", ">overdue", ">leased", ">dead", "next due"),
-        [
-            (
-                route.name,
-                route.sink or "(not served here)",
-                show.route_state(route),
-                f"{route.scheduled:,}",
-                f"{route.overdue:,}",
-                f"{route.leased:,}",
-                f"{route.dead:,}",
-                route.next_due,
-            )
-            for route in routes
-        ],
-    )
+    show_routes(routes, session.times)
 
 
 @command(app)
 async def init(session: Session, wait: Wait = "60s") -> None:
-    """Make the topics, queues and streams of routes with `create_topic`, as the first send would.
+    """Create the topics, queues and streams of routes with `create_topic`.
 
-    Harmless to repeat: what is there stays as it is.
+    Harmless to repeat: what is there stays as it is. A worker does the same when it starts.
 
     \b
     Examples:
@@ -75,7 +66,7 @@ async def init(session: Session, wait: Wait = "60s") -> None:
 
 @command(app, remote=True)
 async def pause(session: Session, route: RouteArgument) -> None:
-    """Hold everything of a route, in every process.
+    """Pause a route: no process sends its messages until it is resumed.
 
     \b
     Examples:
@@ -83,12 +74,12 @@ async def pause(session: Session, route: RouteArgument) -> None:
     """
     async with session.verbs() as verbs:
         await verbs.pause(route)
-    _told(session, route, paused=True)
+    _show(session, route, paused=True)
 
 
 @command(app, remote=True)
 async def resume(session: Session, route: RouteArgument) -> None:
-    """Let a paused route go on.
+    """Resume a paused route.
 
     \b
     Examples:
@@ -96,10 +87,39 @@ async def resume(session: Session, route: RouteArgument) -> None:
     """
     async with session.verbs() as verbs:
         await verbs.resume(route)
-    _told(session, route, paused=False)
+    _show(session, route, paused=False)
 
 
-def _told(session: Session, route: str, *, paused: bool) -> None:
+def show_routes(routes: Iterable[RouteStatus], times: show.Times) -> None:
+    show.table(
+        ("route", "state", ">scheduled", ">overdue", ">leased", ">dead", "next due", "~sink"),
+        [
+            (
+                route.name,
+                _state(route),
+                f"{route.scheduled:,}",
+                f"{route.overdue:,}",
+                _unless_zero(route.leased),
+                show.Cell(f"{route.dead:,}", "dead") if route.dead else None,
+                times.near_text(route.next_due),
+                route.sink or "(not configured here)",
+            )
+            for route in routes
+        ],
+    )
+
+
+def _state(route: RouteStatus) -> show.Cell:
+    state = show.route_state(route)
+    unserved = state == "active" and route.in_flight is None
+    return show.Cell("active, no worker", "no worker") if unserved else show.Cell(state, state)
+
+
+def _unless_zero(number: int) -> str | None:
+    return f"{number:,}" if number else None
+
+
+def _show(session: Session, route: str, *, paused: bool) -> None:
     if session.json:
         show.as_json({"name": route, "paused": paused})
     else:

@@ -7,10 +7,17 @@ from typing import Annotated
 import typer
 
 from penstock.cli.session import Session, command
+from penstock.model.errors import InvalidMessage
 
 HttpOption = Annotated[
     str | None,
     typer.Option("--http", metavar="HOST:PORT", help="Where to listen [default: api.http]."),
+]
+PortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--port", metavar="N", min=0, max=65535, help="Listen on this port of the same host."
+    ),
 ]
 GrpcOption = Annotated[
     str | None,
@@ -18,7 +25,7 @@ GrpcOption = Annotated[
 ]
 Insecure = Annotated[
     bool,
-    typer.Option("--insecure", help="Listen beyond loopback without tokens: anybody may use it."),
+    typer.Option("--insecure", help="Listen beyond loopback without tokens: anybody can use it."),
 ]
 
 
@@ -31,6 +38,7 @@ def register(app: typer.Typer) -> None:
 def serve(
     session: Session,
     http: HttpOption = None,
+    port: PortOption = None,
     grpc: GrpcOption = None,
     insecure: Insecure = False,
 ) -> None:
@@ -39,48 +47,56 @@ def serve(
     \b
     Examples:
       penstock serve
+      penstock serve --port 9000 --store demo.db
       penstock serve --config penstock.toml --http 127.0.0.1:9000
     """
-    _run(session, http=http, grpc=grpc, insecure=insecure, with_api=True, with_worker=True)
+    _run(session, http, port, grpc, insecure=insecure)
 
 
 def api(
     session: Session,
     http: HttpOption = None,
+    port: PortOption = None,
     grpc: GrpcOption = None,
     insecure: Insecure = False,
 ) -> None:
-    """Run only the HTTP and gRPC API: accepts and answers, releases nothing.
+    """Run only the HTTP and gRPC API: it accepts messages and sends none.
 
     \b
     Examples:
       penstock api --http 127.0.0.1:8700
     """
-    _run(session, http=http, grpc=grpc, insecure=insecure, with_api=True, with_worker=False)
+    _run(session, http, port, grpc, insecure=insecure, with_worker=False)
 
 
 def worker(session: Session) -> None:
-    """Run only a worker: releases what is due, and listens only for Prometheus and health checks.
+    """Run only a worker: it sends what is due, and listens only for Prometheus and health checks.
 
     \b
     Examples:
       penstock worker --config penstock.toml
     """
-    _run(session, http=None, grpc=None, insecure=False, with_api=False, with_worker=True)
+    _run(session, with_api=False)
 
 
 def _run(
     session: Session,
+    http: str | None = None,
+    port: int | None = None,
+    grpc: str | None = None,
     *,
-    http: str | None,
-    grpc: str | None,
-    insecure: bool,
-    with_api: bool,
-    with_worker: bool,
+    insecure: bool = False,
+    with_api: bool = True,
+    with_worker: bool = True,
 ) -> None:
     from penstock.cli.process import Roles, run_process
 
-    settings = session.settings({"api.http": http, "api.grpc": grpc})
-    run_process(
-        settings, Roles(api=with_api, worker=with_worker, insecure=insecure), json=session.json
-    )
+    if http is not None and port is not None:
+        raise InvalidMessage("port", "is part of --http; give only one of the two")
+    overrides: dict[str, object] = {"api.http": http, "api.grpc": grpc}
+    if port is not None:
+        host = session.settings(overrides).api.http.rpartition(":")[0]
+        overrides["api.http"] = f"{host}:{port}"
+    found = session.examined(overrides)
+    roles = Roles(api=with_api, worker=with_worker, insecure=insecure)
+    run_process(found.sound(), roles, json=session.json, found=found)

@@ -10,14 +10,16 @@ import asyncio
 import inspect
 import json as jsonlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
+from penstock.cli.help import COMMON, Command, Group
+from penstock.cli.show import Times
 from penstock.model.errors import (
     AlreadyReleased,
     ConfigError,
@@ -34,15 +36,19 @@ from penstock.model.errors import (
 if TYPE_CHECKING:
     from penstock.sdk.async_client import AsyncClient
     from penstock.sdk.embedded import Engine
-    from penstock.settings import Settings
+    from penstock.settings import Examined, Settings
     from penstock.wiring import Parts
 
     Verbs: TypeAlias = Engine | AsyncClient
 
+T = TypeVar("T")
+IN_MEMORY = (
+    "store: an in-memory store is discarded when this command exits, so what it writes would be"
+    " lost. Name another store with --store or PENSTOCK_STORE, or a running server with --url"
+)
 FAILED = 1
 BAD_USAGE = 2
 _USAGE = (ConfigError, InvalidMessage, Malformed, TooLarge)
-_PANEL = "Common options"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +60,47 @@ class Session:
     url: str | None = None
     token: str | None = None
     ca: str | None = None
+    local: bool = False
+    store: str | None = None
+
+    @property
+    def times(self) -> Times:
+        """How this call shows moments."""
+        return Times(local=self.local, terminal=sys.stdout.isatty())
 
     def settings(self, overrides: Mapping[str, object] | None = None) -> Settings:
-        from penstock.settings import load
+        return self.examined(overrides).sound()
 
-        return load(self.config, overrides)
+    def examined(self, overrides: Mapping[str, object] | None = None) -> Examined:
+        """The settings, and everything that is wrong with them or may be."""
+        from penstock.settings import examine
+
+        return examine(self.config, {**self.overrides, **(overrides or {})})
+
+    @property
+    def overrides(self) -> dict[str, object]:
+        """What the common options say in place of the settings."""
+        return {"store": self.store}
+
+    async def creating(self, act: Callable[[Verbs], Awaitable[T]]) -> T:
+        """Act on the server at --url or the store of the settings, and make a store if need be.
+
+        A store that is not there yet is made only for what an empty one would take, so a command
+        that is refused leaves nothing behind.
+        """
+        from penstock.sdk.embedded import engine_over
+        from penstock.wiring import in_memory, nothing_to_read, open_parts
+
+        if self.url is None:
+            settings = self.settings()
+            if in_memory(settings):
+                raise ConfigError(IN_MEMORY, field="store")
+            if nothing_to_read(settings) is not None:
+                rehearsal = settings.model_copy(update={"store": "memory://"})
+                async with open_parts(rehearsal) as parts, engine_over(parts, {}) as engine:
+                    await act(engine)
+        async with self.verbs(creates=True) as verbs:
+            return await act(verbs)
 
     @asynccontextmanager
     async def verbs(
@@ -66,8 +108,8 @@ class Session:
     ) -> AsyncIterator[Verbs]:
         """The server at --url, or else the store of the config.
 
-        Only a command that `creates` may make a store that is not there. `progress` is told how
-        many messages a bulk change has changed more, where that can be known while it runs.
+        Only a command that `creates` may make a store that is not there. `progress` is called with
+        the number of messages that a bulk change has just changed, where the store is opened here.
         """
         if self.url is not None:
             from penstock.sdk.async_client import AsyncClient
@@ -85,21 +127,14 @@ class Session:
     @asynccontextmanager
     async def parts(self, *, creates: bool = False) -> AsyncIterator[Parts]:
         """The store of the config, opened here."""
-        from penstock.wiring import in_memory, nothing_to_read, open_parts
+        from penstock.wiring import nothing_to_read, open_parts
 
         settings = self.settings()
-        if creates and in_memory(settings):
-            raise ConfigError(
-                "store: one in memory ends with this command, and what it was given with it."
-                " Name another store with --config or PENSTOCK_STORE, or a running server"
-                " with --url",
-                field="store",
-            )
         missing = None if creates else nothing_to_read(settings)
         if missing is not None:
             raise UnknownThing(
-                f"nothing to read: {missing}. Schedule something first, name another store"
-                " with --config or PENSTOCK_STORE, or a running server with --url"
+                f"nothing to read: {missing}. Schedule something first, or name another store with"
+                " --store or --config, or a running server with --url"
             )
         async with open_parts(settings) as parts:
             yield parts
@@ -111,10 +146,11 @@ class Session:
             yield
         except* PenstockError as group:
             exc = _first(group)
-            print(self.told(exc), file=sys.stderr)
+            print(self.error_text(exc), file=sys.stderr)
             raise typer.Exit(BAD_USAGE if isinstance(exc, _USAGE) else FAILED) from None
 
-    def told(self, exc: PenstockError) -> str:
+    def error_text(self, exc: PenstockError) -> str:
+        """One sentence, or with --json the error as the HTTP API writes it."""
         message = exc.message
         if type(exc) is Unauthorized:
             message += " (on the command line: --token or PENSTOCK_TOKEN)"
@@ -135,7 +171,7 @@ def json_error(code: str, message: str, field: str | None = None, **more: object
 
 
 def _first(group: BaseExceptionGroup[PenstockError]) -> PenstockError:
-    """Parts that run side by side fail as a group; the first reason is the one to tell."""
+    """The first error of a group: parts that run side by side fail together."""
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
@@ -145,12 +181,13 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Settings file [default: penstock.toml if it is there; env PENSTOCK_CONFIG].",
-        rich_help_panel=_PANEL,
+        help="Settings file [default: ./penstock.toml, else /etc/penstock/penstock.toml; env"
+        " PENSTOCK_CONFIG].",
+        rich_help_panel=COMMON,
     ),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="JSON for machines.", rich_help_panel=_PANEL)
+    bool, typer.Option("--json", help="JSON for machines.", rich_help_panel=COMMON)
 ]
 UrlOption = Annotated[
     str | None,
@@ -158,7 +195,7 @@ UrlOption = Annotated[
         "--url",
         metavar="URL",
         help="Act on a running server, not on the store itself [env PENSTOCK_URL].",
-        rich_help_panel=_PANEL,
+        rich_help_panel=COMMON,
     ),
 ]
 TokenOption = Annotated[
@@ -167,7 +204,7 @@ TokenOption = Annotated[
         "--token",
         metavar="TEXT",
         help="Bearer token for --url [env PENSTOCK_TOKEN].",
-        rich_help_panel=_PANEL,
+        rich_help_panel=COMMON,
     ),
 ]
 CaOption = Annotated[
@@ -176,28 +213,62 @@ CaOption = Annotated[
         "--ca",
         metavar="FILE",
         help="Authorities to trust for an https --url [env PENSTOCK_CA; default: the usual ones].",
-        rich_help_panel=_PANEL,
+        rich_help_panel=COMMON,
+    ),
+]
+LocalOption = Annotated[
+    bool,
+    typer.Option(
+        "--local",
+        help="Times in the zone of this machine [default: UTC; on a terminal also relative].",
+        rich_help_panel=COMMON,
+    ),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Another store than the settings name: its URL, or the path of a SQLite file"
+        " [env PENSTOCK_STORE].",
+        rich_help_panel=COMMON,
     ),
 ]
 _LOCAL: dict[str, tuple[Any, object]] = {
     "config": (ConfigOption, None),
+    "store": (StoreOption, None),
     "json": (JsonOption, False),
 }
 _REMOTE: dict[str, tuple[Any, object]] = {
     "url": (UrlOption, None),
     "token": (TokenOption, None),
     "ca": (CaOption, None),
+    "local": (LocalOption, False),
 }
+
+
+def must_ask(yes: bool) -> bool:
+    """Whether to ask before something that cannot be undone.
+
+    Where nobody can answer, InvalidMessage (exit 2) before anything is done: a script says --yes.
+    """
+    if yes:
+        return False
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidMessage("--yes", "there is no terminal to ask on; add --yes to go ahead")
+    return True
 
 
 def confirm(question: str) -> None:
     """Go on only after a yes; any other answer, or none, ends the command with exit 1."""
     try:
-        typer.confirm(question, abort=True, err=True)
-    except typer.Abort:
-        if not sys.stdin.isatty():
-            typer.echo("\nnot confirmed, nothing was done: --yes does not ask", err=True)
-        raise
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:  # the end of the input, or Ctrl-C
+        print(file=sys.stderr)
+        agreed = False
+    if not agreed:
+        print("nothing was changed", file=sys.stderr)
+        raise typer.Exit(FAILED)
 
 
 def command(
@@ -210,7 +281,7 @@ def command(
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
 
         def run(ctx: typer.Context, **values: Any) -> None:
-            session = _session(ctx, {name: values.pop(name) for name in common})
+            session = session_of(ctx, {name: values.pop(name) for name in common})
             with session.failing_clearly():
                 result = function(session, **values)
                 if inspect.iscoroutine(result):
@@ -218,14 +289,18 @@ def command(
 
         _sign(run, own, common, function)
         short = _first_paragraph(function.__doc__ or "")
-        app.command(name or function.__name__.rstrip("_"), short_help=short)(run)
+        called = name or function.__name__.rstrip("_")
+        app.command(called, short_help=short, cls=Command)(run)
         return function
 
     return register
 
 
 def group(
-    app: typer.Typer, help_text: str, own: dict[str, tuple[Any, object]] | None = None
+    app: typer.Typer,
+    help_text: str,
+    own: dict[str, tuple[Any, object]] | None = None,
+    cls: type[Group] = Group,
 ) -> None:
     """Let the common options stand before the command too, beside the group's own."""
 
@@ -234,7 +309,7 @@ def group(
 
     _sign(before, [], (own or {}) | _LOCAL | _REMOTE, before)
     before.__doc__ = help_text
-    app.callback(short_help=_first_paragraph(help_text))(before)
+    app.callback(short_help=_first_paragraph(help_text), cls=cls)(before)
 
 
 def _first_paragraph(text: str) -> str:
@@ -267,10 +342,16 @@ def _sign(
     run.__name__ = like.__name__
 
 
-def _session(ctx: typer.Context, values: dict[str, Any]) -> Session:
-    """After the command wins over before it, and that over the environment."""
+def session_of(ctx: typer.Context, values: Mapping[str, Any] | None = None) -> Session:
+    """After the command wins over before it, and that over the environment.
+
+    Without `values` they are those of a command line that is being completed.
+    """
     from penstock.settings_origin import client_value
 
+    if values is None:
+        before = {} if ctx.parent is None else ctx.parent.params
+        values = {name: ctx.params.get(name) or before.get(name) for name in _LOCAL | _REMOTE}
     merged = {**(ctx.obj or {}), **{name: value for name, value in values.items() if value}}
     config = merged.get("config") or client_value("config")
     url = merged.get("url") or (client_value("url") if "url" in values else None)
@@ -280,4 +361,6 @@ def _session(ctx: typer.Context, values: dict[str, Any]) -> Session:
         url=url,
         token=merged.get("token") or client_value("token"),
         ca=merged.get("ca") or client_value("ca"),
+        local=bool(merged.get("local")),
+        store=merged.get("store"),
     )

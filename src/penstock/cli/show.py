@@ -1,29 +1,65 @@
-"""Output: tables for people, the JSON of the HTTP API for machines."""
+"""Output: tables and times for people, the JSON of the HTTP API for machines."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 import msgspec
 
 from penstock.model.decision import reason_of, verdict_of
-from penstock.model.message import Event, Message
+from penstock.model.message import DEFAULT_PRIORITY, Event, Message
 from penstock.model.state import State
-from penstock.model.times import format_moment
+from penstock.model.times import format_moment, parse_moment
 from penstock.model.verdict import Verdict
-from penstock.model.view import BulkResult, message_out
+from penstock.model.view import message_out
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
+    from rich.status import Status
 
     from penstock.model.status_view import RouteStats
 
-WIDE = 400
-"""Columns where there is no terminal: nothing is cut for `grep`."""
+GAP = 2
+"""Spaces between two columns."""
+LEAST = 8
+"""Characters that a column keeps however narrow the terminal is."""
+STYLES = {
+    State.DEAD: "red",
+    State.BLOCKED: "red",
+    State.EXPIRED: "red",
+    State.LEASED: "cyan",
+    State.DELIVERED: "green",
+    State.CANCELLED: "dim",
+    "deferred": "yellow",
+    "paused": "yellow",
+    "no worker": "yellow",
+    "sink away": "red",
+    "sink never reached": "red",
+    "failed": "red",
+    "warning": "yellow",
+    "ok": "green",
+}
+"""Colours of states, on a terminal and without NO_COLOR."""
+HOUR = 3_600
+"""Seconds; a longer span is told in two units."""
+_UNITS = ((86_400, "d"), (HOUR, "h"), (60, "min"), (1, "s"))
 _encode = msgspec.json.Encoder().encode
+
+
+class Cell(NamedTuple):
+    """Text with the style of another word than its own."""
+
+    text: str
+    style: str
+
+
+Shown: TypeAlias = str | Cell | None
 
 
 def as_json(value: object) -> None:
@@ -36,48 +72,137 @@ def as_json(value: object) -> None:
 
 
 def as_text(*lines: str) -> None:
-    """Lines on stdout, at once: whoever reads them may be waiting."""
+    """Lines on stdout, flushed: a program that reads them may be waiting."""
     for line in lines:
         print(printable(line), flush=True)
 
 
-def table(
-    headings: Sequence[str], rows: Sequence[Sequence[str | None]], none: str = "nothing to show"
-) -> None:
-    """A table on stdout; columns whose heading starts with > are numbers.
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Moments as people read them: relative on a terminal, RFC 3339 elsewhere.
 
+    `local`: in the zone of this machine with its offset, and never relative.
+    """
+
+    local: bool
+    terminal: bool
+
+    def exact(self, millis: int) -> str:
+        if not self.local:
+            return format_moment(millis)
+        moment = datetime.fromtimestamp(millis / 1000).astimezone()
+        return moment.isoformat(timespec="milliseconds")
+
+    def near(self, millis: int) -> str:
+        """For tables: "in 59 min" on a terminal."""
+        return relative(millis, now()) if self.terminal and not self.local else self.exact(millis)
+
+    def both(self, millis: int) -> str:
+        """For sentences: exact, and on a terminal how far away that is."""
+        aside = f" ({relative(millis, now())})" if self.terminal else ""
+        return f"{self.exact(millis)}{aside}"
+
+    def near_text(self, moment: str | None) -> str | None:
+        """`near` of an RFC 3339 text."""
+        return None if moment is None else self.near(parse_moment(moment))
+
+
+UTC = Times(local=False, terminal=False)
+
+
+def now() -> int:
+    """This machine's clock in epoch milliseconds."""
+    return int(time.time() * 1000)
+
+
+def relative(millis: int, now: int) -> str:
+    """ "in 59 min", "2 d 23 h ago", "now": rounded down."""
+    seconds = abs(millis - now) // 1000
+    if seconds == 0:
+        return "now"
+    words = _span(seconds)
+    return f"in {words}" if millis > now else f"{words} ago"
+
+
+def _span(seconds: int) -> str:
+    for position, (size, unit) in enumerate(_UNITS):
+        count, rest = divmod(seconds, size)
+        if not count:
+            continue
+        smaller, name = _UNITS[min(position + 1, len(_UNITS) - 1)]
+        exact = f"{count} {unit}"
+        return f"{exact} {rest // smaller} {name}" if size >= HOUR and rest >= smaller else exact
+    return "0 s"
+
+
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[Shown]], none: str = "nothing to show"
+) -> None:
+    """A table on stdout, without columns that are empty.
+
+    A heading that starts with > is a column of numbers, with ~ one that a narrow terminal cuts
+    short with …, with / one that it folds; any other column, an id above all, is whole on its line.
     Without rows it is only `none`, on stderr: headings over nothing look like a fault.
     """
-    from rich.table import Table
-    from rich.text import Text
-
     if not rows:
         print(none, file=sys.stderr)
         return
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    texts = [[_as_text(cell) for cell in row] for row in rows]
+    used = [i for i in range(len(headings)) if any(row[i][0] for row in texts)]
+    names = {i: headings[i].lstrip(">~/") for i in used}
+    widths = {i: max(cell_len(names[i]), *(cell_len(row[i][0]) for row in texts)) for i in used}
+    page = console()
+    if page.is_terminal:
+        _narrow(widths, [i for i in used if headings[i].startswith(("~", "/"))], page.width)
+    page.width = sum(widths.values()) + GAP * len(used)
+    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    for i in used:
+        folds = headings[i].startswith("/")
         drawn.add_column(
-            heading.removeprefix(">"),
-            justify="right" if heading.startswith(">") else "left",
-            overflow="fold",
+            names[i],
+            justify="right" if headings[i].startswith(">") else "left",
+            overflow="fold" if folds else "ellipsis",
+            no_wrap=not folds,
+            width=widths[i],
         )
-    for row in rows:
-        drawn.add_row(*(Text(printable(cell or "")) for cell in row))
-    _print(drawn)
+    for row in texts:
+        drawn.add_row(*(Text(row[i][0], style=row[i][1]) for i in used))
+    page.print(drawn)
 
 
-def message(shown: Message, timeline: list[Event]) -> None:
+def _as_text(cell: Shown) -> tuple[str, str]:
+    text, style = cell if isinstance(cell, Cell) else (cell or "", cell or "")
+    return " ".join(printable(text).splitlines()), STYLES.get(style, "")
+
+
+def _narrow(widths: dict[int, int], flexible: Sequence[int], room: int) -> None:
+    """Take from the widest of the flexible columns until the table fits, or none can give more."""
+    over = sum(widths.values()) + GAP * len(widths) - room
+    while over > 0:
+        widest = max(flexible, key=widths.__getitem__, default=None)
+        if widest is None or widths[widest] <= LEAST:
+            return
+        others = [widths[i] for i in flexible if i != widest]
+        floor = max(LEAST, *others, widths[widest] - over) if others else LEAST
+        taken = min(over, max(1, widths[widest] - floor))
+        widths[widest] -= taken
+        over -= taken
+
+
+def message(shown: Message, timeline: list[Event], times: Times = UTC) -> None:
     """A message and what happened to it."""
-    facts = [(name, value) for name, value in _facts(shown) if value]
-    width = max(len(name) for name, _ in facts)
-    as_text(*(f"{name:<{width}}  {value}" for name, value in facts))
+    facts([(name, value) for name, value in _facts(shown, times) if value])
     if timeline:
         as_text("")
         table(
-            ("when", "what", ">attempt", "detail"),
+            ("when", "what", ">attempt", "/detail"),
             [
                 (
-                    format_moment(event.at),
+                    times.exact(event.at),
                     event.event,
                     None if event.attempt is None else str(event.attempt),
                     event.detail,
@@ -87,18 +212,32 @@ def message(shown: Message, timeline: list[Event]) -> None:
         )
 
 
-def messages(items: Iterable[Message]) -> None:
+def facts(pairs: Sequence[tuple[str, Shown]]) -> None:
+    """Names and values, one pair per line."""
+    from rich.text import Text
+
+    width = max(len(name) for name, _ in pairs)
+    page = console()
+    for name, value in pairs:
+        text, style = value if isinstance(value, Cell) else (value or "", value or "")
+        line = Text(f"{name:<{width}}  ")
+        line.append(printable(text), style=STYLES.get(style, ""))
+        page.print(line, soft_wrap=True)
+
+
+def messages(items: Iterable[Message], times: Times) -> None:
     table(
-        ("id", "route", "state", "due", ">prio", ">attempt", "key", "last error"),
+        ("id", "~route", "state", "due", ">prio", ">attempt", "~key", "~held by", "~last error"),
         [
             (
                 item.id,
                 item.route,
-                item.state,
-                format_moment(item.due),
-                str(item.priority),
-                str(item.attempt),
-                "" if item.key == item.id else item.key,
+                _state(item),
+                times.near(item.due),
+                None if item.priority == DEFAULT_PRIORITY else str(item.priority),
+                str(item.attempt) if item.attempt else None,
+                None if item.key == item.id else item.key,
+                _held_by(item),
                 item.last_error,
             )
             for item in items
@@ -107,51 +246,68 @@ def messages(items: Iterable[Message]) -> None:
     )
 
 
+def _state(shown: Message) -> Cell:
+    deferred = _held_by(shown) is not None and shown.state is State.SCHEDULED
+    return Cell(shown.state, "deferred" if deferred else shown.state)
+
+
+def _held_by(shown: Message) -> str | None:
+    """The policy that did not let it go."""
+    verdict, reason = verdict_of(shown), reason_of(shown)
+    return None if reason is None or verdict is Verdict.ALLOW else reason.policy
+
+
 def message_json(shown: Message, timeline: list[Event] | None = None) -> None:
     as_json(message_out(shown, timeline))
 
 
 def route_state(route: RouteStats) -> str:
-    """In words of their own: a circuit breaker that is open lets nothing through."""
+    """Whether messages of the route go out."""
     if route.paused:
         return "paused"
-    return "sink away" if route.waiting_for_sink else "active"
-
-
-def bulk(result: BulkResult, done: str, *, json: bool, dry_run: bool) -> None:
-    """How many a bulk change matched, and of how many it was done."""
-    if json:
-        as_json(result)
-    elif dry_run:
-        as_text(f"{result.matched:,} would be {done}")
-    else:
-        as_text(f"{result.done:,} of {result.matched:,} {done}")
-
-
-@contextmanager
-def progress(what: str) -> Iterator[Progress]:
-    """A moving count on stderr while something long is under way; silent where nobody looks."""
-    if not sys.stderr.isatty():
-        yield Progress(None, what)
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"{what} …") as status:
-        yield Progress(status.update, what)
+    if route.waiting_for_sink:
+        return "sink away"
+    return "sink never reached" if route.reached is False else "active"
 
 
 class Progress:
-    """Counts what was done."""
+    """A moving count on stderr while something long is under way; only on a terminal."""
 
-    def __init__(self, update: object, what: str) -> None:
-        self._update = update
+    def __init__(self, what: str) -> None:
         self._what = what
+        self._status: Status | None = None
         self.done = 0
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status(f"{self._what} …")
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
 
     def add(self, number: int) -> None:
         self.done += number
-        if callable(self._update):
-            self._update(f"{self._what} … {self.done:,}")
+        if self._status is not None:
+            self._status.update(f"{self._what} … {self.done:,}")
+
+
+def progress(what: str) -> Progress:
+    return Progress(what)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def full_address(store: str) -> str:
+    """A store's address that says where it is from any folder."""
+    path = store.removeprefix("sqlite:///")
+    return f"sqlite:///{Path(path).absolute()}" if path not in (store, "") else store
 
 
 def printable(text: str) -> str:
@@ -161,16 +317,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
-def _facts(shown: Message) -> Iterator[tuple[str, str | None]]:
+def _facts(shown: Message, times: Times) -> Iterator[tuple[str, Shown]]:
     yield "id", shown.id
     yield "route", shown.route
-    yield "state", f"{shown.state}{' (cancel asked)' if shown.cancel_pending else ''}"
-    yield "due", format_moment(shown.due)
+    asked = " (a cancel waits for the send under way)" if shown.cancel_pending else ""
+    yield "state", Cell(f"{shown.state}{asked}", _state(shown).style)
+    yield "due", times.both(shown.due)
     yield "key", shown.key
     yield "priority", str(shown.priority)
     yield "attempt", str(shown.attempt)
     yield "version", str(shown.version)
-    yield "expires", None if shown.expires is None else format_moment(shown.expires)
+    yield "expires", None if shown.expires is None else times.both(shown.expires)
     yield "topic", shown.topic
     yield "decided", _decided(shown)
     yield "last error", shown.last_error
@@ -179,7 +336,7 @@ def _facts(shown: Message) -> Iterator[tuple[str, str | None]]:
         yield "header", f"{name}: {value}"
     yield "content type", shown.content_type
     gone = shown.state is State.DELIVERED and not shown.payload
-    yield "payload", "(not kept once delivered)" if gone else _payload(shown.payload)
+    yield "payload", "(not kept once delivered)" if gone else payload_text(shown.payload)
 
 
 def _decided(shown: Message) -> str | None:
@@ -192,7 +349,8 @@ def _decided(shown: Message) -> str | None:
     return f"{verdict} by {reason.policy}: {reason.detail}"
 
 
-def _payload(payload: bytes) -> str:
+def payload_text(payload: bytes) -> str:
+    """The text of a payload, cut if it is long; of other bytes, how many."""
     if not payload:
         return ""
     try:
@@ -202,12 +360,8 @@ def _payload(payload: bytes) -> str:
     return text if len(text) <= 2_000 else f"{text[:2_000]} … ({len(payload):,} bytes)"
 
 
-def _print(drawn: RenderableType) -> None:
-    console().print(drawn)
-
-
 def console() -> Console:
+    """Standard output; colours only on a terminal, and not where NO_COLOR is set."""
     from rich.console import Console
 
-    terminal = sys.stdout.isatty()
-    return Console(width=None if terminal else WIDE, highlight=False, markup=False)
+    return Console(highlight=False, markup=False, emoji=False)

@@ -8,12 +8,12 @@ from penstock.cli import show
 from penstock.cli.session import Session, command, group
 
 app = typer.Typer(no_args_is_help=True)
-group(app, "The store itself: check, init.")
+group(app, "The store itself: check, init, migrate.")
 
 
 @command(app)
 async def init(session: Session) -> None:
-    """Make what the store needs before it is first used: a DynamoDB table with its indexes.
+    """Create what the store needs before it is first used, such as a table or a schema.
 
     Harmless to repeat: what is there stays as it is.
 
@@ -21,6 +21,23 @@ async def init(session: Session) -> None:
     Examples:
       penstock store init --config penstock.toml
     """
+    await _init(session)
+
+
+@command(app)
+async def migrate(session: Session) -> None:
+    """Bring a store of an older version up to date, or create it.
+
+    Harmless to repeat, and from many processes at once: one does it, the others wait for it.
+
+    \b
+    Examples:
+      penstock store migrate --config penstock.toml
+    """
+    await _init(session)
+
+
+async def _init(session: Session) -> None:
     from penstock.wiring import init_store
 
     done = await init_store(session.settings())
@@ -32,9 +49,9 @@ async def init(session: Session) -> None:
 
 @command(app)
 async def check(session: Session) -> None:
-    """Read the whole store and check that it is sound; exit 1 if it is not.
+    """Check the store; exit 1 if it is damaged or does not answer.
 
-    Only SQLite has such a check; other stores are asked how they are.
+    A SQLite file is read whole and verified; any other store only has to answer.
 
     \b
     Examples:

@@ -6,17 +6,20 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import show
-from penstock.cli.policies import read_argument
+from penstock.cli import names, show
+from penstock.cli.options import read_argument
 from penstock.cli.session import Session, command, group
 from penstock.model.policy import decode_suppression
 from penstock.model.policy_view import suppression_out
 
 app = typer.Typer(no_args_is_help=True)
-group(app, "Keys that get nothing: opt-outs and the like.")
+group(app, "Keys that get no messages: opt-outs and the like.")
 
-ListArgument = Annotated[str, typer.Argument(metavar="LIST", help="The list's id.")]
-KeysArgument = Annotated[list[str], typer.Argument(metavar="KEY...", help="Whom it is about.")]
+ListArgument = Annotated[
+    str,
+    typer.Argument(metavar="LIST", help="The list's id.", autocompletion=names.suppressions),
+]
+KeysArgument = Annotated[list[str], typer.Argument(metavar="KEY", help="The keys.")]
 
 
 @command(app, "list", remote=True)
@@ -55,22 +58,24 @@ async def put(
     session: Session,
     name: ListArgument,
     written: Annotated[
-        str, typer.Argument(metavar="JSON", help="The list, @FILE to read it, or - for stdin.")
+        str,
+        typer.Argument(
+            metavar="JSON|@FILE|-", help="The list; @FILE reads a file, - standard input."
+        ),
     ],
 ) -> None:
-    """Keep a list with exactly these keys.
+    """Create or replace a list: it has exactly these keys.
 
     \b
     Examples:
       penstock suppression put optout '{"keys":["user1"],"legal":true}'
     """
     checked = decode_suppression(read_argument(written, "suppression"))
-    async with session.verbs(creates=True) as verbs:
-        await verbs.put_suppression(name, checked)
+    await session.creating(lambda verbs: verbs.put_suppression(name, checked))
     if session.json:
         show.as_json(suppression_out(name, checked))
     else:
-        show.as_text(f"{name} is in force with {len(set(checked.keys))} keys")
+        show.as_text(f"{name} is in force with {show.counted(len(set(checked.keys)), 'key')}")
 
 
 @command(app, remote=True)
@@ -88,7 +93,7 @@ async def add(session: Session, name: ListArgument, keys: KeysArgument) -> None:
 
 @command(app, remote=True)
 async def remove(session: Session, name: ListArgument, keys: KeysArgument) -> None:
-    """Take keys off a list.
+    """Remove keys from a list.
 
     \b
     Examples:
@@ -101,7 +106,7 @@ async def remove(session: Session, name: ListArgument, keys: KeysArgument) -> No
 
 @command(app, remote=True)
 async def delete(session: Session, name: ListArgument) -> None:
-    """Forget a list.
+    """Delete a list.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The page at `/`: hand-written ES modules, and uPlot's files from the package that ships them."""
+"""The page at `/`: hand-written ES modules, and uPlot's files as published."""
 
 from penstock.dashboard.files import INDEX, PageFile, dashboard_file
 

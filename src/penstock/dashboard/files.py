@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import cache
-from importlib.machinery import PathFinder
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path
 
 import msgspec
 
 INDEX = "index.html"
 UPLOT = ("uPlot.iife.js", "uPlot.min.css")
-"""Charts: files of the package uplot-python, served as they are."""
+"""Charts: uPlot as its author publishes it, in `uplot/` beside its licence."""
 MEDIA = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
@@ -42,10 +40,10 @@ def _all() -> dict[str, PageFile]:
 
 
 def _contents() -> Iterator[tuple[str, bytes]]:
-    yield from _below(files("penstock.dashboard").joinpath("page"))
-    shipped = _uplot_folder()
+    shipped = files("penstock.dashboard")
+    yield from _below(shipped.joinpath("page"))
     for name in UPLOT:
-        yield name, (shipped / name).read_bytes()
+        yield name, shipped.joinpath("uplot", name).read_bytes()
 
 
 def _below(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
@@ -54,14 +52,6 @@ def _below(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]
             yield from _below(entry, f"{prefix}{entry.name}/")
         else:
             yield f"{prefix}{entry.name}", entry.read_bytes()
-
-
-def _uplot_folder() -> Path:
-    """Where uplot-python keeps uPlot. Importing the package would import numpy and IPython."""
-    found = PathFinder.find_spec("uplot")
-    if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError("uplot-python is not installed: the dashboard's charts need it")
-    return Path(found.submodule_search_locations[0]) / "static"
 
 
 def _page_file(name: str, content: bytes) -> PageFile:

@@ -32,7 +32,7 @@ def probe_of(messages: Sequence[Message]) -> Message:
 class Breaker:
     """Closed: everything passes. Open: nothing until `retry_at`. Then one probe at a time.
 
-    In doubt, too, it is one at a time: nobody has answered yet.
+    Half open, before the sink has answered at all, it is one at a time too.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -46,7 +46,7 @@ class Breaker:
         self._last = 0
         """The number of the last probe; 0 is a send that is none."""
         self._probing = False
-        self._in_doubt = False
+        self._half_open = False
         self.retry_at: int | None = None
 
     @property
@@ -54,8 +54,13 @@ class Breaker:
         return self.retry_at is not None
 
     @property
+    def reached(self) -> bool:
+        """False: the sink has not answered since it was begun."""
+        return not self._half_open
+
+    @property
     def lets_all_pass(self) -> bool:
-        return self.retry_at is None and not self._in_doubt
+        return self.retry_at is None and not self._half_open
 
     def allowance(self, wanted: int, now: int) -> int:
         """How many of `wanted` may be claimed now; of these one is sent, unless all may pass."""
@@ -66,13 +71,14 @@ class Breaker:
         )
         return 0 if waits else min(wanted, self._width)
 
-    def doubt(self) -> None:
-        """Until somebody answers: a sink that is gone shall not cost a whole batch an attempt."""
-        self._in_doubt = True
+    def half_open(self) -> None:
+        """One probe at a time until the sink answers: one that is gone shall not cost a whole batch
+        an attempt."""
+        self._half_open = True
 
-    def trust(self) -> bool:
-        """Somebody is there; whether others were waiting to know."""
-        waited, self._in_doubt = self._in_doubt and self._probing, False
+    def close(self) -> bool:
+        """The sink has answered a check; whether messages were waiting to know."""
+        waited, self._half_open = self._half_open and self._probing, False
         return waited
 
     def look_again(self) -> int | None:
@@ -99,7 +105,7 @@ class Breaker:
         if not outcomes or not all(isinstance(o, Retry) and o.unreachable for o in outcomes):
             self._silent = self._failed = 0
             self._width = 1
-            self._probing = self._in_doubt = False
+            self._probing = self._half_open = False
             self.retry_at = None
         elif not self.is_open:
             self._silent += 1

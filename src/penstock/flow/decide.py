@@ -12,7 +12,7 @@ from penstock.flow.conclude import committed, counted_in_doubt
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.limits.engine import expired
-from penstock.model.decision import Decision, Room, allowed_text
+from penstock.model.decision import Decision, PaceAllowance, allowed_text
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Settlement, may_have_arrived_before
 from penstock.model.route import Route
@@ -62,18 +62,18 @@ class Decide:
         """Whether there are policies that have a say."""
         return self._policies is not None and self._policies.active
 
-    async def room(self, wanted: int) -> Room:
+    async def allowance(self, wanted: int) -> PaceAllowance:
         """How many may be claimed: a paced backlog stays in the store, in its order."""
         policies = self._policies
         if policies is None:
-            return Room(wanted)
-        await policies.learn()
+            return PaceAllowance(wanted)
+        if not policies.known:  # nothing goes out past them at the start
+            await policies.refresh()
         if not policies.active:
-            return Room(wanted)
-        return await policies.room(self._route.name, wanted, self._clock.now())
+            return PaceAllowance(wanted)
+        return await policies.allowance(self._route.name, wanted, self._clock.now())
 
-    async def decide(self, claim: Claim) -> Ruling:
-        now = self._clock.now()
+    async def decide(self, claim: Claim, now: int) -> Ruling:
         refused = [
             settlement
             for message in claim.messages

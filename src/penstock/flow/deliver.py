@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -37,14 +38,31 @@ async def send_part(sink: Sink, batch: Sequence[Message]) -> Sequence[SendOutcom
     outcomes = await sink.send(batch)
     if len(outcomes) == len(batch):
         return outcomes
-    told = f"sink answered {len(outcomes)} outcomes for {len(batch)} messages"
-    return [Retry(told, unsure=True)] * len(batch)
+    error = f"sink answered {len(outcomes)} outcomes for {len(batch)} messages"
+    return [Retry(error, unsure=True)] * len(batch)
 
 
 def blame(sink: Sink, exc: Exception) -> SendOutcome:
     """What an exception means for the message that it belongs to."""
     log.error("sink %s failed", sink.name, exc_info=exc)
     return Retry(f"{type(exc).__name__}: {exc}", unsure=True)
+
+
+class Sent(NamedTuple):
+    """How the leases of a batch end, and what the sink said of each message."""
+
+    settlements: list[Settlement]
+    outcomes: Sequence[SendOutcome]
+    at: int
+    """When it ended."""
+
+
+class Interrupted(asyncio.CancelledError):
+    """A send was cancelled; what is known of it, for another task to settle."""
+
+    def __init__(self, sent: Sent) -> None:
+        super().__init__()
+        self.sent = sent
 
 
 class Deliver:
@@ -69,38 +87,50 @@ class Deliver:
         self,
         batch: Sequence[Message],
         token: int,
-        finish: Callable[[list[Settlement], Sequence[SendOutcome]], None],
         allowed: Mapping[str, str],
-        holds: Callable[[], bool],
-    ) -> None:
-        """Send, then `finish` exactly once, even when cancelled in the middle.
+        holds: Callable[[int], bool],
+        began: int,
+    ) -> Sent:
+        """Send, and say what came of it; Interrupted says so when cancelled in the middle.
 
-        `allowed`: id → what the policies said of it. `holds`: whether the lease still is ours: a
-        batch that is halved takes longer than one send.
+        `allowed`: id → what the policies said of it. `began`: now. `holds`: whether the lease still
+        is ours at a moment: a batch that is halved takes longer than one send.
         """
         outcomes: list[SendOutcome] = []
-        began = self._clock.now()
+
+        async def send(part: Sequence[Message]) -> Sequence[SendOutcome]:
+            if len(part) < len(batch) and not holds(self._clock.now()):
+                return [_TOO_LATE] * len(part)  # another may have sent these, in a higher attempt
+            return await self._send(part)
+
         try:
-            send = partial(self._send, holds=holds)
             await isolate(batch, send, partial(blame, self._sink), results=outcomes)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as exc:
             # The deadline of a shutdown: it may have arrived, so the attempt counts.
             outcomes += [_INTERRUPTED] * (len(batch) - len(outcomes))
-            finish(self._settlements(batch, token, outcomes, allowed), outcomes)
-            raise
-        self._observer.sent(self._route.name, max(0, self._clock.now() - began), len(batch))
-        finish(self._settlements(batch, token, outcomes, allowed), outcomes)
+            raise Interrupted(self._ended(batch, token, outcomes, allowed)) from exc
+        sent = self._ended(batch, token, outcomes, allowed)
+        self._observer.sent(self._route.name, max(0, sent.at - began), len(batch))
+        return sent
 
-    async def _send(
-        self, batch: Sequence[Message], holds: Callable[[], bool]
-    ) -> Sequence[SendOutcome]:
-        if not holds():  # another may have sent these since, in a higher attempt
-            return [_TOO_LATE] * len(batch)
+    async def _send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         tracer = self._observer.tracer
         if tracer is None or not tracer.is_on:
             return await send_part(self._sink, batch)
         with tracer.deliver(self._route.name, self._sink.name, batch):
             return await send_part(self._sink, batch)
+
+    def _ended(
+        self,
+        batch: Sequence[Message],
+        token: int,
+        outcomes: Sequence[SendOutcome],
+        allowed: Mapping[str, str],
+    ) -> Sent:
+        now = self._clock.now()
+        settlements = self._settlements(batch, token, outcomes, allowed, now)
+        _log_failures(self._route.name, settlements, outcomes)
+        return Sent(settlements, outcomes, now)
 
     def _settlements(
         self,
@@ -108,8 +138,8 @@ class Deliver:
         token: int,
         outcomes: Sequence[SendOutcome],
         allowed: Mapping[str, str],
+        now: int,
     ) -> list[Settlement]:
-        now = self._clock.now()
         if allowed:
             return [
                 Settlement(message, token, _DELIVERED, "delivered", allowed=allowed.get(message.id))
@@ -127,7 +157,7 @@ class Deliver:
         ]
 
     def _failed(self, message: Message, token: int, outcome: SendOutcome, now: int) -> Settlement:
-        error = outcome.told[:MAX_ERROR] if isinstance(outcome, Retry | Dead) else ""
+        error = outcome.text[:MAX_ERROR] if isinstance(outcome, Retry | Dead) else ""
         if not isinstance(outcome, Retry):
             return Settlement(
                 message=message, token=token, state=State.DEAD, event="dead", error=error
@@ -157,7 +187,7 @@ class Deliver:
         return int(min(outcome.after, MAX_RETRY_AFTER) * 1000 + 0.999)
 
 
-def tell_failures(
+def _log_failures(
     route: str, settlements: Sequence[Settlement], outcomes: Sequence[SendOutcome]
 ) -> None:
     """One line a batch and kind of failure, with an example; the log thins out repeats."""

@@ -10,7 +10,7 @@ from penstock.model.message import Message
 from penstock.model.outcome import Action, Amendment, Answer
 from penstock.model.query import Filter, decode_cursor, encode_cursor
 from penstock.model.state import State
-from penstock.model.view import Erased, added
+from penstock.model.view import Erased
 from penstock.ports.store import MessageStore
 
 log = logging.getLogger("penstock.erase")
@@ -38,7 +38,7 @@ class Erase:
         """Everything of the key, in as many calls as it takes."""
         erased = await self.erase(key)
         while erased.next is not None:
-            erased = added(erased, await self.erase(key, erased.next))
+            erased = erased.and_then(await self.erase(key, erased.next))
         return erased
 
     async def erase(self, key: str, after: str | None = None) -> Erased:

@@ -166,7 +166,7 @@ class Fleet:
         try:
             await self._beats.beat(beat)
         except StoreUnavailable as exc:
-            log.debug("store away, nobody is told of this process: %s", exc)
+            log.debug("heartbeat not written, other processes do not see this one: %s", exc)
         else:
             self._told = beat
 
@@ -190,6 +190,7 @@ def _lanes(worker: Worker) -> dict[str, LaneState]:
             in_flight=lane.in_flight,
             capacity=lane.capacity,
             waiting_for_sink=lane.breaker.is_open,
+            reached=lane.breaker.reached,
             lag=lane.lag,
             overdue=lane.overdue,
         )

@@ -17,10 +17,14 @@ def sink_health(lane: LaneState) -> PartHealth:
         "in_flight": lane.in_flight,
         "capacity": lane.capacity,
         "breaker_open": lane.waiting_for_sink,
+        "reached": lane.reached,
         "overdue": lane.overdue,
     }
     if lane.waiting_for_sink:
         told = "does not answer: its messages wait in the store until it does"
+        return PartHealth(status="waiting", detail=told, facts=facts)
+    if not lane.reached:
+        told = "was not reached yet: messages go to it one by one until it answers"
         return PartHealth(status="waiting", detail=told, facts=facts)
     if lane.overdue:
         told = f"{lane.overdue} sends have been under way for longer than the route's timeout"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import compress
-from typing import Protocol, TypeAlias
+from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
+from penstock.flow.coalesce import Coalescer, Linger, Turns
 from penstock.flow.observe import Observer
 from penstock.model.draft import Draft, check_draft, due_from
 from penstock.model.errors import (
@@ -33,44 +32,16 @@ from penstock.time.chance import given_or_fresh
 log = logging.getLogger("penstock.intake")
 
 Outcome: TypeAlias = Receipt | PenstockError
-Done: TypeAlias = Callable[[Outcome], None]
 Put: TypeAlias = Callable[[Sequence[NewMessage], int], Awaitable[list[Receipt]]]
 
 UNEXPECTED = "the message could not be stored; see the server's log"
 
 GROUP = 500
 """Single puts that share one store call at most."""
-GATHER_TURNS = 8
-"""Turns of the event loop, some microseconds each, that a growing group waits for more at most."""
+GATHER_TURNS = 9
+"""Turns of the event loop that a growing group waits for more at most."""
 GROUPS_IN_FLIGHT = 4
 """Store calls for single puts under way at once; a store that is inline never has two."""
-
-
-class Way(Protocol):
-    """Something that takes single puts on their way to the store."""
-
-    def submit(self, draft: Draft, done: Done) -> None: ...
-
-    def withdraw(self, done: Done) -> None: ...
-
-
-async def schedule_through(way: Way, draft: Draft) -> Receipt:
-    """Put one message that way; a caller that leaves takes it back if it has not begun."""
-    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-    def done(outcome: Outcome) -> None:
-        if not future.done():  # the caller may have gone
-            future.set_result(outcome)
-
-    way.submit(draft, done)
-    try:
-        outcome = await future
-    except asyncio.CancelledError:
-        way.withdraw(done)
-        raise
-    if isinstance(outcome, PenstockError):
-        raise outcome
-    return outcome
 
 
 class Intake:
@@ -81,7 +52,7 @@ class Intake:
         store: MessageStore,
         observer: Observer,
         *,
-        routes: frozenset[str] | None = None,
+        routes: AbstractSet[str] | None = None,
         max_payload: int = MAX_PAYLOAD,
         max_message: int | None = None,
         min_delay: int | None = None,
@@ -103,20 +74,29 @@ class Intake:
         self._min_delay = min_delay
         self._max_delay = max_delay
         self._ids = ids if ids is not None else IdMaker(given_or_fresh(None))
-        self._group: list[tuple[Draft, Done]] = []
-        self._flush_due = False
-        self._seen = 0
-        """How large the group was a turn of the loop ago."""
-        self._turns = 0
-        self._lonely = True
-        """The last put had nobody beside it."""
-        self._alone = False
-        """A message is being put without a group, or was in this turn of the loop …"""
-        self._same_turn = False
-        """… which is still the turn it began in."""
-        self._groups = 0
-        """Whose outcome is not known yet."""
-        self._flushing: set[asyncio.Task[None]] = set()
+        self._coalescers: list[Coalescer[Draft, Receipt]] = []
+        singles = self.singles(Turns(GATHER_TURNS, GROUP))
+        self.submit = singles.submit
+        """Put one message and call back once it is durable or refused: no task, no future."""
+        self.schedule_one = singles.ask_alone
+        """Put one message; those of many callers at once share a transaction."""
+
+    def singles(self, linger: Linger) -> Coalescer[Draft, Receipt]:
+        """A way in for messages that come one by one, which then share store calls."""
+        self._coalescers.append(
+            Coalescer(
+                self._schedule_singles,
+                max_items=GROUP,
+                max_calls=GROUPS_IN_FLIGHT,
+                linger=linger,
+            )
+        )
+        return self._coalescers[-1]
+
+    async def drain(self) -> None:
+        """Wait until every single message has been answered."""
+        for coalescer in self._coalescers:
+            await coalescer.drain()
 
     async def schedule(self, drafts: Sequence[Draft]) -> list[Outcome]:
         """Put a batch: one outcome each, in order; the bad ones do not hold back the good.
@@ -138,22 +118,28 @@ class Intake:
                 good.append(self._check(draft, now))
             except PenstockError as exc:
                 bad.append((len(good) + len(bad), exc))
-        outcomes: list[Outcome] = []
-        refused = 0
-        if good:
-            with self._observer.asking("put"):
-                try:
-                    outcomes += await (self._put or self._store.put)(good, now)
-                except StoreUnavailable:
-                    raise
-                except Exception as exc:  # noqa: BLE001 - it may be one message's
-                    outcomes = await self._put_apart(good, now, exc)
-                    kept = [isinstance(outcome, Receipt) for outcome in outcomes]
-                    good, refused = list(compress(good, kept)), kept.count(False)
-        receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
-        self._count(good, receipts, len(bad) + refused)
+        outcomes = await self.put(good, now)
+        self._observer.count("rejected", "", len(bad))
         for place, refusal in bad:
             outcomes.insert(place, refusal)
+        return outcomes
+
+    async def put(self, messages: Sequence[NewMessage], now: int) -> list[Outcome]:
+        """Put messages that are checked: one outcome each, in order.
+
+        Raises StoreUnavailable when nothing could be stored.
+        """
+        if not messages:
+            return []
+        outcomes: list[Outcome] = []
+        with self._observer.asking("put"):
+            try:
+                outcomes += await (self._put or self._store.put)(messages, now)
+            except StoreUnavailable:
+                raise
+            except Exception as exc:  # noqa: BLE001 - it may be one message's
+                outcomes = await self._put_apart(messages, now, exc)
+        self._count(messages, outcomes)
         return outcomes
 
     async def _put_apart(
@@ -204,136 +190,14 @@ class Intake:
         except Exception as exc:  # noqa: BLE001 - as in `schedule`
             return await self._put_apart(messages, now, exc)
 
-    @property
-    def _nobody_else(self) -> bool:
-        return self._lonely and not (self._alone or self._group or self._groups)
-
-    async def schedule_one(self, draft: Draft) -> Receipt:
-        """Put one message; those of many callers at once share a transaction.
-
-        If nobody has put anything beside others of late, it goes without group, task or hand-over.
-        Whoever comes before it is done, or in the same turn of the loop, begins a group.
-        """
-        if not self._nobody_else:
-            return await schedule_through(self, draft)
-        self._same_turn = True
-        asyncio.get_running_loop().call_soon(self._turned)
-        with _Alone(self):
-            receipt = await self._put_one(draft)
-            if self._same_turn:  # a store that is inline; others must have their turn
-                await asyncio.sleep(0)
-        return receipt
-
-    def begin_alone(self) -> None:
-        self._alone = True
-
-    def end_alone(self) -> None:
-        """Those who came meanwhile may go."""
-        self._alone = False
-        if self._group:
-            self._flush_rest()
-
-    def _turned(self) -> None:
-        self._same_turn = False
-
-    async def _put_one(self, draft: Draft) -> Receipt:
-        """As `schedule` of one, without what many need."""
-        observer = self._observer
-        if observer.tracer is not None and observer.tracer.is_on:
-            (outcome,) = await self.schedule([draft])
-            if isinstance(outcome, PenstockError):
-                raise outcome
-            return outcome
-        now = self._clock.now()
+    async def _schedule_singles(self, drafts: Sequence[Draft]) -> list[Outcome]:
         try:
-            message = self._check(draft, now)
+            return await self.schedule(drafts)
         except PenstockError:
-            observer.count("rejected", "")
             raise
-        began = observer.timer()
-        try:
-            (receipt,) = await (self._put or self._store.put)([message], now)
-        except StoreUnavailable as exc:
-            observer.unanswered("put", began, exc)
-            raise
-        except PutRefused as exc:
-            observer.count("rejected", "")
-            (refusal,) = outcomes_of(exc)
-            raise refusal if isinstance(refusal, PenstockError) else exc from exc
-        if receipt.duplicate or message.blocked is not None:
-            observer.answered("put", began)
-            self._count([message], [receipt], 0)
-        else:
-            observer.accepted_one(message.route, began)
-        return receipt
-
-    def submit(self, draft: Draft, done: Done) -> None:
-        """Put one message and call back once it is durable or refused: no task, no future."""
-        self._group.append((draft, done))
-        if not self._flush_due:
-            self._flush_soon()
-
-    def withdraw(self, done: Done) -> None:
-        """Nobody waits for it any more (a deadline, a client that left): not put if not begun."""
-        self._group = [entry for entry in self._group if entry[1] is not done]
-
-    def _flush_soon(self) -> None:
-        if len(self._flushing) + self._alone < GROUPS_IN_FLIGHT:
-            self._flush_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        size = len(self._group)
-        if self._seen < size < GROUP and self._turns < GATHER_TURNS:
-            # Callers just answered are about to ask again: while more comes with every turn of
-            # the loop, wait for it, or they fall into parties that take turns, each transaction
-            # a third as full as it could be.
-            self._seen = size
-            self._turns += 1
-            asyncio.get_running_loop().call_soon(self._flush)
-            return
-        self._seen = self._turns = 0
-        self._flush_due = False
-        group, self._group = self._group[:GROUP], self._group[GROUP:]
-        if group:
-            self._lonely = len(group) == 1
-            self._groups += 1
-            task = asyncio.get_running_loop().create_task(self._put_group(group))
-            self._flushing.add(task)
-            task.add_done_callback(self._flushed)
-
-    def _flushed(self, task: asyncio.Task[None]) -> None:
-        self._flushing.discard(task)
-        self._flush_rest()
-
-    def _flush_rest(self) -> None:
-        """A store call has ended: those who came meanwhile may go."""
-        if self._group and not self._flush_due:
-            self._flush_soon()
-
-    async def _put_group(self, group: list[tuple[Draft, Done]]) -> None:
-        outcomes: Sequence[Outcome]
-        try:
-            outcomes = await self.schedule([draft for draft, _ in group])
-        except PenstockError as exc:
-            outcomes = [exc] * len(group)
-        except BaseException:
-            # Whatever went wrong, nobody may wait for ever; the fault itself still surfaces.
-            failed = NotStored(UNEXPECTED)
-            for _, done in group:
-                done(failed)
-            raise
-        finally:
-            self._groups -= 1
-        for (_, done), outcome in zip(group, outcomes, strict=True):
-            done(outcome)
-
-    async def drain(self) -> None:
-        """Wait until every submitted message has been answered."""
-        clock = self._clock
-        while self._group or self._flushing or self._alone:
-            await asyncio.gather(*self._flushing)
-            await (clock.sleep_until(clock.now() + 1) if self._alone else asyncio.sleep(0))
+        except Exception as exc:
+            log.exception("%d messages could not be stored", len(drafts))
+            raise NotStored(UNEXPECTED) from exc
 
     def change(self, message_id: str, patch: Patch, version: int | None = None) -> Amendment:
         """The amendment a patch asks for, under the same limits as a new message."""
@@ -354,6 +218,10 @@ class Intake:
         due = due_from(at, delay, now)
         self._check_horizon(due - now, "at" if delay is None else "delay")
         return due
+
+    def checked(self, draft: Draft) -> NewMessage:
+        """The message that a draft asks for, if it may be stored."""
+        return self._check(draft, self._clock.now())
 
     def _check(self, draft: Draft, now: int) -> NewMessage:
         routes = self._routes
@@ -379,20 +247,20 @@ class Intake:
                 field, f"must be at most {format_duration(self._max_delay)} ahead (max_delay)"
             )
 
-    def _count(
-        self, good: Sequence[NewMessage], receipts: Sequence[Receipt], rejected: int
-    ) -> None:
+    def _count(self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]) -> None:
         """An id that was known is not accepted again; what came blocked was settled by its put."""
-        fresh = [
-            message
-            for message, receipt in zip(good, receipts, strict=True)
-            if not receipt.duplicate
-        ]
-        routes = [message.route for message in fresh]
-        alike = len(set(routes)) == 1  # as mostly
-        for route, number in [(routes[0], len(routes))] if alike else Counter(routes).items():
+        accepted: dict[str, int] = {}
+        blocked: dict[str, int] = {}
+        rejected = 0
+        for message, outcome in zip(messages, outcomes, strict=True):
+            if not isinstance(outcome, Receipt):
+                rejected += 1
+            elif not outcome.duplicate:
+                accepted[message.route] = accepted.get(message.route, 0) + 1
+                if message.blocked is not None:
+                    blocked[message.route] = blocked.get(message.route, 0) + 1
+        for route, number in accepted.items():
             self._observer.count("accepted", route, number)
-        blocked = Counter(message.route for message in fresh if message.blocked is not None)
         for route, number in blocked.items():
             self._observer.count("blocked", route, number)
         self._observer.count("rejected", "", rejected)
@@ -405,21 +273,3 @@ def outcomes_of(refused: PutRefused) -> list[Outcome]:
 
 def _as_error(exc: Exception) -> PenstockError:
     return exc if isinstance(exc, PenstockError) else NotStored(UNEXPECTED)
-
-
-class _Alone:
-    """One message on its way by itself; a fault that nobody expects is told as everywhere."""
-
-    __slots__ = ("_intake",)
-
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
-
-    def __enter__(self) -> None:
-        self._intake.begin_alone()
-
-    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
-        self._intake.end_alone()
-        if isinstance(exc, Exception) and not isinstance(exc, PenstockError):
-            log.error("a message could not be stored", exc_info=exc)
-            raise NotStored(UNEXPECTED) from exc

@@ -1,4 +1,5 @@
-"""OBSERVE: counters and the lateness histogram, touched once a batch and read by telemetry."""
+"""OBSERVE: counters and the lateness histogram, touched once a batch and read by telemetry;
+whether the store answers, without which a process claims nothing and keeps no lease."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import TypeAlias
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.lateness import Lateness
+from penstock.ports.store import MessageStore
 from penstock.ports.tracer import Tracer
 
 log = logging.getLogger("penstock.store")
@@ -51,7 +53,7 @@ class _Asking:
         if exc is None:
             self._observer.answered(self._kind, self._began)
         elif isinstance(exc, StoreUnavailable):
-            self._observer.unanswered(self._kind, self._began, exc)
+            self._observer.store_call_failed(self._kind, self._began, exc)
 
 
 class Observer:
@@ -112,20 +114,8 @@ class Observer:
             gone = ended - self._away.pop(kind)
             log.info("the store is back, messages are %s again after %.1f s", _TOLD[kind], gone)
 
-    def accepted_one(self, route: str, began: float) -> None:
-        """`answered` and `count` of a put of one message, in one go while that is all there is."""
-        calls = self.store.get("put")
-        if calls is None or self._away or self._listeners:
-            self.answered("put", began)
-            self.count("accepted", route)
-            return
-        seconds = self.timer() - began
-        calls.seconds += seconds
-        calls.buckets[bisect_left(CALL_SECONDS, seconds)] += 1
-        self.counts["accepted", route] += 1
-
-    def unanswered(self, kind: str, began: float, why: StoreUnavailable) -> None:
-        """It has not."""
+    def store_call_failed(self, kind: str, began: float, why: StoreUnavailable) -> None:
+        """Count a failed store call; log the first of an outage."""
         self.store.setdefault(kind, StoreCalls()).errors += 1
         if kind in _TOLD and kind not in self._away:
             self._away[kind] = began
@@ -141,3 +131,36 @@ class Observer:
 
     def total(self, stage: str) -> int:
         return sum(number for (name, _), number in self.counts.items() if name == stage)
+
+
+class Contact:
+    """When the store last answered this worker, whatever it was asked.
+
+    On a link where requests arrive and answers do not, every claim leases messages that nobody
+    sends, and every extension keeps a lease whose end cannot be reported. Repeated for ever, they
+    would keep these messages from every other process.
+    """
+
+    def __init__(self, store: MessageStore, lease: int) -> None:
+        self._store = store
+        self._clock = store.clock
+        self._lease = lease
+        self._answered_at = self._clock.now()
+
+    def answered(self, asked_at: int) -> None:
+        """The store has answered a call that was made then, or a part of it has."""
+        self._answered_at = asked_at
+
+    async def ensure(self) -> int:
+        """Before a call that must not be repeated for ever without an answer; the moment then.
+
+        Nothing is asked if the store answered within the last lease. Otherwise a reap as of the
+        epoch, by which no lease has ended, must be answered first: it changes nothing, and any
+        part of the store that is there answers it. StoreUnavailable: none did.
+        """
+        now = self._clock.now()
+        if 0 <= now - self._answered_at < self._lease:
+            return now
+        await self._store.reap(0, 1)
+        self._answered_at = self._clock.now()
+        return self._answered_at

@@ -10,7 +10,7 @@ import msgspec
 from penstock.flow import several
 from penstock.flow.conclude import counted_as
 from penstock.limits.waiters import Waiters
-from penstock.model.decision import Conclusion, CounterFigure, Decision, Question, Room
+from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Question
 from penstock.model.errors import StoreUnavailable, UnknownThing
 from penstock.model.message import Message
 from penstock.model.policy import (
@@ -33,15 +33,15 @@ REFRESH_MS = 1_000
 
 Later ones bind at once: while there are policies, every decision reads them in its transaction.
 """
-PLENTY = 8
-"""Times what is wanted: a pace that leaves so much room …"""
-PLENTY_MS = 50
-"""… is not asked again for so long, less what was claimed meanwhile. Should others take all of it
-in that time, deciding still lets go no more than the pace does, and puts off the rest."""
+CACHE_IF_ABOVE = 8
+"""Cache an allowance that is at least so many times the request …"""
+CACHED_MS = 50
+"""… for so long, less what was claimed meanwhile. Should other processes use all of it up in that
+time, deciding still lets go no more than the pace does, and defers the rest."""
 
 
-class _Plenty:
-    """Room that was seen on a route."""
+class _CachedAllowance:
+    """What the paces of a route allowed when they were last read."""
 
     def __init__(self, number: int, at: int) -> None:
         self.number = number
@@ -50,7 +50,7 @@ class _Plenty:
     def take(self, wanted: int, now: int) -> bool:
         """Whether there is still more than enough."""
         self.number -= wanted
-        return self.number >= (PLENTY - 1) * wanted and 0 <= now - self.at < PLENTY_MS
+        return self.number >= (CACHE_IF_ABOVE - 1) * wanted and 0 <= now - self.at < CACHED_MS
 
 
 class Policies:
@@ -63,27 +63,21 @@ class Policies:
         self._store = store
         self._clock = clock
         self.book = RuleBook()
-        self._known = False
+        self.known = False
+        """Whether the rules have been read once."""
+        self.active = False
+        """Whether there is anything to decide by."""
         self._paced = False
         self._waiters = Waiters()
-        self._plenty: dict[str, _Plenty] = {}
-        """Route → where there was more room than anybody here needs."""
-
-    @property
-    def active(self) -> bool:
-        """Is there anything to decide by?"""
-        return bool(self.book)
-
-    async def learn(self) -> None:
-        """Know the rules before the first decision: nothing goes out past them at the start."""
-        if not self._known:
-            await self.refresh()
+        self._cached: dict[str, _CachedAllowance] = {}
+        """Route → an allowance far above what this process asks for."""
 
     async def refresh(self) -> RuleBook:
         self.book = await self._store.book()
-        self._known = True
+        self.known = True
+        self.active = bool(self.book)
         self._paced = any(isinstance(policy, Pace) for policy in self.book.policies.values())
-        self._plenty.clear()
+        self._cached.clear()
         return self.book
 
     async def run(self) -> None:
@@ -196,17 +190,17 @@ class Policies:
         if conclusions:
             await self._store.conclude(conclusions, now)
 
-    async def room(self, route: str, wanted: int, now: int) -> Room:
+    async def allowance(self, route: str, wanted: int, now: int) -> PaceAllowance:
         """How many of `wanted` the paces of the whole route let be claimed now."""
         if not self._paced:
-            return Room(wanted)
-        plenty = self._plenty.get(route)
-        if plenty is not None and plenty.take(wanted, now):
-            return Room(wanted)
-        room = await self._store.room(route, now)
-        if room is None:
-            return Room(wanted)
-        self._plenty.pop(route, None)
-        if room.number >= PLENTY * wanted:
-            self._plenty[route] = _Plenty(room.number - wanted, now)
-        return Room(min(room.number, wanted), room.again_at)
+            return PaceAllowance(wanted)
+        cached = self._cached.get(route)
+        if cached is not None and cached.take(wanted, now):
+            return PaceAllowance(wanted)
+        allowance = await self._store.allowance(route, now)
+        if allowance is None:
+            return PaceAllowance(wanted)
+        self._cached.pop(route, None)
+        if allowance.number >= CACHE_IF_ABOVE * wanted:
+            self._cached[route] = _CachedAllowance(allowance.number - wanted, now)
+        return PaceAllowance(min(allowance.number, wanted), allowance.again_at)

@@ -6,8 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from penstock.flow.contact import Contact
-from penstock.flow.observe import Observer
+from penstock.flow.observe import Contact, Observer
 from penstock.model.errors import StoreUnavailable
 from penstock.model.outcome import Reaped
 from penstock.ports.store import MessageStore
@@ -29,9 +28,9 @@ class Recover:
         held: Callable[[], Iterable[int]],
         *,
         lease: int,
-        extended: Callable[[Sequence[int], int], None] = lambda _tokens, _until: None,
+        extended: Callable[[Sequence[int], int, int], None] = lambda _tokens, _now, _until: None,
     ) -> None:
-        """`extended`: called with the leases that were, and until when."""
+        """`extended`: called with the leases that were, when, and until when."""
         self._store = store
         self._observer = observer
         self._contact = contact
@@ -93,15 +92,15 @@ class Recover:
 
     async def _extend(self) -> None:
         if tokens := list(self._held()):
-            await self._contact.ensure()
+            now = await self._contact.ensure()
             with self._observer.asking("extend"):
-                until = self._store.clock.now() + self._lease
+                until = now + self._lease
                 await self._store.extend(tokens, until)
-            self._contact.answered()
-            self._extended(tokens, until)
+            self._contact.answered(now)
+            self._extended(tokens, now, until)
 
     async def _reap(self, now: int) -> list[Reaped]:
         with self._observer.asking("reap"):
             reaped = await self._store.reap(now, REAP)
-        self._contact.answered()
+        self._contact.answered(now)
         return reaped

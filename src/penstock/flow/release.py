@@ -1,4 +1,9 @@
-"""RELEASE: one lane a route. Claim what is due, only as much as can be sent now, and send it on."""
+"""RELEASE: one lane a route. Claim what is due, only as much as can be sent now; decide, send,
+settle.
+
+A claim's messages go downwards through `_release` (decide), `_send` and `_end` (settle); each batch
+is a task of its own, so that a slow send holds up no other.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,22 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from penstock.flow.breaker import Breaker, probe_of
-from penstock.flow.contact import Contact
 from penstock.flow.decide import Decide, Ruling
-from penstock.flow.deliver import Deliver, tell_failures
-from penstock.flow.in_flight import InFlight
-from penstock.flow.observe import Observer
+from penstock.flow.deliver import Deliver, Interrupted
+from penstock.flow.observe import Contact, Observer
 from penstock.flow.policies import REFRESH_MS, Policies
 from penstock.flow.settle import SettledStates, Settler
-from penstock.model.decision import Room
+from penstock.model.decision import PaceAllowance
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.message import Message
-from penstock.model.outcome import Claim, SendOutcome, Settlement
+from penstock.model.outcome import Claim, Settlement
 from penstock.model.route import Route
-from penstock.model.size import total_size
+from penstock.model.size import CALL_BYTES, IN_FLIGHT_BYTES, total_size
 from penstock.model.state import State
 from penstock.ports.sink import EntrySink, Sink
 from penstock.ports.store import EntryStore, Store
@@ -39,8 +43,8 @@ SPACING_MS, PER_MS = 5, 8
 send and a settlement for a hundred together cost little more than for ten."""
 DECIDING = 2
 """Claims that policies are asked about at once."""
-FEW = 100
-"""Messages sent and not settled that a lane allows itself, where a batch of its sink is less."""
+SETTLE_AHEAD = 100
+"""Messages sent and not settled while which another send begins, unless the route says more."""
 STORE_AWAY_MS = 500
 OVERDUE_MS = 5_000
 """How much longer than its timeout a send may take: a sink ends most of them by itself."""
@@ -50,6 +54,138 @@ NEVER = 1 << 62
 AHEAD_MS = 20
 """Our clock is ahead of the store's: what is due by ours is not yet. Asking at once, and again and
 again until it is, would keep the store busy for as long as we are wrong."""
+TIMES_FREE = 3
+"""A lane holds at most so many times what is free: one with a dead sink leaves a quarter of all to
+the others, two leave a seventh."""
+WORTH_A_CLAIM = 64
+"""Of the whole, this part at least must be free for a lane that holds something to claim more: one
+claim for some, not one for each message that is settled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What the store gave us, perhaps nothing."""
+
+    claim: Claim
+    at: int
+    """When it was asked for, by the store's clock as we know it."""
+    has_backlog: bool
+    """It gave as many as were asked for: more may be due."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """What is due by our clock is not due yet by the store's."""
+        return self.claim.next_due is not None and self.claim.next_due <= self.at
+
+    @property
+    def spacing(self) -> int:
+        """Milliseconds after which another claim is worth its cost."""
+        return min(len(self.claim.messages) // PER_MS, SPACING_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """A pace lets nothing through now."""
+
+    again_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAway:
+    """The store did not answer."""
+
+
+NOTHING_YET = Claimed(Claim(0, (), None), 0, has_backlog=False)
+
+
+def share_of_free(lane: int, free: int) -> int:
+    """Bytes that a lane with so many in flight may add, by its share of what is free."""
+    return (TIMES_FREE * free - lane) // (TIMES_FREE + 1)
+
+
+class InFlight:
+    """The bytes of all messages from their claim until they are settled, over all lanes."""
+
+    def __init__(self, max_bytes: int = IN_FLIGHT_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._waiting: set[Alarm] = set()
+
+    def share_of(self, lane: int) -> int:
+        """Bytes that a lane with so many in flight may claim now; 0: it must wait."""
+        share = share_of_free(lane, self._max_bytes - self._bytes)
+        return min(share, CALL_BYTES) if share * WORTH_A_CLAIM >= self._max_bytes else 0
+
+    def add(self, number: int) -> None:
+        self._bytes += number
+
+    def remove(self, number: int) -> None:
+        self._bytes -= number
+        if self._waiting:
+            for alarm in self._waiting:
+                alarm.ring()
+            self._waiting.clear()
+
+    def ring_when_freed(self, alarm: Alarm) -> None:
+        """Ring it once, when messages of any lane are settled."""
+        self._waiting.add(alarm)
+
+
+class Leases:
+    """The leases of one lane, each with how many of its messages are not settled."""
+
+    def __init__(self) -> None:
+        self._messages: Counter[int] = Counter()
+        self._ends: dict[int, int] = {}
+        """When each of them surely still is ours until."""
+
+    def take(self, token: int, number: int, until: int) -> None:
+        self._messages[token] += number
+        self._ends[token] = until
+
+    def settled(self, token: int, number: int) -> None:
+        self._messages[token] -= number
+        if self._messages[token] <= 0:
+            del self._messages[token], self._ends[token]
+
+    def hold(self, token: int, now: int) -> bool:
+        """Whether nobody else can have got its messages by now."""
+        return now < self._ends.get(token, 0)
+
+    def extended(self, tokens: Iterable[int], now: int, until: int) -> None:
+        """The store moved the end of these, if they were not over by now."""
+        for token in tokens:
+            if now < self._ends.get(token, 0):
+                self._ends[token] = until
+
+    @property
+    def tokens(self) -> list[int]:
+        return list(self._messages)
+
+
+class Unsettled:
+    """How many messages of a lane are sent and not settled: a kill now would repeat these."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._number = 0
+        self._few = asyncio.Event()
+        self._few.set()
+
+    def add(self, number: int) -> None:
+        self._number += number
+        if self._number >= self._most:
+            self._few.clear()
+
+    def remove(self, number: int) -> None:
+        self._number -= number
+        if self._number < self._most:
+            self._few.set()
+
+    async def are_few(self) -> None:
+        """Wait until another send may begin."""
+        while not self._few.is_set():
+            await self._few.wait()
 
 
 class Lane:
@@ -75,22 +211,15 @@ class Lane:
         self.sink = sink
         self.capacity = route.semaphore_limit or sink.concurrency
         self.in_flight = 0
+        """Messages that are claimed and not settled …"""
         self.bytes = 0
-        """Of what is in flight."""
-        self._settle_ahead = route.settle_ahead or _most_ahead(sink)
+        """… and their bytes."""
+        self.leases = Leases()
+        self.breaker = Breaker(chance)
+        self._unsettled = Unsettled(route.settle_ahead or SETTLE_AHEAD)
         self._entries = _beside(store.entries, sink)
         """The sink, where its stream is in the store: messages are added to it as they are settled,
         in one step, and none can come twice."""
-        self._unsettled = 0
-        """Messages that are sent and not settled: those that a kill now would repeat."""
-        self._may_send = asyncio.Event()
-        """Not set while as many are as the route allows."""
-        self._may_send.set()
-        self.tokens: Counter[int] = Counter()
-        """Leases held here, with how many of their messages are not settled yet."""
-        self._ends: dict[int, int] = {}
-        """When each of them surely still is ours until."""
-        self.breaker = Breaker(chance)
         self._store = store.messages
         self._keyed = store.keyed
         self._clock = store.clock
@@ -104,37 +233,36 @@ class Lane:
         self._poll = poll
         self._held = InFlight() if held is None else held
         self._alarm = Alarm(store.clock)
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """Claims that are decided and batches until they are settled, in the order of their
+        beginning: what goes through them does not depend on chance."""
         self._sends: dict[asyncio.Task[None], int] = {}
-        """When each began, and in that order: what goes through them does not depend on chance."""
+        """Of these, batches that are being sent, or wait to be; and since when."""
         self._deciding: deque[tuple[asyncio.Task[None], int]] = deque()
         """Claims that policies are asked about, while the next one is made; and their messages."""
-        self._backlog = False
-        self._oldest = 0
-        """The earliest due of the last claim."""
-        self._ahead = False
-        self._not_before = 0
-        """When the next claim is worth its cost."""
-        self._lease_ends = 0
-        """When the last claim's lease is over."""
+        self._last = NOTHING_YET
+        """The last claim."""
         self._resting = False
         """Nothing was left that is due: there is nothing to claim until something is."""
         self._nearer = NEVER
         """The earliest of what was put since the last claim was begun."""
         self._stopping = False
+        self._failure: BaseException | None = None
+        """What nobody expects of a batch: it ends the worker."""
 
     def wake(self, due: int) -> None:
         """Something on this route may be due at `due`, and can be claimed then."""
-        if not self._resting:  # the claim that is under way may have come too early to see it
+        if self._resting:
+            self._alarm.ring_by(due)
+        else:  # the claim that is under way may have come too early to see it
             self._nearer = min(due, self._nearer)
-        elif self._alarm.set_for is None or due < self._alarm.set_for:
-            self._alarm.ring()
 
     @property
     def lag(self) -> int:
         """Milliseconds that the oldest message waits for this worker alone; 0: it keeps up."""
-        if not self._backlog or self.breaker.is_open:
+        if not self._last.has_backlog or self.breaker.is_open:
             return 0
-        return max(0, self._clock.now() - self._oldest)
+        return max(0, self._clock.now() - min(one.due for one in self._last.claim.messages))
 
     @property
     def is_sending(self) -> bool:
@@ -148,17 +276,10 @@ class Lane:
         began_before = self._clock.now() - self.route.timeout - OVERDUE_MS
         return sum(began < began_before for began in self._sends.values())
 
-    def trust(self) -> None:
+    def sink_answered(self) -> None:
         """The sink is there, as its check found."""
-        if self.breaker.trust():
+        if self.breaker.close():
             self._alarm.ring()
-
-    def extended(self, tokens: Sequence[int], until: int) -> None:
-        """The store moved the end of these leases, if they were not over by then."""
-        now = self._clock.now()
-        for token in tokens:
-            if now < self._ends.get(token, 0):
-                self._ends[token] = until
 
     def stop(self) -> None:
         """Claim no more; what is in flight goes on."""
@@ -166,37 +287,42 @@ class Lane:
         self._alarm.ring()
 
     async def run(self) -> None:
+        """Claim, and let a claim's messages go their way, until stop()."""
         while not self._stopping:
             await self._decided_to(DECIDING)
             await self._gather()
             free = min(self._batch_size, self.capacity - self.in_flight) if self._has_bytes else 0
-            wanted = self.breaker.allowance(free, self._clock.now())
+            wanted = free
+            if not self.breaker.lets_all_pass:
+                wanted = self.breaker.allowance(free, self._clock.now())
             if wanted <= 0:
                 await self._alarm.wait(self.breaker.look_again() if free > 0 else None)
                 continue
-            claim = await self._claim(wanted)
-            if claim is None:
-                await self._clock.sleep_until(self._clock.now() + STORE_AWAY_MS)
-                continue
-            if isinstance(claim, Room):
-                await self._alarm.wait(self._when_room(claim))
-                continue
-            if claim.messages:
-                await self._begin(claim)
-            if not self._backlog:
-                self._resting = True
-                await self._alarm.wait(self._next_look(claim))
-                self._resting = False
+            match await self._claim(wanted):
+                case StoreAway():
+                    await self._clock.sleep_until(self._clock.now() + STORE_AWAY_MS)
+                case Paced() as paced:
+                    await self._alarm.wait(self._when_paced(paced))
+                case Claimed() as claimed:
+                    self._last = claimed
+                    if claimed.claim.messages:
+                        await self._begin(claimed)
+                    if not claimed.has_backlog:
+                        self._resting = True
+                        await self._alarm.wait(self._next_look(claimed))
+                        self._resting = False
+            if self._failure is not None:
+                raise self._failure
 
     async def finish(self, deadline: int, *, leave: bool) -> None:
         """Wait for sends under way, then interrupt those that are not done by the deadline.
 
         A call in a thread cannot be interrupted: it is waited for, or left with its lease.
         """
-        await self._ended_by(deadline)
+        await self._sent_by(deadline)
         for task in tuple(self._sends):
             task.cancel()
-        await self._ended_by(self._clock.now() + INTERRUPT_MS)
+        await self._sent_by(self._clock.now() + INTERRUPT_MS)
         if not self._sends:
             return
         log.warning(
@@ -208,112 +334,95 @@ class Lane:
         if not leave:
             await asyncio.gather(*self._sends, return_exceptions=True)
 
-    async def _ended_by(self, deadline: int) -> None:
+    async def _sent_by(self, deadline: int) -> None:
         while self._sends and self._clock.now() < deadline:
             await self._alarm.wait(deadline)
 
+    # Claim
+
     async def _gather(self) -> None:
-        if self._backlog:
+        """Let some more come due, or some slots come free, where one claim is better than two."""
+        if self._last.has_backlog:
             if self.in_flight > self.capacity * 3 // 4:
                 await self._clock.sleep_until(self._clock.now() + GATHER_MS)
-        elif is_ahead(self._not_before, self._clock.now(), SPACING_MS):
-            await self._clock.sleep_until(self._not_before)
+        elif spacing := self._last.spacing:
+            next_worth = self._last.at + spacing
+            if is_ahead(next_worth, self._clock.now(), SPACING_MS):
+                await self._clock.sleep_until(next_worth)
 
-    async def _claim(self, wanted: int) -> Claim | Room | None:
-        """What is due; a Room when a pace leaves none; None when the store is away."""
+    async def _claim(self, wanted: int) -> Claimed | Paced | StoreAway:
         try:
-            await self._contact.ensure()
-            room = await self._room(wanted)
-            if room.number == 0:
-                return room
-            now = self._clock.now()
+            allowance = await self._allowance(wanted)
+            if allowance.number == 0:
+                return Paced(allowance.again_at)
+            now = await self._contact.ensure()
             self._nearer = NEVER
             with self._observer.asking("claim"):
-                claim = await self._take(room.number, now)
+                claim = await self._take(allowance.number, now)
         except StoreUnavailable as exc:
             log.warning("store away, %s waits: %s", self.route.name, exc)
-            return None
+            return StoreAway()
         except PenstockError:
             log.exception("a claim for %s failed; it is repeated", self.route.name)
-            return None
-        self._contact.answered()
-        claimed = len(claim.messages)
-        self._backlog = claimed >= room.number or (claimed > 0 and claim.stopped_at_bytes)
-        self._ahead = claim.next_due is not None and claim.next_due <= now
-        self._lease_ends = now + self._lease
-        self._not_before = now + min(len(claim.messages) // PER_MS, SPACING_MS)
-        return claim
+            return StoreAway()
+        self._contact.answered(now)
+        number = len(claim.messages)
+        has_backlog = number >= allowance.number or (number > 0 and claim.stopped_at_bytes)
+        return Claimed(claim, now, has_backlog)
 
-    async def _room(self, wanted: int) -> Room:
+    async def _allowance(self, wanted: int) -> PaceAllowance:
         """How many may be claimed, whatever becomes of those that are not decided yet."""
         undecided = sum(number for _, number in self._deciding)
-        room = await self._decide.room(wanted + undecided)
-        if undecided and room.number < wanted + undecided:
+        allowance = await self._decide.allowance(wanted + undecided)
+        if undecided and allowance.number < wanted + undecided:
             await self._decided_to(0)
-            room = await self._decide.room(wanted)
-        return room if room.number <= wanted else Room(wanted)
+            allowance = await self._decide.allowance(wanted)
+        return allowance if allowance.number <= wanted else PaceAllowance(wanted)
 
     async def _take(self, number: int, now: int) -> Claim:
         name, per_key = self.route.name, self.route.per_key
-        room = self._held.room(self.bytes) or 1
+        max_bytes = self._held.share_of(self.bytes) or 1
         if per_key is None:
-            return await self._store.claim(name, number, self._lease, now, room)
+            return await self._store.claim(name, number, self._lease, now, max_bytes)
         assert self._keyed is not None, "wiring refuses such a route"  # noqa: S101 - for the type
-        return await self._keyed.claim_keyed(name, number, self._lease, now, per_key, room)
+        return await self._keyed.claim_keyed(name, number, self._lease, now, per_key, max_bytes)
 
-    def _when_room(self, room: Room) -> int:
-        """When the pace has room again; sooner too, since the pace may be changed or dropped."""
+    def _when_paced(self, paced: Paced) -> int:
+        """When the pace lets more through; sooner too, since it may be changed or dropped."""
         now = self._clock.now()
-        again = now + REFRESH_MS if room.again_at is None else room.again_at
+        again = now + REFRESH_MS if paced.again_at is None else paced.again_at
         return now + AHEAD_MS if again <= now else min(again, now + REFRESH_MS)
 
-    def _next_look(self, claim: Claim) -> int:
+    def _next_look(self, claimed: Claimed) -> int:
         now = self._clock.now()
-        if self._ahead:
+        if claimed.is_ahead:
             return min(now + min(self._poll, AHEAD_MS), self._nearer)
-        due = NEVER if claim.next_due is None else claim.next_due
-        return min(now + self._poll, due, self._nearer)
+        next_due = claimed.claim.next_due
+        return min(now + self._poll, NEVER if next_due is None else next_due, self._nearer)
 
-    async def _begin(self, claim: Claim) -> None:
-        """Decide and send. With more to come the next claim need not wait for what policies say of
-        this one; but what was claimed first is asked about first and sent first."""
+    async def _begin(self, claimed: Claimed) -> None:
+        """With more to come the next claim need not wait for what policies say of this one; but
+        what was claimed first is asked about first and sent first."""
+        claim = claimed.claim
         self.in_flight += len(claim.messages)
         self._hold(total_size(claim.messages))
-        self._oldest = min(message.due for message in claim.messages)
-        self.tokens[claim.token] += len(claim.messages)
-        self._ends[claim.token] = self._lease_ends
+        self.leases.take(claim.token, len(claim.messages), claimed.at + self._lease)
         if len(claim.messages) > 1 and not self.breaker.lets_all_pass:
             claim = self._only_probe(claim)
         await self._decided_to(DECIDING - 1)
         before = self._deciding[-1][0] if self._deciding else None
-        going = self._go(claim, before)
-        if not (self._backlog and self._decide.asks and self.breaker.lets_all_pass):
-            await going
-            return
-        task = asyncio.get_running_loop().create_task(going)
-        self._deciding.append((task, len(claim.messages)))
-        self._sends[task] = self._clock.now()
-        task.add_done_callback(self._send_ended)
+        releasing = self._release(claim, before)
+        if claimed.has_backlog and self._decide.asks and self.breaker.lets_all_pass:
+            self._deciding.append((self._spawn(releasing), len(claim.messages)))
+        else:
+            await releasing
 
     def _only_probe(self, claim: Claim) -> Claim:
         """One of them is sent to see whether the sink answers; the others go back unsent."""
         chosen = probe_of(claim.messages)
         others = [message for message in claim.messages if message is not chosen]
-        self._settler.add(_returned(others, claim.token), self._settled)
+        self._spawn(self._end(_returned(others, claim.token)))
         return Claim(claim.token, (chosen,), claim.next_due)
-
-    @property
-    def _has_bytes(self) -> bool:
-        """Whether another claim fits beside what this process holds; one message always does."""
-        if not self.in_flight or self._held.room(self.bytes):
-            return True
-        self._held.tell(self._alarm)
-        return False
-
-    def _hold(self, number: int) -> None:
-        """So many bytes more, or fewer."""
-        self.bytes += number
-        (self._held.add if number >= 0 else self._held.remove)(abs(number))
 
     async def _decided_to(self, number: int) -> None:
         """Wait until at most so many claims are not decided; those that are go off the list."""
@@ -322,36 +431,85 @@ class Lane:
             await task
             self._deciding.popleft()
 
-    async def _go(self, claim: Claim, before: asyncio.Task[None] | None = None) -> None:
-        """`before`: the claim whose messages go first."""
+    # Decide, send, settle
+
+    async def _release(self, claim: Claim, before: asyncio.Task[None] | None) -> None:
+        """Decide, and begin to send. `before`: the claim whose messages go first."""
         name = self.route.name
-        ready, refused, allowed = await self._decided(claim)
+        now = self._clock.now()
+        ready, refused, allowed = await self._decided(claim, now)
         if before is not None:
             await asyncio.wait([before])
-        now = self._clock.now()
-        self._settler.add(refused, self._settled)
+        if before is not None or self._decide.asks:
+            now = self._clock.now()
+        if refused:
+            self._spawn(self._end(refused))
+        late = [now - message.due for message in ready]
         self._observer.count("released", name, len(ready))
-        self._observer.late(name, [now - message.due for message in ready])
+        self._observer.late(name, late)
         probe = self.breaker.began() if ready else 0
         for batch in self._deliver.batches(ready):
-            task = asyncio.get_running_loop().create_task(
-                self._send(batch, claim.token, allowed, probe)
-            )
+            task = self._spawn(self._send(batch, claim.token, allowed, probe))
             self._sends[task] = now
-            task.add_done_callback(self._send_ended)
+
+    async def _decided(self, claim: Claim, now: int) -> Ruling:
+        try:
+            return await self._decide.decide(claim, now)
+        except PenstockError as exc:
+            log.warning("%s is not decided and given back: %s", self.route.name, exc)
+            return Ruling([], _returned(claim.messages, claim.token), {})
 
     async def _send(
         self, batch: Sequence[Message], token: int, allowed: Mapping[str, str], probe: int
     ) -> None:
+        """One batch until it is settled."""
         if self._entries is not None and not self._observer.traces:
-            self._add_entries(self._entries, batch, token, allowed)
+            self._sent()
             self.breaker.record((), self._clock.now(), probe)
-            return
-        await self._send_first(batch, token, allowed, probe)
+            batch = await self._add_entries(self._entries, batch, token, allowed)
+            if not batch:
+                return
+            probe = 0
+        try:
+            await self._unsettled.are_few()
+            settlements = await self._settlements(batch, token, allowed, probe)
+        except Interrupted as exc:  # by the end of a shutdown, as below
+            self._spawn(self._end(exc.sent.settlements))
+            raise
+        except asyncio.CancelledError:
+            self._spawn(self._end(_returned(batch, token)))
+            raise
+        finally:
+            self._sent()
+        self._unsettled.add(len(batch))
+        try:
+            await self._end(settlements)
+        finally:
+            self._unsettled.remove(len(batch))
 
-    def _add_entries(
+    async def _settlements(
+        self, batch: Sequence[Message], token: int, allowed: Mapping[str, str], probe: int
+    ) -> list[Settlement]:
+        """Send by the sink: how the lease of each message ends."""
+        now = self._clock.now()
+        if not self.leases.hold(token, now):
+            # The store answered so late, or we were stopped for so long, that another may have sent
+            # these: ours would be a second send, with the lower attempt. Not begun, so given back.
+            self.breaker.not_sent(probe)
+            return _returned(batch, token)
+        holds = partial(self.leases.hold, token)
+        settlements, outcomes, at = await self._deliver.send(batch, token, allowed, holds, now)
+        was_open = self.breaker.is_open
+        self.breaker.record(outcomes, at, probe)
+        if self.breaker.is_open != was_open:
+            self._tell_breaker()
+        return settlements
+
+    async def _add_entries(
         self, sink: EntrySink, batch: Sequence[Message], token: int, allowed: Mapping[str, str]
-    ) -> None:
+    ) -> Sequence[Message]:
+        """Into their stream and settled in one step. Those that the stream did not take go the
+        ordinary way, which tells why."""
         settlements = [
             Settlement(
                 message,
@@ -363,95 +521,19 @@ class Lane:
             )
             for message in batch
         ]
-        self._settler.add(settlements, self._added)
-
-    def _added(self, settlements: Sequence[Settlement], states: SettledStates) -> None:
-        """Those that their stream did not take go the ordinary way, which tells why."""
+        states = await self._settler.settle(settlements)
+        taken = [state is not State.LEASED for state in states]
+        if all(taken):
+            self._settled(settlements, states)
+            return ()
         pairs = list(zip(settlements, states, strict=True))
-        if refused := [one for one, state in pairs if state is State.LEASED]:
-            again = self._send_first(
-                [one.message for one in refused],
-                refused[0].token,
-                {one.message.id: one.allowed for one in refused if one.allowed is not None},
-                0,
-            )
-            task = asyncio.get_running_loop().create_task(again)
-            self._sends[task] = self._clock.now()
-            task.add_done_callback(self._send_ended)
         if settled := [pair for pair in pairs if pair[1] is not State.LEASED]:
             self._settled([one for one, _ in settled], [state for _, state in settled])
+        return [one.message for one, state in pairs if state is State.LEASED]
 
-    async def _send_first(
-        self, batch: Sequence[Message], token: int, allowed: Mapping[str, str], probe: int
-    ) -> None:
-        """Send by the sink, and settle what came of it afterwards."""
-        if not self._may_send.is_set():
-            await self._until_settled(batch, token)
-        if self._holds(token):
-            finish = self._sent if probe == 0 else partial(self._sent, probe=probe)
-            await self._deliver.send(batch, token, finish, allowed, partial(self._holds, token))
-            return
-        # The store answered so late, or we were stopped for so long, that another may have sent
-        # these: ours would be a second send, and with the lower attempt. Not begun, so given back.
-        self.breaker.not_sent(probe)
-        self._settler.add(_returned(batch, token), self._settled)
-
-    def _holds(self, token: int) -> bool:
-        """Whether nobody else can have got its messages by now."""
-        return self._clock.now() < self._ends.get(token, 0)
-
-    async def _until_settled(self, batch: Sequence[Message], token: int) -> None:
-        """Wait until few enough messages of this lane are sent and not settled."""
-        try:
-            while not self._may_send.is_set():
-                await self._may_send.wait()
-        except asyncio.CancelledError:
-            self._settler.add(_returned(batch, token), self._settled)
-            raise
-
-    async def _decided(self, claim: Claim) -> Ruling:
-        try:
-            return await self._decide.decide(claim)
-        except PenstockError as exc:
-            log.warning("%s is not decided and given back: %s", self.route.name, exc)
-            return Ruling([], _returned(claim.messages, claim.token), {})
-
-    def _send_ended(self, task: asyncio.Task[None]) -> None:
-        self._sends.pop(task, None)
-        failed = not task.cancelled() and task.exception() is not None
-        if (self._stopping and not self._sends) or (
-            failed and any(task is deciding for deciding, _ in self._deciding)
-        ):
-            self._alarm.ring()
-
-    def _sent(
-        self, settlements: list[Settlement], outcomes: Sequence[SendOutcome], probe: int = 0
-    ) -> None:
-        was_open = self.breaker.is_open
-        self.breaker.record(outcomes, self._clock.now(), probe)
-        if self.breaker.is_open != was_open:
-            self._tell_breaker()
-        tell_failures(self.route.name, settlements, outcomes)
-        self._unsettled += len(settlements)
-        if self._unsettled >= self._settle_ahead:
-            self._may_send.clear()
-        self._settler.add(settlements, self._settled_sent)
-
-    def _tell_breaker(self) -> None:
-        if self.breaker.is_open:
-            log.warning(
-                "%s does not answer: messages of %s wait in the store until it does",
-                self.sink.name,
-                self.route.name,
-            )
-        else:
-            log.info("%s answers again: %s goes on", self.sink.name, self.route.name)
-
-    def _settled_sent(self, settlements: Sequence[Settlement], states: SettledStates) -> None:
-        self._unsettled -= len(settlements)
-        if self._unsettled < self._settle_ahead:
-            self._may_send.set()
-        self._settled(settlements, states)
+    async def _end(self, settlements: Sequence[Settlement]) -> None:
+        """The last step of every message: its lease ends."""
+        self._settled(settlements, await self._settler.settle(settlements))
 
     def _settled(self, settlements: Sequence[Settlement], states: SettledStates) -> None:
         events = Counter(
@@ -466,16 +548,60 @@ class Lane:
                 events["stale"],
                 self.route.name,
             )
-        token = settlements[0].token
-        self.tokens[token] -= len(settlements)
-        if self.tokens[token] <= 0:
-            del self.tokens[token], self._ends[token]
+        self.leases.settled(settlements[0].token, len(settlements))
         self.in_flight -= len(settlements)
         size = total_size([settlement.message for settlement in settlements])
         self._hold(-size if self.in_flight else -self.bytes)
-        waits_for_room = self._alarm.is_waiting and not self._resting
-        if waits_for_room or self.route.per_key is not None or _puts_back(settlements):
+        waits_for_slot = not self._resting and self._alarm.is_waiting
+        if waits_for_slot or self.route.per_key is not None or _puts_back(settlements):
             self._alarm.ring()
+
+    # What is held, and the tasks
+
+    @property
+    def _has_bytes(self) -> bool:
+        """Whether another claim fits beside what this process holds; one message always does."""
+        if not self.in_flight or self._held.share_of(self.bytes):
+            return True
+        self._held.ring_when_freed(self._alarm)
+        return False
+
+    def _hold(self, number: int) -> None:
+        """So many bytes more, or fewer."""
+        self.bytes += number
+        (self._held.add if number >= 0 else self._held.remove)(abs(number))
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _sent(self) -> None:
+        """The send of the batch whose task this is has ended: it cannot be interrupted any more."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._sends.pop(task, None)
+        if self._stopping and not self._sends:
+            self._alarm.ring()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if task.cancelled():
+            return
+        if (failure := task.exception()) is not None:
+            self._failure = self._failure or failure
+            self._alarm.ring()
+
+    def _tell_breaker(self) -> None:
+        if self.breaker.is_open:
+            log.warning(
+                "%s does not answer: messages of %s wait in the store until it does",
+                self.sink.name,
+                self.route.name,
+            )
+        else:
+            log.info("%s answers again: %s goes on", self.sink.name, self.route.name)
 
 
 def _beside(entries: EntryStore | None, sink: Sink) -> EntrySink | None:
@@ -483,12 +609,6 @@ def _beside(entries: EntryStore | None, sink: Sink) -> EntrySink | None:
     if entries is not None and isinstance(sink, EntrySink) and entries.is_at(sink.place):
         return sink
     return None
-
-
-def _most_ahead(sink: Sink) -> int:
-    """What the sink itself says is the most that may be sent and not settled."""
-    most: int = getattr(sink, "settle_ahead", sink.max_batch)
-    return max(most, FEW)
 
 
 def _puts_back(settlements: Sequence[Settlement]) -> bool:

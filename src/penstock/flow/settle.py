@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
+from penstock.flow.coalesce import Coalescer
 from penstock.flow.conclude import committed, sent, unsent
-from penstock.flow.contact import Contact
 from penstock.flow.decide import HOLD_MARGIN_MS
-from penstock.flow.observe import Observer
+from penstock.flow.observe import Contact, Observer
 from penstock.flow.policies import Policies
 from penstock.model.errors import PartlyUnavailable, StoreFailed, StoreUnavailable
 from penstock.model.outcome import Settlement
@@ -21,8 +21,8 @@ from penstock.time.clock import Alarm
 log = logging.getLogger("penstock.settle")
 
 SettledStates: TypeAlias = Sequence[State | None]
-Done: TypeAlias = Callable[[Sequence[Settlement], SettledStates], None]
-_Queued: TypeAlias = tuple[list[Settlement], Done]
+"""The state of each; None: its lease was lost."""
+_Settlements: TypeAlias = Sequence[Settlement]
 
 BATCH = 1_000
 AT_ONCE, MANY = 2, 500
@@ -42,129 +42,121 @@ class Settler:
         policies: Policies | None = None,
     ) -> None:
         self._store = store.messages
+        self._clock = store.clock
         self._counted = store.counted
         self._observer = observer
         self._contact = contact
         self._policies = policies
-        self._alarm = Alarm(store.clock)
-        self._queue: list[_Queued] = []
-        self._under_way = 0
-        self._late: list[_Queued] = []
+        self._first: Coalescer[_Settlements, SettledStates] = Coalescer(
+            self._settle_these, max_items=BATCH, max_calls=AT_ONCE, beside=MANY, weigh=len
+        )
+        self._again: Coalescer[_Settlements, SettledStates] = Coalescer(
+            self._settle_these, max_items=BATCH, weigh=len
+        )
         """What the store, or a part of it, could not take: tried again together, beside others."""
-        self._failed = Alarm(store.clock)
-        self._retrying = False
-        self._ended = Alarm(store.clock)
+        self._unsettled = 0
+        """Calls of settle() that wait for the store …"""
+        self._late = 0
+        """… and those that it has failed to answer once."""
+        self._one_settled = Alarm(store.clock)
         self._give_up_at: int | None = None
 
-    def add(self, settlements: list[Settlement], done: Done) -> None:
-        """Settle these soon and call back with the state of each (None: the lease was lost)."""
-        if settlements:
-            self._queue.append((settlements, done))
-            self._alarm.ring()
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._settle_late())
-            while True:
-                await self._alarm.wait()
-                while self._may_begin():
-                    group.create_task(self._settle_these(self._take()))
+    async def settle(self, settlements: _Settlements) -> SettledStates:
+        """Until the store has taken them: a lease lost meanwhile is for the store to tell."""
+        if not settlements:
+            return ()
+        self._unsettled += 1
+        try:
+            return await self._first.ask(settlements)
+        except StoreUnavailable as exc:
+            self._late += 1
+            try:
+                return await self._settle_late(settlements, exc)
+            finally:
+                self._late -= 1
+        finally:
+            self._unsettled -= 1
+            if self._give_up_at is not None:  # drain() waits
+                self._one_settled.ring()
 
     async def drain(self, deadline: int) -> None:
-        """Settle everything queued; past the deadline leave it to the leases to run out."""
+        """Settle everything; past the deadline leave it to the leases to run out."""
         self._give_up_at = deadline
-        while self._queue or self._under_way or self._late or self._retrying:
-            if self._queue:
-                await self._settle_these(self._take())
-            else:
-                await self._ended.wait()
+        while self._unsettled:
+            await self._one_settled.wait()
 
-    def _may_begin(self) -> bool:
-        if not self._under_way or not self._queue:
-            return bool(self._queue)
-        return self._under_way < AT_ONCE and sum(len(some) for some, _ in self._queue) >= MANY
-
-    def _take(self) -> list[_Queued]:
-        """The next batch, to be settled now."""
-        taken, self._queue = _first(self._queue)
-        self._under_way += 1
-        return taken
-
-    async def _settle_these(self, taken: list[_Queued]) -> None:
-        try:
-            left = await self._try(taken)
-        finally:
-            self._under_way -= 1
-            self._alarm.ring()
-            self._ended.ring()
-        if left:
-            self._late += left
-            self._failed.ring()
-
-    async def _settle_late(self) -> None:
-        """Until the store takes them: a lease lost meanwhile is for the store to tell."""
-        clock = self._store.clock
+    async def _settle_late(
+        self, settlements: _Settlements, failed: StoreUnavailable
+    ) -> SettledStates:
+        """Again and again what was not answered; None for the rest once there is no hope."""
+        clock = self._clock
+        states: dict[int, State | None] = {}
+        left = list(range(len(settlements)))
         tries = 0
-        while True:
-            if not self._late:
-                tries = 0
-                await self._failed.wait()
-                continue
-            await clock.sleep_until(clock.now() + RETRY_MS[min(tries, len(RETRY_MS) - 1)])
-            taken, self._late = _first(self._late)
-            self._retrying = True
-            try:
-                left = await self._try(taken, again=True)
-            finally:
-                self._retrying = False
-            tries = tries + 1 if left else 0
-            self._late += left  # behind the others, which may be for a part that answers
-            self._ended.ring()
-
-    async def _try(self, taken: list[_Queued], *, again: bool = False) -> list[_Queued]:
-        """Settle, and call back; what the store could not take now is left."""
-        batch = [settlement for settlements, _ in taken for settlement in settlements]
-        try:
-            states = await self._settle(batch)
-            self._contact.answered()
-        except StoreUnavailable as exc:
-            if not self._late and not again:
-                log.warning("store away while settling: %s", exc)
-            left = taken
-            if isinstance(exc, PartlyUnavailable):
-                self._contact.answered()
-                left = _answered(taken, exc.answers)
+        while left:
+            if isinstance(failed, PartlyUnavailable):
+                states |= {left[place]: state for place, state in failed.answers.items()}
+                left = [place for place in left if place not in states]
             # It takes no more before the process is restarted, or there is no time to wait for it.
-            if not isinstance(exc, StoreFailed) and not self._gives_up():
-                return left
-            taken, states = left, [None] * len(batch)
-        start = 0
-        for settlements, done in taken:
-            end = start + len(settlements)
-            done(settlements, states[start:end])
-            start = end
-        return []
+            if isinstance(failed, StoreFailed) or self._gives_up():
+                break
+            await clock.sleep_until(clock.now() + RETRY_MS[min(tries, len(RETRY_MS) - 1)])
+            tries += 1
+            try:
+                answers = await self._again.ask([settlements[place] for place in left])
+            except StoreUnavailable as exc:
+                failed = exc
+            else:
+                states |= dict(zip(left, answers, strict=True))
+                break
+        return [states.get(place) for place in range(len(settlements))]
+
+    async def _settle_these(
+        self, some: Sequence[_Settlements]
+    ) -> Sequence[SettledStates | Exception]:
+        """One call of the store for all of them: for each its states, or what was answered."""
+        batch = [settlement for settlements in some for settlement in settlements]
+        ends = accumulate(map(len, some))
+        now = self._clock.now()
+        try:
+            states = await self._settle(batch, now)
+        except PartlyUnavailable as exc:
+            self._contact.answered(now)
+            self._tell(exc)
+            return [
+                _answered(exc, range(end - len(part), end))
+                for part, end in zip(some, ends, strict=True)
+            ]
+        except StoreUnavailable as exc:
+            self._tell(exc)
+            raise
+        self._contact.answered(now)
+        return [states[end - len(part) : end] for part, end in zip(some, ends, strict=True)]
+
+    def _tell(self, exc: StoreUnavailable) -> None:
+        if not self._late:
+            log.warning("store away while settling: %s", exc)
 
     def _gives_up(self) -> bool:
-        return self._give_up_at is not None and self._store.clock.now() >= self._give_up_at
+        return self._give_up_at is not None and self._clock.now() >= self._give_up_at
 
-    async def _settle(self, batch: list[Settlement]) -> SettledStates:
+    async def _settle(self, batch: list[Settlement], now: int) -> SettledStates:
         if self._policies is not None and self._policies.active:
-            return await self._settle_counted(self._policies, batch)
+            return await self._settle_counted(self._policies, batch, now)
         with self._observer.asking("settle"):
-            return await self._store.settle(batch, self._store.clock.now())
+            return await self._store.settle(batch, now)
 
-    async def _settle_counted(self, policies: Policies, batch: list[Settlement]) -> SettledStates:
+    async def _settle_counted(
+        self, policies: Policies, batch: list[Settlement], now: int
+    ) -> SettledStates:
         """In one step, or counted first: should it fail, saying it again changes nothing."""
-        store, clock = self._store, self._store.clock
+        store, clock = self._store, self._clock
         counted = sent(batch)
         if counted and self._counted is not None:
             with self._observer.asking("settle"):
-                states: SettledStates = await self._counted.settle_counted(
-                    batch, counted, clock.now()
-                )
+                states: SettledStates = await self._counted.settle_counted(batch, counted, now)
         else:
-            await policies.conclude(committed(counted), clock.now())
+            await policies.conclude(committed(counted), now)
             try:
                 with self._observer.asking("settle"):
                     states = await store.settle(batch, clock.now())
@@ -181,34 +173,21 @@ class Settler:
         self, policies: Policies, batch: Sequence[Settlement], states: SettledStates
     ) -> None:
         try:
-            now = self._store.clock.now()
+            now = self._clock.now()
             await policies.conclude(unsent(batch, states, HOLD_MARGIN_MS), now)
         except StoreUnavailable as exc:
-            log.warning("places of unsent messages stay held for a while: %s", exc)
+            log.warning(
+                "cap reservations of undelivered messages were not released, expire in %d min: %s",
+                HOLD_MARGIN_MS // 60_000,
+                exc,
+            )
 
 
-def _first(queued: list[_Queued]) -> tuple[list[_Queued], list[_Queued]]:
-    """What makes a batch, and the rest."""
-    number = size = 0
-    for settlements, _ in queued:
-        size += len(settlements)
-        number += 1
-        if size >= BATCH:
-            break
-    return queued[:number], queued[number:]
-
-
-def _answered(taken: list[_Queued], answers: Mapping[int, State | None]) -> list[_Queued]:
-    """Call back with the answers there are, by place in the batch; those without one are left."""
-    left: list[_Queued] = []
-    start = 0
-    for settlements, done in taken:
-        places = range(start, start + len(settlements))
-        start = places.stop
-        known = [place for place in places if place in answers]
-        if known:
-            done([settlements[i - places.start] for i in known], [answers[i] for i in known])
-        rest = [one for i, one in zip(places, settlements, strict=True) if i not in answers]
-        if rest:
-            left.append((rest, done))
-    return left
+def _answered(failed: PartlyUnavailable, places: range) -> SettledStates | PartlyUnavailable:
+    """What was answered of the settlements at these places of a batch."""
+    answers = {
+        place - places.start: failed.answers[place] for place in places if place in failed.answers
+    }
+    if len(answers) < len(places):
+        return PartlyUnavailable(failed.message, answers)
+    return list(answers.values())

@@ -11,6 +11,7 @@ import msgspec
 from penstock.flow.dead import dead_groups
 from penstock.flow.fleet import Fleet
 from penstock.flow.health import sink_health, worker_health
+from penstock.flow.recurring import Recurring
 from penstock.flow.reuse import Reuse
 from penstock.model.errors import PenstockError, UnknownThing
 from penstock.model.fleet import Heartbeat, LaneState
@@ -60,8 +61,16 @@ class Status:
     """Asks the store and the fleet; the only place that puts their figures together."""
 
     def __init__(
-        self, store: Store, fleet: Fleet, sinks: Mapping[str, str], *, version: str
+        self,
+        store: Store,
+        fleet: Fleet,
+        sinks: Mapping[str, str],
+        *,
+        version: str,
+        recurring: Recurring | None = None,
     ) -> None:
+        """`recurring`: rules whose moments to come are part of the forecast."""
+        self._recurring = recurring
         self._store = store
         self._fleet = fleet
         self._sinks = sinks
@@ -165,11 +174,14 @@ class Status:
     async def _look_ahead(self) -> Forecast:
         now = self._store.clock.now()
         if self._store.forecasting is not None:
-            return await self._store.forecasting.forecast(now)
-        found = Forecast(now=now, exact=False)
-        for name, held in (await self.figures()).routes.items():
-            if held.scheduled:
-                found.later[name] = held.scheduled
+            found = await self._store.forecasting.forecast(now)
+        else:
+            found = Forecast(now=now, exact=False)
+            for name, held in (await self.figures()).routes.items():
+                if held.scheduled:
+                    found.later[name] = held.scheduled
+        if self._recurring is not None:
+            await self._recurring.add_to(found)
         return found
 
     async def _route_stats(
@@ -224,6 +236,7 @@ class _Doing(TypedDict):
     in_flight: int | None
     capacity: int | None
     waiting_for_sink: bool | None
+    reached: bool | None
 
 
 def _held(held: RouteFigures) -> _Held:
@@ -238,11 +251,12 @@ def _held(held: RouteFigures) -> _Held:
 
 def _doing(lanes: Sequence[LaneState]) -> _Doing:
     if not lanes:
-        return {"in_flight": None, "capacity": None, "waiting_for_sink": None}
+        return {"in_flight": None, "capacity": None, "waiting_for_sink": None, "reached": None}
     return {
         "in_flight": sum(lane.in_flight for lane in lanes),
         "capacity": sum(lane.capacity for lane in lanes),
         "waiting_for_sink": any(lane.waiting_for_sink for lane in lanes),
+        "reached": all(lane.reached for lane in lanes),
     }
 
 

@@ -6,17 +6,17 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from penstock.flow.contact import Contact
 from penstock.flow.erase import Erase
 from penstock.flow.forget import Forget
-from penstock.flow.in_flight import InFlight
-from penstock.flow.observe import Observer
+from penstock.flow.observe import Contact, Observer
 from penstock.flow.policies import Policies
 from penstock.flow.recover import Recover
-from penstock.flow.release import POLL_MS, Lane
+from penstock.flow.recur import Planter
+from penstock.flow.release import POLL_MS, InFlight, Lane
 from penstock.flow.settle import Settler
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.route import Route
 from penstock.model.size import IN_FLIGHT_BYTES
 from penstock.ports.sink import Sink
@@ -31,12 +31,12 @@ LEASE_MS = 30_000
 SHUTDOWN_MS = 10_000
 
 
-async def greet(lane: Lane) -> None:
+async def probe_sink(lane: Lane) -> None:
     """Reach the sink before there is something to send, which also lets it make its topic.
 
     Until it is reached, by this or by a message, messages go to it one by one.
     """
-    lane.breaker.doubt()
+    lane.breaker.half_open()
     name, sink = lane.route.name, lane.sink
     try:
         await sink.check()
@@ -45,7 +45,7 @@ async def greet(lane: Lane) -> None:
     except Exception:
         log.exception("route %s: sink %s could not be checked", name, sink.name)
     else:
-        lane.trust()
+        lane.sink_answered()
 
 
 class Worker:
@@ -67,6 +67,7 @@ class Worker:
         leave_calls: bool = False,
         erase: Erase | None = None,
         dead_retention: int | None = None,
+        planter: Planter | None = None,
     ) -> None:
         """`leave_calls`: at the end of a shutdown, calls that cannot be interrupted are left as
         they are, because the process ends too; else run() waits for them."""
@@ -78,27 +79,28 @@ class Worker:
         self._leave_calls = leave_calls
         self._policies = policies
         self._settler = Settler(store, observer, contact, policies)
-        self.lanes = {
-            name: Lane(
-                route,
-                sink,
-                store,
-                self._settler,
-                observer,
-                contact,
-                chance,
-                batch_size=batch_size,
-                lease=lease,
-                poll=poll,
-                policies=policies,
-                held=held,
-            )
-            for name, (route, sink) in routes.items()
-        }
+        self._lane = partial(
+            Lane,
+            store=store,
+            settler=self._settler,
+            observer=observer,
+            contact=contact,
+            chance=chance,
+            batch_size=batch_size,
+            lease=lease,
+            poll=poll,
+            policies=policies,
+            held=held,
+        )
+        self.lanes = {name: self._lane(route, sink) for name, (route, sink) in routes.items()}
+        self._claiming: list[asyncio.Task[None]] = []
+        self._group: asyncio.TaskGroup | None = None
+        """While it runs."""
         self._recover = Recover(
             store.messages, observer, contact, self._held, lease=lease, extended=self._extended
         )
         self._forget = Forget(store.messages, observer, erase=erase, dead_retention=dead_retention)
+        self._planter = planter
         self._stop = Alarm(store.clock)
         store.messages.listen(self._wake)
 
@@ -106,22 +108,34 @@ class Worker:
         """Until stop() or cancellation; returns when nothing is in flight any more."""
         async with asyncio.TaskGroup() as group:
             helpers = [
-                group.create_task(self._settler.run()),
                 group.create_task(self._recover.run()),
                 group.create_task(self._forget.run()),
-                *(group.create_task(greet(lane)) for lane in self.lanes.values()),
+                *(group.create_task(probe_sink(lane)) for lane in self.lanes.values()),
             ]
             if self._policies is not None:
                 helpers.append(group.create_task(self._policies.run()))
-            claiming = [group.create_task(lane.run()) for lane in self.lanes.values()]
+            if self._planter is not None:
+                helpers.append(group.create_task(self._planter.run()))
+            self._claiming = [group.create_task(lane.run()) for lane in self.lanes.values()]
+            self._group = group
             try:
                 await self._stop.wait()
             finally:
+                self._group = None
                 for lane in self.lanes.values():
                     lane.stop()
-                await asyncio.shield(self._finish(claiming))
+                await asyncio.shield(self._finish(self._claiming))
                 for task in helpers:
                     task.cancel()
+
+    def add(self, route: Route, sink: Sink) -> None:
+        """Serve one more route, from now on or from the beginning of run(); the caller closes
+        the sink."""
+        if route.name in self.lanes:
+            raise ConfigError(f"routes.{route.name}: there is such a route already")
+        lane = self.lanes[route.name] = self._lane(route, sink)
+        if self._group is not None:
+            self._claiming.append(self._group.create_task(lane.run()))
 
     def stop(self) -> None:
         """Claim no more, finish or give back what is in flight, then let run() return."""
@@ -141,12 +155,17 @@ class Worker:
         """Whether calls go on that could not be interrupted; only after run() has returned."""
         return any(lane.is_sending for lane in self.lanes.values())
 
-    def _held(self) -> list[int]:
-        return [token for lane in self.lanes.values() for token in lane.tokens]
+    @property
+    def planting_lag(self) -> int:
+        """Milliseconds that the oldest rule had waited for its planter when it last looked."""
+        return 0 if self._planter is None else self._planter.lag
 
-    def _extended(self, tokens: Sequence[int], until: int) -> None:
+    def _held(self) -> list[int]:
+        return [token for lane in self.lanes.values() for token in lane.leases.tokens]
+
+    def _extended(self, tokens: Sequence[int], now: int, until: int) -> None:
         for lane in self.lanes.values():
-            lane.extended(tokens, until)
+            lane.leases.extended(tokens, now, until)
 
     def _wake(self, route: str, due: int) -> None:
         lane = self.lanes.get(route)

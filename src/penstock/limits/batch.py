@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.limits import bulk, engine
 from penstock.limits.books import Books, Needs
 from penstock.limits.rules import Rules
-from penstock.model.decision import Conclusion, Decision, Room, Subject
+from penstock.model.decision import Conclusion, Decision, PaceAllowance, Subject
 
 
 def decide_batch(
@@ -55,10 +55,10 @@ def count_batch(
     bulk.Batch(rules, subjects, needs).count(now, books)
 
 
-def room_on(rules: Rules, route: str, now: int, books: Books) -> Room | None:
+def room_on(rules: Rules, route: str, now: int, books: Books) -> PaceAllowance | None:
     """What the paces that cover the whole route leave; None: there is no such pace."""
     rooms = [pace.rate.room(books.pace(pace), now) for pace in rules.whole_paces(route)]
     if not rooms:
         return None
     number = min(number for number, _ in rooms)
-    return Room(number, None if number else max(again for _, again in rooms))
+    return PaceAllowance(number, None if number else max(again for _, again in rooms))

@@ -15,7 +15,7 @@ Account: TypeAlias = dict[str, Counter]
 
 
 class Held(NamedTuple):
-    """Places that messages of one plan took, where nothing else was changed."""
+    """Reservations that messages of one plan took, where nothing else was changed."""
 
     own: tuple[tuple[str, ...], ...]
     """Names of the counters kept with each key, by what counts together,"""
@@ -26,7 +26,7 @@ class Held(NamedTuple):
 
 
 def open_counters(account: Account, names: tuple[str, ...]) -> Sequence[Counter]:
-    """All that stands under these names and under no other, made or parted if need be."""
+    """The counters for exactly `names`: creates missing ones and splits shared ones."""
     first = account.get(names[0]) if names else None
     if first is not None and first.names == names:
         return (first,)
@@ -40,7 +40,7 @@ def open_counters(account: Account, names: tuple[str, ...]) -> Sequence[Counter]
 
 
 def _parted(account: Account, counter: Counter, names: tuple[str, ...]) -> Counter:
-    """What stands under some of the names: from now on by itself, if others share it."""
+    """The part of a counter that is under some of the names, split off if other names share it."""
     inside = tuple(name for name in counter.names if name in names)
     if len(inside) == len(counter.names):
         return counter

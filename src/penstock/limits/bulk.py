@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from penstock.limits import engine
 from penstock.limits.books import Account, Books, Held, Needs, open_counters
 from penstock.limits.counter import TIDY, Counter
-from penstock.limits.rules import Alike, CapRule, Plan, Rules
+from penstock.limits.rules import CapRule, CounterGroup, Plan, Rules
 from penstock.model.decision import Conclusion, Decision, End, Subject
 
 _COMMIT = End.COMMIT  # an attribute of an enumeration takes its time
@@ -109,34 +109,35 @@ def _reserved(
 ) -> bool:
     """Take a place in every cap kept with the key; False, and nothing is taken: it has one, or is
     counted, or one refuses."""
-    if not plan.alike:
+    if not plan.counter_groups:
         return True
     account = accounts.get(name)
     if account is None:
-        for alike in plan.alike:
-            first = dict.fromkeys(alike.names, Counter((), (), {me: until}, 0, alike.names))
+        for group in plan.counter_groups:
+            first = dict.fromkeys(group.names, Counter((), (), {me: until}, 0, group.names))
             account = first if account is None else account | first
         accounts[name] = account or {}
         return True
-    for alike in plan.alike:
-        for counter in open_counters(account, alike.names):
-            if me in counter.held or _refuses(alike, counter, now, me):
+    for group in plan.counter_groups:
+        for counter in open_counters(account, group.names):
+            if me in counter.held or _refuses(group, counter, now, me):
                 return False
-    for alike in plan.alike:
-        for counter in open_counters(account, alike.names):
+    for group in plan.counter_groups:
+        for counter in open_counters(account, group.names):
             held = counter.held
             if len(held) >= TIDY - 1:
-                alike.limit.hold(counter, me, now, until)
+                group.limit.hold(counter, me, now, until)
             else:
                 held[me] = until
     return True
 
 
-def _refuses(alike: Alike, counter: Counter, now: int, me: str) -> bool:
-    if len(counter.times) + len(counter.held) < alike.surely and not counter.counts:
+def _refuses(group: CounterGroup, counter: Counter, now: int, me: str) -> bool:
+    if len(counter.times) + len(counter.held) < group.always_allows_below and not counter.counts:
         return False
     return any(
-        cap.counter in counter.names and cap.limit.free_at(counter, now, me) for cap in alike.asked
+        cap.counter in counter.names and cap.limit.free_at(counter, now, me)
+        for cap in group.enforcing
     )
 
 
@@ -153,8 +154,8 @@ def _reserve_shared(plan: Plan, passed: list[Subject], now: int, until: int, boo
         cap.limit.hold_all(counter, ids, now, until)
     for pace in plan.all_paces():
         pace.rate.go(books.open_pace(pace), now, len(ids))
-    if plan.alike or shared:
-        own = tuple([alike.names for alike in plan.alike])
+    if plan.counter_groups or shared:
+        own = tuple([group.names for group in plan.counter_groups])
         keys = [subject.key for subject in passed]
         books.held.append(Held(own, tuple(shared), keys, ids))
 
@@ -171,27 +172,27 @@ def _count_keyed(
     plan: Plan, names: Sequence[str], ids: Sequence[str], now: int, books: Books
 ) -> None:
     """In the caps kept with the keys, whose accounts these are."""
-    if not plan.alike:
+    if not plan.counter_groups:
         return
     books.changed_accounts.update(names)
     accounts = books.accounts
-    for alike in plan.alike:
-        first, together, count, shadow = alike.first, alike.names, alike.count, alike.shadow
+    for group in plan.counter_groups:
+        first, together, count, shadow = group.first, group.names, group.count, group.shadow
         for name, me in zip(names, ids, strict=True):
             account = accounts.get(name)
             if account is None:
                 account = accounts[name] = {}
             counter = account.get(first)
             if counter is None or shadow or counter.names != together:
-                _count_own(alike, account, me, now)
+                _count_own(group, account, me, now)
             else:
                 count(counter, me, now)
 
 
-def _count_own(alike: Alike, account: Account, me: str, now: int) -> None:
-    if alike.shadow:
-        counter = account.get(alike.first)
+def _count_own(group: CounterGroup, account: Account, me: str, now: int) -> None:
+    if group.shadow:
+        counter = account.get(group.first)
         if counter is None or me not in counter.held:
             return  # it would have held it back
-    for part in open_counters(account, alike.names):
-        alike.limit.count(part, me, now)
+    for part in open_counters(account, group.names):
+        group.limit.count(part, me, now)

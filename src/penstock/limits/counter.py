@@ -40,14 +40,14 @@ class Counter(msgspec.Struct, array_like=True, gc=False):
 class Limit:
     """The numbers of one cap in one zone. `limit` 0: only the interval matters."""
 
-    __slots__ = ("exact", "interval", "limit", "surely", "window")
+    __slots__ = ("always_allows_below", "exact", "interval", "limit", "window")
 
     def __init__(self, limit: int, window: Window | None, interval: int) -> None:
         self.limit = limit
         self.window = window
         self.interval = interval
         self.exact = limit <= EXACT
-        self.surely = 0 if interval else limit
+        self.always_allows_below = 0 if interval else limit
         """With fewer sends and places than this there is one more, whatever they are."""
 
     def used(self, counter: Counter, now: int, me: str = "") -> int:
@@ -65,7 +65,7 @@ class Limit:
         Whoever holds a place, or is counted already, keeps it. Places held count as sent now.
         """
         held = counter.held
-        if len(counter.times) + len(held) < self.surely and not counter.counts:
+        if len(counter.times) + len(held) < self.always_allows_below and not counter.counts:
             return 0
         waiting = 0
         if held:
@@ -221,7 +221,7 @@ class Limit:
 
 
 def holds(counter: Counter | None, me: str) -> bool:
-    """Has it a place there? What was counted has none."""
+    """True if `me` holds an uncommitted reservation."""
     return counter is not None and counter.held.get(me, 0) > 0
 
 

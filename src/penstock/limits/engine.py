@@ -115,10 +115,10 @@ def conclude(rules: Rules, conclusion: Conclusion, now: int, books: Books) -> No
 
 
 def _count(plan: Plan, subject: Subject, now: int, books: Books) -> None:
-    for alike in plan.alike:
-        if _counts(alike.caps[0], subject, books):
-            for counter in open_counters(books.open_own(subject.key), alike.names):
-                alike.limit.count(counter, subject.id, now)
+    for group in plan.counter_groups:
+        if _counts(group.caps[0], subject, books):
+            for counter in open_counters(books.open_own(subject.key), group.names):
+                group.limit.count(counter, subject.id, now)
     for cap in plan.shared:
         if _counts(cap, subject, books):
             cap.limit.count(books.open_counter(cap, subject.key), subject.id, now)
@@ -191,10 +191,10 @@ def _reserve(
     """A shadow rule counts what it would have let go, so that it shows what it would do."""
     refusing = {id(finding.rule) for finding in shadowed} if shadowed else ()
     me = subject.id
-    for alike in plan.alike:
-        if not refusing or id(alike.caps[0]) not in refusing:  # a shadow stands alone
-            for counter in open_counters(books.open_own(subject.key), alike.names):
-                alike.limit.hold(counter, me, now, hold)
+    for group in plan.counter_groups:
+        if not refusing or id(group.caps[0]) not in refusing:  # a shadow stands alone
+            for counter in open_counters(books.open_own(subject.key), group.names):
+                group.limit.hold(counter, me, now, hold)
     for cap in plan.shared:
         if not refusing or id(cap) not in refusing:
             cap.limit.hold(books.open_counter(cap, subject.key), me, now, hold)
@@ -213,8 +213,8 @@ def _open_held(plan: Plan, subject: Subject, books: Books) -> Iterator[Counter]:
     """The counters in which it holds a place."""
     own = books.own(subject.key) if plan.keyed else None
     if own:
-        for alike in plan.alike:
-            names = tuple([name for name in alike.names if holds(own.get(name), subject.id)])
+        for group in plan.counter_groups:
+            names = tuple([name for name in group.names if holds(own.get(name), subject.id)])
             if names:
                 yield from open_counters(books.open_own(subject.key), names)
     for cap in plan.shared:

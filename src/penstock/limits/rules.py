@@ -88,13 +88,22 @@ class CapRule(Rule):
         self.limit = _limit(policy, zone)
 
 
-class Alike:
-    """Caps kept with the key that always count together, whatever happens to a message: one
-    counter does for them all, under all their names, for as long as they have the same past."""
+class CounterGroup:
+    """Caps of a key that count every message together: they share one counter, under all their
+    names, for as long as they have counted the same messages."""
 
-    __slots__ = ("asked", "caps", "count", "first", "limit", "names", "shadow", "surely")
+    __slots__ = (
+        "always_allows_below",
+        "caps",
+        "count",
+        "enforcing",
+        "first",
+        "limit",
+        "names",
+        "shadow",
+    )
 
-    def __init__(self, caps: list[CapRule], asked: list[CapRule]) -> None:
+    def __init__(self, caps: list[CapRule], enforcing: list[CapRule]) -> None:
         self.caps = caps
         self.names = tuple(cap.counter for cap in caps)
         self.first = self.names[0]
@@ -103,10 +112,12 @@ class Alike:
         self.limit = max((cap.limit for cap in caps), key=Limit.keeps_sends)
         """Of the cap that looks back the longest: what is enough for it is enough for all."""
         self.count = self.limit.count
-        self.asked = [cap for cap in caps if cap in asked]
-        """Those that may refuse."""
-        self.surely = min((cap.limit.surely for cap in self.asked), default=sys.maxsize)
-        """With fewer sends and places than this, none of them refuses."""
+        self.enforcing = [cap for cap in caps if cap in enforcing]
+        """The caps that may refuse."""
+        self.always_allows_below = min(
+            (cap.limit.always_allows_below for cap in self.enforcing), default=sys.maxsize
+        )
+        """With fewer sends and reservations than this, none of them refuses."""
 
 
 class PaceRule(Rule):
@@ -129,11 +140,11 @@ class Plan:
     """Every rule for messages of one route and one set of labels."""
 
     __slots__ = (
-        "alike",
         "allowed",
         "bypassed",
         "caps",
         "counted",
+        "counter_groups",
         "keyed",
         "own",
         "own_asked",
@@ -163,7 +174,7 @@ class Plan:
         """All that count and are kept with the key,"""
         self.own_asked: list[CapRule] = []
         """and of those the ones that may refuse."""
-        self.alike: list[Alike] = []
+        self.counter_groups: list[CounterGroup] = []
         """All of `own`, by what counts together."""
         self.shared: list[CapRule] = []
         self.shared_asked: list[CapRule] = []
@@ -180,7 +191,7 @@ class Plan:
         """With its caps sorted by where they are kept, and its rules by name."""
         self.own = [cap for cap in self.all_caps() if cap.account is None]
         self.own_asked = [cap for cap in self.caps if cap.account is None]
-        self.alike = list(self._alike(together=together))
+        self.counter_groups = list(self._group(share=together))
         self.shared = [cap for cap in self.all_caps() if cap.account is not None]
         self.shared_asked = [cap for cap in self.caps if cap.account is not None]
         self.keyed = bool(self.own)
@@ -189,14 +200,14 @@ class Plan:
         self.allowed = Decision(verdict=Verdict.ALLOW, asked=asked, bypassed=tuple(self.bypassed))
         return self
 
-    def _alike(self, *, together: bool) -> Iterator[Alike]:
-        """A shadow may sit out what others count, and coarse memories differ."""
-        alike = [cap for cap in self.own if together and cap.limit.exact and not cap.shadow]
-        if alike:
-            yield Alike(alike, self.own_asked)
+    def _group(self, *, share: bool) -> Iterator[CounterGroup]:
+        """Exact caps that are enforced share a counter: a shadow may not count what they do."""
+        sharing = [cap for cap in self.own if share and cap.limit.exact and not cap.shadow]
+        if sharing:
+            yield CounterGroup(sharing, self.own_asked)
         for cap in self.own:
-            if cap not in alike:
-                yield Alike([cap], self.own_asked)
+            if cap not in sharing:
+                yield CounterGroup([cap], self.own_asked)
 
     def all_caps(self) -> list[CapRule]:
         return self.caps + self.counted if self.counted else self.caps

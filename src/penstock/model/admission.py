@@ -156,34 +156,34 @@ def silent_before(settings: RoomSettings, floor: int, now: int) -> int | None:
 # --- how long ------------------------------------------------------------------------------
 
 
-class Flow(msgspec.Struct):
+class Flow(msgspec.Struct, frozen=True):
     """Admissions of the running window and of the one before."""
 
     since: int = 0
     count: int = 0
     before: int = 0
 
-    def add(self, number: int, now: int) -> None:
-        self._roll(now)
-        self.count += number
+    def after(self, number: int, now: int) -> Flow:
+        """With so many more admissions now."""
+        rolled = self._at(now)
+        return Flow(rolled.since, rolled.count + number, rolled.before)
 
     def a_minute(self, now: int) -> float:
-        """A sliding count over about the last minute; asking changes nothing."""
+        """A sliding count over about the last minute."""
         if not self.since:
             return 0.0
-        seen = Flow(self.since, self.count, self.before)
-        seen._roll(now)
-        left = max(0, WINDOW_MS - (now - seen.since)) / WINDOW_MS
-        return seen.count + seen.before * left
+        rolled = self._at(now)
+        left = max(0, WINDOW_MS - (now - rolled.since)) / WINDOW_MS
+        return rolled.count + rolled.before * left
 
-    def _roll(self, now: int) -> None:
-        if not self.since:
-            self.since = now
-        passed = (now - self.since) // WINDOW_MS
-        if passed > 0:
-            self.before = self.count if passed == 1 else 0
-            self.count = 0
-            self.since += passed * WINDOW_MS
+    def _at(self, now: int) -> Flow:
+        """The windows as they are now."""
+        since = self.since or now
+        passed = (now - since) // WINDOW_MS
+        if passed <= 0:
+            return self if self.since else Flow(since)
+        before = self.count if passed == 1 else 0
+        return Flow(since + passed * WINDOW_MS, 0, before)
 
 
 class Eta(msgspec.Struct, frozen=True):

@@ -133,12 +133,12 @@ class CounterFigure(msgspec.Struct, frozen=True, kw_only=True):
     """When the count next goes down by itself; None: nothing counts."""
 
 
-class Room(msgspec.Struct, frozen=True):
+class PaceAllowance(msgspec.Struct, frozen=True):
     """How many messages of a route the paces that cover all of it let through now."""
 
     number: int
     again_at: int | None = None
-    """With no room: when there is some."""
+    """If none: when there is some."""
 
 
 def verdict_of(message: Message) -> Verdict | None:

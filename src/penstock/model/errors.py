@@ -138,12 +138,12 @@ class AlreadyReleased(PenstockError):
 
 
 class VersionConflict(PenstockError):
-    """The message has another version than the caller expected."""
+    """The message, or the rule, has another version than the caller expected."""
 
     code = "version_conflict"
 
-    def __init__(self, message_id: str, version: int) -> None:
-        super().__init__(f"message {message_id!r} is at version {version}", field="version")
+    def __init__(self, message_id: str, version: int, *, kind: str = "message") -> None:
+        super().__init__(f"{kind} {message_id!r} is at version {version}", field="version")
         self.message_id = message_id
         self.version = version
 

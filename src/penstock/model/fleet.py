@@ -34,6 +34,8 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int
     waiting_for_sink: bool
     """The sink does not answer at all: its messages wait in the store."""
+    reached: bool = True
+    """The sink has answered since this process started."""
     lag: int = 0
     """Milliseconds that the oldest message waits for this worker alone; 0: it keeps up."""
     overdue: int = 0

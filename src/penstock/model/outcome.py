@@ -33,7 +33,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """There were more that are due, but together they would have been too large."""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class StreamEntry(msgspec.Struct, frozen=True, gc=False):
     """A message as an entry of a stream that is in the store itself."""
 
     stream: str
@@ -63,7 +63,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     allowed: str | None = None
     """What the policies said when they let it go: told beside `released` in the timeline."""
 
-    entry: Entry | None = None
+    entry: StreamEntry | None = None
     """Add this in the same step as the message is settled delivered. Should the stream not take it,
     the message stays leased, and LEASED is the answer."""
 
@@ -179,7 +179,7 @@ class Retry(msgspec.Struct, frozen=True):
         return self.unreachable or self.interrupted if self.unsure is None else self.unsure
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         return f"{self.error}: {self.answer}" if self.answer else self.error
 
 
@@ -191,7 +191,7 @@ class Dead(msgspec.Struct, frozen=True):
     """As that of Retry."""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         return f"{self.error}: {self.answer}" if self.answer else self.error
 
 

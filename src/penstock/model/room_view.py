@@ -81,6 +81,25 @@ class EnteredOut(msgspec.Struct, frozen=True, kw_only=True):
     session_expires: str | None
 
 
+class RoomCurves(msgspec.Struct, frozen=True, kw_only=True):
+    """A room at each look, the newest last; null where nothing is known of it."""
+
+    waiting: list[int | None]
+    inside: list[int | None]
+    """Let in, whether they have come in yet or not."""
+    capacity: list[int | None]
+
+
+class RoomHistoryView(msgspec.Struct, frozen=True, kw_only=True):
+    """Curves of equal length, of the rooms there were at the newest look."""
+
+    step: int
+    """Seconds between two looks."""
+    from_: str = msgspec.field(name="from")
+    """The moment of the first look."""
+    rooms: dict[str, RoomCurves]
+
+
 def room_out(figures: RoomFigures) -> RoomOut:
     settings, before = figures.room.settings, figures.before
     return RoomOut(
@@ -112,6 +131,10 @@ def room_out(figures: RoomFigures) -> RoomOut:
         left_total=before.left + figures.left,
         expired_total=before.expired + figures.expired,
     )
+
+
+def page_of(shown: RoomPage) -> tuple[list[RoomOut], str | None]:
+    return shown.items, shown.next
 
 
 def _duration(millis: int | None) -> str | None:

@@ -27,6 +27,8 @@ class RouteStats(msgspec.Struct, frozen=True, kw_only=True):
     """Sends in flight at most, of all workers together."""
     waiting_for_sink: bool | None = None
     """To some worker the sink does not answer at all: its messages wait in the store."""
+    reached: bool | None = None
+    """False: to some worker the sink has not answered once since that worker started."""
     errors: int = 0
     """Attempts that failed, as far as the processes now known have counted."""
 
@@ -35,6 +37,25 @@ class RouteStatus(RouteStats, frozen=True, kw_only=True):
     """The same with the route's name, for lists."""
 
     name: str
+
+
+class RoutesOut(msgspec.Struct, frozen=True):
+    items: list[RouteStatus]
+    next: None = None
+
+
+class PausedOut(msgspec.Struct, frozen=True):
+    name: str
+    paused: bool
+
+
+class HealthOut(msgspec.Struct, frozen=True):
+    """The process is up; what it stands on is readyz's business."""
+
+    status: str
+    version: str
+    uptime: float
+    worker: bool
 
 
 class LatenessStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,9 +131,9 @@ class PartHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How one part stands."""
 
     status: Literal["ok", "behind", "waiting", "overdue", "failed", "none"]
-    """behind: the worker does not keep up; waiting: the sink does not answer, and its circuit
-    breaker is open; overdue: calls of a function take longer than the route's timeout; none: there
-    is no worker in this process."""
+    """behind: the worker does not keep up; waiting: the sink does not answer, or has not answered
+    once since this process started; overdue: calls of a function take longer than the route's
+    timeout; none: there is no worker in this process."""
     detail: str | None = None
     facts: dict[str, str | float | bool] = {}
 
@@ -190,3 +211,7 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     at: str
     points: dict[str, float | None]
+
+
+def routes_of(shown: RoutesOut) -> list[RouteStatus]:
+    return shown.items

@@ -95,16 +95,15 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None = None
     """The cursor of the call that goes on from here; None: everything was looked at."""
 
-
-def added(one: Erased, following: Erased) -> Erased:
-    """Both together, as far as the second came."""
-    return Erased(
-        key=one.key,
-        messages=one.messages + following.messages,
-        counters=one.counters + following.counters,
-        pending=one.pending + following.pending,
-        next=following.next,
-    )
+    def and_then(self, following: Erased) -> Erased:
+        """Both together, as far as the following one came."""
+        return Erased(
+            key=self.key,
+            messages=self.messages + following.messages,
+            counters=self.counters + following.counters,
+            pending=self.pending + following.pending,
+            next=following.next,
+        )
 
 
 def accepted(receipt: Receipt) -> Accepted:
@@ -168,6 +167,10 @@ def message_of(shown: MessageOut) -> Message:
         cancel_pending=shown.cancel_pending is True,
         decided=_decided(shown),
     )
+
+
+def page_of(shown: PageOut) -> tuple[list[Message], str | None]:
+    return [message_of(item) for item in shown.items], shown.next
 
 
 def _decided(shown: MessageOut) -> Decided | None:

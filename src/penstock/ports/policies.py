@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
+from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Subject
 from penstock.model.outcome import Settlement
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.state import State
@@ -81,7 +81,7 @@ class PolicyStore(Protocol):
         """
         ...
 
-    async def room(self, route: str, now: int) -> Room | None:
+    async def allowance(self, route: str, now: int) -> PaceAllowance | None:
         """How many of a route may go now by the paces that cover all of it; None: no such pace.
 
         A look, not a reservation.

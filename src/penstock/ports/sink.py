@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from penstock.model.envelope import Envelope
 from penstock.model.errors import ConfigError, InvalidMessage, PenstockError
 from penstock.model.message import Message
-from penstock.model.outcome import Entry, SendOutcome
+from penstock.model.outcome import SendOutcome, StreamEntry
 from penstock.ports.options import Own, read_own
 
 PATIENCE = 2.0
@@ -101,7 +101,7 @@ class EntrySink(Protocol):
         """Host, port and database."""
         ...
 
-    def entry(self, message: Message) -> Entry: ...
+    def entry(self, message: Message) -> StreamEntry: ...
 
 
 async def still_answers(sink: Sink) -> bool:

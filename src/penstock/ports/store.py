@@ -22,6 +22,7 @@ from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.ports.fleet import DeadLetters, Forecasting, HeartbeatStore
 from penstock.ports.policies import CountedSettle, PolicyStore
+from penstock.ports.recurring import RecurringStore
 from penstock.ports.rooms import RoomHost
 from penstock.time.clock import Clock
 
@@ -202,6 +203,18 @@ class KeepsTurns(Protocol):
         ...
 
 
+class JoinsTransactions(Protocol):
+    """A store in the callers' own database: a message is committed with what it belongs to."""
+
+    async def put_within(self, connection: object, message: NewMessage) -> Receipt:
+        """Put the message in the transaction under way on a connection of the caller's.
+
+        Nobody sees it before that transaction is committed; rolled back, it never was there.
+        ConfigError for a connection of a kind that is not known.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Store:
     """An open store by its parts: None where it cannot. One object may be several of them."""
@@ -209,6 +222,7 @@ class Store:
     messages: MessageStore
     policies: PolicyStore | None = None
     rooms: RoomHost | None = None
+    recurring: RecurringStore | None = None
     fleet: HeartbeatStore | None = None
     """None: each process knows only its own figures."""
     forecasting: Forecasting | None = None
@@ -224,6 +238,8 @@ class Store:
     counted: CountedSettle | None = None
     """Settles and counts in one transaction. None: sends are counted, then settled."""
     entries: EntryStore | None = None
+    transactions: JoinsTransactions | None = None
+    """None: no caller has a transaction that it could be part of."""
     self_check: SelfChecking | None = None
     may_fail: MayFail | None = None
     max_message: int | None = None
@@ -231,7 +247,7 @@ class Store:
     figures_serve: int = 0
     """Milliseconds for which one count of its figures serves every process; 0: each call counts."""
     health_name: str = "store"
-    """The component that `/actuator/health` shows it as."""
+    """What a list of components calls it."""
     warnings: Sequence[str] = ()
     """What an operator should change, though everything works; logged at start."""
 

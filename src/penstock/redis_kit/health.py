@@ -82,10 +82,15 @@ def wait_command(address: Address) -> tuple[Argument, ...]:
 
 async def nodes(runner: Runner) -> dict[str, str]:
     """Each primary in one line; raises StoreUnavailable when one does not answer."""
+    found = await runner.each("INFO")
+    without = [node for node, info in found.items() if not _has_aof(info)]
+    durability = f"no AOF on {', '.join(without)}: a crash loses what came after the last snapshot"
     return {
+        "durability": durability if without else "AOF on every server",
+    } | {
         node: f"Redis {_text(_version(info))}, {info.get('used_memory_human', '?')} used,"
         f" AOF {'on' if _has_aof(info) else 'off'}"
-        for node, info in (await runner.each("INFO")).items()
+        for node, info in found.items()
     }
 
 

@@ -18,9 +18,15 @@ from redis import exceptions as vendor
 from penstock.model.durations import Durations
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.redis_kit.breaker import PROMPT, Breaker, Patience
-from penstock.redis_kit.connect import Argument, Cursors, Reply, Server
+from penstock.redis_kit.connect import (
+    Argument,
+    Cursors,
+    Reply,
+    Server,
+    packed_beginning,
+    packed_end,
+)
 from penstock.redis_kit.errors import GROUP_EXISTS, NotConfirmed, Vendor, is_transient, translate
-from penstock.redis_kit.lines import packed_beginning, packed_end
 from penstock.redis_kit.scripts import Script
 
 MAX_ARGUMENTS = 30_000

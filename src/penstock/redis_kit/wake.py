@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from redis.asyncio.client import PubSub
 
-from penstock.model.message import NewMessage
+from penstock.model.message import Message, NewMessage
 from penstock.ports.store import WakeListener
 from penstock.redis_kit.connect import Server
 from penstock.redis_kit.errors import Vendor
@@ -37,7 +37,7 @@ class Wakeups:
         for listener in self._listeners:
             listener(route, due)
 
-    def tell_earliest(self, messages: Sequence[NewMessage]) -> None:
+    def tell_earliest(self, messages: Sequence[NewMessage | Message]) -> None:
         """One call per route, with the earliest due."""
         if not self._listeners:
             return

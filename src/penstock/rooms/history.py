@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.model.room import RoomFigures
+from penstock.model.room_view import RoomCurves, RoomHistoryView
 from penstock.model.times import format_moment
 
 STEP = 5
@@ -16,25 +17,6 @@ LENGTH = 180
 """Looks: a quarter of an hour."""
 MOST = 50
 """Rooms that are kept, by name: as many as a dashboard shows."""
-
-
-class RoomCurves(msgspec.Struct, frozen=True, kw_only=True):
-    """A room at each look, the newest last; null where nothing is known of it."""
-
-    waiting: list[int | None]
-    inside: list[int | None]
-    """Let in, whether they have come in yet or not."""
-    capacity: list[int | None]
-
-
-class RoomHistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """Curves of equal length, of the rooms there were at the newest look."""
-
-    step: int
-    """Seconds between two looks."""
-    from_: str = msgspec.field(name="from")
-    """The moment of the first look."""
-    rooms: dict[str, RoomCurves]
 
 
 class _Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):

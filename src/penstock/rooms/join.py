@@ -32,16 +32,13 @@ class Join:
         self._signer = signer
         self._observer = observer
         self._instance = instance
-        self._together: Gather[Joining, Place | PenstockError] = Gather(self._join_together)
+        self._together: Gather[Joining, Place] = Gather(self._join_together)
 
     async def join(
         self, room: str, user: str, *, lane: str = DEFAULT_LANE, instance: str | None = None
     ) -> Place:
         """The visitor's place. RoomClosed, UnknownThing, or InvalidMessage naming the field."""
-        outcome = await self._together.ask(room, self.joining(user, lane, instance))
-        if isinstance(outcome, PenstockError):
-            raise outcome
-        return outcome
+        return await self._together.ask(room, self.joining(user, lane, instance))
 
     def joining(self, user: str, lane: str, instance: str | None) -> Joining:
         """What is asked for, or InvalidMessage."""

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from penstock.model.ticket import Promotion
 from penstock.ports.rooms import RoomStore, StoreCalls
-from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
 from penstock.rooms.leave import Leave
 from penstock.rooms.operate import Operate
 from penstock.rooms.promote import Promoter
 from penstock.rooms.wait import Wait
+
+
+class Dispatches(Protocol):
+    """Hands promotions on to programs that wait for them in the store."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class RoomParts:
     leave: Leave
     operate: Operate
     promoter: Promoter
-    dispatcher: Dispatcher | None = None
+    dispatcher: Dispatches | None = None
     """None: nobody else waits for promotions in this store."""
     away: Callable[[], bool] = field(default=lambda: False)
     """Whether the store's breaker is open."""

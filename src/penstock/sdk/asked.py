@@ -15,17 +15,7 @@ from penstock.model.draft import OCTETS, Draft, check_utf8
 from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels, OnConflict
 from penstock.model.patch import Patch
-from penstock.model.policy import (
-    Policy,
-    Suppression,
-    check_policy,
-    check_suppression,
-    policy_from,
-    suppression_from,
-)
-from penstock.model.policy_view import DecisionIn
 from penstock.model.query import Filter
-from penstock.model.room import RoomDraft
 from penstock.model.state import State
 from penstock.model.times import NAIVE, parse_moment
 from penstock.model.wire import read_value
@@ -34,8 +24,6 @@ Moment: TypeAlias = datetime | str
 """An aware datetime, or RFC 3339 text with an offset."""
 Delay: TypeAlias = timedelta | float | str
 """A timedelta, seconds, or text such as "15m"."""
-PolicyLike: TypeAlias = Policy | Mapping[str, Any]
-SuppressionLike: TypeAlias = Suppression | Mapping[str, Any]
 LabelsLike: TypeAlias = Labels | Mapping[str, Any]
 MessageLike: TypeAlias = Draft | Mapping[str, Any]
 """A draft, or the arguments of one: {"payload": …, "route": …, "delay": …}."""
@@ -301,44 +289,3 @@ def conflict_value(value: OnConflict | str) -> OnConflict:
         return OnConflict(value)
     except ValueError as exc:
         raise InvalidMessage("on_conflict", "must be keep, replace or earliest") from exc
-
-
-def policy_value(policy: PolicyLike) -> Policy:
-    """A policy, or what its JSON says."""
-    return policy_from(policy) if isinstance(policy, Mapping) else check_policy(policy)
-
-
-def room_draft(fields: Mapping[str, Any]) -> RoomDraft:
-    """What a room is told, in the words of its JSON."""
-    given = dict(fields)
-    for name in ("claim_ttl", "session_ttl", "wait_grace"):
-        if given.get(name) is not None:
-            given[name] = delay_value(given[name], name)
-    if given.get("opens_at") is not None:
-        given["opens_at"] = moment_text(given["opens_at"], "opens_at")
-    return read_value(given, RoomDraft)
-
-
-def suppression_value(suppression: SuppressionLike) -> Suppression:
-    """A suppression list, or what its JSON says."""
-    if isinstance(suppression, Mapping):
-        return suppression_from(suppression)
-    return check_suppression(suppression)
-
-
-def question(
-    *,
-    key: str | None = None,
-    route: str = DEFAULT_ROUTE,
-    id: str | None = None,  # noqa: A002 - the field's name everywhere else
-    labels: LabelsLike | None = None,
-    expires: Moment | None = None,
-) -> DecisionIn:
-    """A message that is only asked about."""
-    return DecisionIn(
-        id=id,
-        route=route,
-        key=key,
-        labels=None if labels is None else labels_value(labels),
-        expires=None if expires is None else moment_text(expires, "expires"),
-    )

@@ -5,34 +5,32 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncIterator, Iterable
+from functools import cached_property
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from penstock.model.decision import CounterFigure, Decision
-from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
-from penstock.model.policy import Policy, Suppression
-from penstock.model.status_view import Readiness, RouteStatus, Stats
-from penstock.model.view import BulkResult, Erased, added
-from penstock.sdk import calls
-from penstock.sdk.asked import (
-    Delay,
-    MessageLike,
-    Moment,
-    PolicyLike,
-    SuppressionLike,
-    change_of,
-    draft_for,
-    filter_of,
-    page_size,
-    policy_value,
-    question,
-    suppression_value,
-)
+from penstock.sdk.asked import change_of, draft_for, filter_of
 from penstock.sdk.async_link import AsyncLink
 from penstock.sdk.async_rooms import AsyncRooms
-from penstock.sdk.calls import Call, Outcome
-from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
+from penstock.sdk.calls import (
+    EITHER,
+    ONLY_CANCEL,
+    ONLY_DELETE,
+    TIMELINE,
+    Call,
+    Outcome,
+    about,
+    batches,
+    call,
+    matching,
+    page,
+    schedule,
+    schedule_batch,
+    wire,
+    wire_filter,
+    with_id,
+)
 from penstock.sdk.transport import (
     DEFAULT_RETRIES,
     DEFAULT_TIMEOUT,
@@ -40,6 +38,17 @@ from penstock.sdk.transport import (
     NoReply,
     Wiring,
 )
+
+if TYPE_CHECKING:  # a client that only schedules loads neither policies nor figures
+    from penstock.model.decision import CounterFigure, Decision
+    from penstock.model.message import Event, Message
+    from penstock.model.policy import Policy, Suppression
+    from penstock.model.status_view import Readiness, RouteStatus, Stats
+    from penstock.model.view import BulkResult, Erased
+    from penstock.sdk.asked import Delay, MessageLike, Moment
+    from penstock.sdk.async_recurring import AsyncRecurring
+    from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
+    from penstock.sdk.rules import PolicyLike, SuppressionLike
 
 T = TypeVar("T")
 
@@ -69,6 +78,13 @@ class AsyncClient:
         self.rooms = AsyncRooms(self._send)
         """Waiting rooms."""
 
+    @cached_property
+    def recurring(self) -> AsyncRecurring:
+        """Recurring rules."""
+        from penstock.sdk.async_recurring import AsyncRecurring  # noqa: PLC0415 - for those who ask
+
+        return AsyncRecurring(self._send)
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -86,8 +102,8 @@ class AsyncClient:
 
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        wanted = calls.with_id(draft_for("schedule", payload, fields), self._wiring.make_id)
-        return await self._send(calls.schedule(wanted))
+        wanted = with_id(draft_for("schedule", payload, fields), self._wiring.make_id)
+        return await self._send(schedule(wanted))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Outcome]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
@@ -95,20 +111,18 @@ class AsyncClient:
 
     async def schedule_stream(self, messages: Iterable[MessageLike]) -> AsyncIterator[Outcome]:
         """Keep any number in constant memory: outcomes come as the messages are durable."""
-        for batch in calls.batches(messages, self._wiring.make_id):
-            answered = (
-                await self._send(calls.schedule_batch(bytes(batch.lines))) if batch.sent else []
-            )
+        for batch in batches(messages, self._wiring.make_id):
+            answered = await self._send(schedule_batch(bytes(batch.lines))) if batch.sent else []
             for outcome in batch.outcomes(answered):
                 yield outcome
 
     async def get(self, message_id: str) -> Message:
         """The message as it is now; UnknownMessage if there is none."""
-        return await self._send(calls.get(message_id))
+        return await self._send(about("get", message_id))
 
     async def timeline(self, message_id: str) -> list[Event]:
         """What happened to it, oldest first."""
-        return await self._send(calls.timeline(message_id))
+        return await self._send(about("get", message_id, value=TIMELINE))
 
     async def list(
         self, *, cursor: str | None = None, limit: int = 100, **where: Unpack[FilterFields]
@@ -118,33 +132,35 @@ class AsyncClient:
         A page may have fewer than `limit` messages, or none, with more to come: only a cursor of
         None is the end.
         """
-        return await self._send(calls.list_page(filter_of(**where), cursor, page_size(limit)))
+        return await self._send(page("list", cursor, limit, wire_filter(filter_of(**where))))
 
     async def cancel(self, message_id: str, *, version: int | None = None) -> Message:
         """Cancelled, now or before; else AlreadyReleased, UnknownMessage or VersionConflict."""
-        return await self._send(calls.cancel(message_id, version))
+        return await self._send(about("cancel", message_id, version=version, query=ONLY_CANCEL))
 
     async def reschedule(
         self, message_id: str, *, version: int | None = None, **change: Unpack[ChangeFields]
     ) -> Message:
         """Change when it goes out, or what it says, while it is still waiting."""
-        return await self._send(calls.reschedule(message_id, change_of(**change), version))
+        return await self._send(
+            about("change", message_id, version=version, content=wire(change_of(**change)))
+        )
 
     async def release(self, message_id: str, *, version: int | None = None) -> Message:
         """Make it due now."""
-        return await self._send(calls.release(message_id, version))
+        return await self._send(about("release", message_id, version=version))
 
     async def cancel_where(
         self, *, dry_run: bool = False, **where: Unpack[FilterFields]
     ) -> BulkResult:
         """Cancel everything scheduled that matches; `dry_run` only counts."""
-        return await self._send(calls.cancel_where(filter_of(**where), dry_run=dry_run))
+        return await self._send(matching("cancelMany", filter_of(**where), dry_run=dry_run))
 
     async def release_where(
         self, *, dry_run: bool = False, **where: Unpack[FilterFields]
     ) -> BulkResult:
         """Make everything scheduled that matches due now; `dry_run` only counts."""
-        return await self._send(calls.release_where(filter_of(**where), dry_run=dry_run))
+        return await self._send(matching("releaseMany", filter_of(**where), dry_run=dry_run))
 
     async def reschedule_where(
         self,
@@ -158,100 +174,104 @@ class AsyncClient:
 
         What would have expired by then is matched and not done.
         """
-        when = change_of(at=at, delay=delay)
-        return await self._send(calls.reschedule_where(filter_of(**where), when, dry_run=dry_run))
+        when = wire(change_of(at=at, delay=delay))
+        return await self._send(
+            matching("rescheduleMany", filter_of(**where), dry_run=dry_run, **when)
+        )
 
     async def redrive(
         self, *, rate: str | None = None, dry_run: bool = False, **where: Unpack[FilterFields]
     ) -> BulkResult:
         """Send the dead that match once more; `rate` paces them ("100/s")."""
-        return await self._send(calls.redrive(filter_of(**where), rate=rate, dry_run=dry_run))
+        return await self._send(matching("redrive", filter_of(**where), rate=rate, dry_run=dry_run))
 
     async def delete(self, message_id: str, *, version: int | None = None) -> Message:
         """Delete a dead message; what it was. AlreadyReleased if it is not dead."""
-        return await self._send(calls.delete(message_id, version))
+        return await self._send(about("cancel", message_id, version=version, query=ONLY_DELETE))
 
     async def delete_dead(
         self, *, dry_run: bool = False, **where: Unpack[FilterFields]
     ) -> BulkResult:
         """Delete the dead that match: nothing of them is kept; `dry_run` only counts."""
-        return await self._send(calls.delete_dead(filter_of(**where), dry_run=dry_run))
+        return await self._send(matching("deleteDead", filter_of(**where), dry_run=dry_run))
 
     async def forget(self, key: str) -> Erased:
         """Erase every message and counter of a key; what is being sent goes when that has ended.
 
         Suppression lists keep the key, so that an opt-out outlives the erasure.
         """
-        erased = await self._send(calls.forget(key, None))
+        wanted = {"key": key}
+        erased: Erased = await self._send(call("forget", content=wanted))
         while erased.next is not None:
-            erased = added(erased, await self._send(calls.forget(key, erased.next)))
+            wanted["cursor"] = erased.next
+            erased = erased.and_then(await self._send(call("forget", content=wanted)))
         return erased
 
     async def routes(self) -> builtins.list[RouteStatus]:
         """Every route, with what the store holds for it."""
-        return await self._send(calls.routes())
+        return await self._send(call("routes"))
 
     async def pause(self, route: str) -> None:
         """Hold everything of a route, in every process."""
-        await self._send(calls.pause(route, True))
+        await self._send(call("pause", route))
 
     async def resume(self, route: str) -> None:
         """Let a paused route go on."""
-        await self._send(calls.pause(route, False))
+        await self._send(call("resume", route))
 
     async def policies(self) -> dict[str, Policy]:
         """Every policy in force, by id."""
-        return await self._send(calls.policies())
+        return await self._send(call("policies"))
 
     async def put_policy(self, policy_id: str, policy: PolicyLike) -> None:
         """Keep a policy for what is decided from now on, in every process."""
-        await self._send(calls.put_policy(policy_id, policy_value(policy)))
+        await self._send(call("putPolicy", policy_id, content=policy))
 
     async def drop_policy(self, policy_id: str) -> None:
         """Forget a policy and its counters."""
-        await self._send(calls.drop_policy(policy_id))
+        await self._send(call("dropPolicy", policy_id))
 
     async def suppressions(self) -> dict[str, Suppression]:
         """Every suppression list, by id, without its keys."""
-        return await self._send(calls.suppressions())
+        return await self._send(call("suppressions"))
 
     async def suppression(self, list_id: str) -> Suppression:
         """One list with its keys."""
-        return await self._send(calls.suppression(list_id))
+        return await self._send(call("suppression", list_id))
 
     async def put_suppression(self, list_id: str, suppression: SuppressionLike) -> None:
         """Keep a list with exactly these keys."""
-        await self._send(calls.put_suppression(list_id, suppression_value(suppression)))
+        await self._send(call("putSuppression", list_id, content=suppression))
 
     async def drop_suppression(self, list_id: str) -> None:
         """Forget a list."""
-        await self._send(calls.drop_suppression(list_id))
+        await self._send(call("dropSuppression", list_id))
 
     async def suppress(self, list_id: str, *keys: str) -> None:
         """Add keys to a list."""
         for key in keys:
-            await self._send(calls.suppress(list_id, key))
+            await self._send(call("suppress", list_id, key))
 
     async def unsuppress(self, list_id: str, *keys: str) -> None:
         """Take keys off a list."""
         for key in keys:
-            await self._send(calls.unsuppress(list_id, key))
+            await self._send(call("unsuppress", list_id, key))
 
     async def explain(self, **asked: Unpack[QuestionFields]) -> Decision:
         """What would be decided of a message now, and why; writes nothing."""
-        return await self._send(calls.explain(question(**asked)))
+        return await self._send(call("explain", content=asked))
 
     async def counters(self, key: str) -> builtins.list[CounterFigure]:
         """What caps have counted for a key."""
-        return await self._send(calls.counters(key))
+        return await self._send(call("counters", key))
 
     async def stats(self) -> Stats:
         """What the store holds, and what the server did."""
-        return await self._send(calls.stats())
+        return await self._send(call("stats"))
 
     async def health(self) -> Readiness:
         """Whether messages can be taken now."""
-        return await self._send(calls.health())
+        return await self._send(call("readyz", good=EITHER))
 
     async def _send(self, call: Call[T]) -> T:
         tries = self._wiring.tries()

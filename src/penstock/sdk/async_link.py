@@ -1,4 +1,4 @@
-"""Calls carried by aiohttp, for programs with an event loop: a third of what httpx costs there."""
+"""Calls carried by aiohttp, for programs with an event loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import aiohttp
 from yarl import URL
 
 from penstock.sdk.calls import Call
-from penstock.sdk.network import KEEP_ALIVE, proxy_for, trust
-from penstock.sdk.transport import NoReply, Reply, Wiring
+from penstock.sdk.transport import KEEP_ALIVE, NoReply, Reply, Wiring, proxy_for, trust
 
 CONNECTIONS = 100
 SLOWEST = 16 * 1024

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Awaitable
-from typing import Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
-from penstock.model.room_view import EnteredOut, RoomOut, TicketOut
-from penstock.sdk import room_calls as calls
-from penstock.sdk.asked import page_size, room_draft
-from penstock.sdk.calls import Call
-from penstock.sdk.fields import RoomFields
+from penstock.sdk.calls import Call, call, page
+
+if TYPE_CHECKING:  # a client that does not ask for rooms does not load them
+    from penstock.model.room_view import EnteredOut, RoomOut, TicketOut
+    from penstock.sdk.fields import RoomFields
 
 T = TypeVar("T")
 
@@ -29,33 +29,33 @@ class AsyncRooms:
 
     async def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:
         """Make a room, or change it; whoever waits keeps the place."""
-        return await self._send(calls.put(room, room_draft(settings)))
+        return await self._send(call("putRoom", room, content=settings))
 
     async def get(self, room: str) -> RoomOut:
         """The room and how it stands; UnknownThing if there is none."""
-        return await self._send(calls.get(room))
+        return await self._send(call("room", room))
 
     async def list(
         self, *, cursor: str | None = None, limit: int = 100
     ) -> tuple[builtins.list[RoomOut], str | None]:
         """A page by name, and the cursor of the next one (None: the last)."""
-        return await self._send(calls.list_page(cursor, page_size(limit)))
+        return await self._send(page("rooms", cursor, limit))
 
     async def pause(self, room: str) -> RoomOut:
         """Let nobody in; people may go on lining up."""
-        return await self._send(calls.change(room, "pause"))
+        return await self._send(call("pauseRoom", room))
 
     async def resume(self, room: str) -> RoomOut:
         """Let people in: opens a paused, scheduled or closed room."""
-        return await self._send(calls.change(room, "resume"))
+        return await self._send(call("resumeRoom", room))
 
     async def close(self, room: str) -> RoomOut:
         """Let nobody line up any more."""
-        return await self._send(calls.change(room, "close"))
+        return await self._send(call("closeRoom", room))
 
     async def reset(self, room: str) -> RoomOut:
         """A new epoch: the room is empty, and every earlier token is void."""
-        return await self._send(calls.change(room, "reset"))
+        return await self._send(call("resetRoom", room))
 
     async def join(
         self,
@@ -67,24 +67,25 @@ class AsyncRooms:
         ticket: str | None = None,
     ) -> TicketOut:
         """Line up, once: whoever has a live ticket keeps it. RoomClosed when nobody may."""
-        return await self._send(calls.join(room, user, lane, instance, ticket))
+        content = {"user": user, "lane": lane, "instance": instance}
+        return await self._send(call("joinRoom", room, content=content, ticket=ticket))
 
     async def ticket(self, room: str, user: str, *, ticket: str | None = None) -> TicketOut:
         """The visitor's place; with `token` while ADMITTED. Asking is a sign of life."""
-        return await self._send(calls.look(room, user, ticket))
+        return await self._send(call("ticket", room, user, ticket=ticket))
 
     async def heartbeat(self, room: str, user: str, *, ticket: str | None = None) -> TicketOut:
         """A sign of life: keeps the place, or the session."""
-        return await self._send(calls.heartbeat(room, user, ticket))
+        return await self._send(call("heartbeat", room, content={"user": user}, ticket=ticket))
 
     async def enter(self, room: str, token: str) -> EnteredOut:
         """Redeem an entry token: TokenUsed the second time, InvalidToken when it is void."""
-        return await self._send(calls.enter(room, token))
+        return await self._send(call("enterRoom", room, content={"token": token}))
 
     async def leave(self, room: str, user: str, *, ticket: str | None = None) -> EnteredOut:
         """Give up the place or the slot; the next in line is let in at once."""
-        return await self._send(calls.leave(room, user, ticket))
+        return await self._send(call("leaveRoom", room, user, ticket=ticket))
 
     async def revoke(self, room: str, user: str) -> EnteredOut:
         """Put somebody out, of the line or of the room."""
-        return await self._send(calls.revoke(room, user))
+        return await self._send(call("revokeTicket", room, user))

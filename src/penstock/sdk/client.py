@@ -1,36 +1,35 @@
 """The verbs of Penstock over HTTP, for programs without an event loop."""
+# Written by scripts/clients.py from async_client.py: change that one.
 
 from __future__ import annotations
 
 import builtins
 import time
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
-from penstock.model.decision import CounterFigure, Decision
-from penstock.model.message import Event, Message
 from penstock.model.outcome import Receipt
-from penstock.model.policy import Policy, Suppression
-from penstock.model.status_view import Readiness, RouteStatus, Stats
-from penstock.model.view import BulkResult, Erased, added
-from penstock.sdk import calls
-from penstock.sdk.asked import (
-    Delay,
-    MessageLike,
-    Moment,
-    PolicyLike,
-    SuppressionLike,
-    change_of,
-    draft_for,
-    filter_of,
-    page_size,
-    policy_value,
-    question,
-    suppression_value,
+from penstock.sdk.asked import change_of, draft_for, filter_of
+from penstock.sdk.calls import (
+    EITHER,
+    ONLY_CANCEL,
+    ONLY_DELETE,
+    TIMELINE,
+    Call,
+    Outcome,
+    about,
+    batches,
+    call,
+    matching,
+    page,
+    schedule,
+    schedule_batch,
+    wire,
+    wire_filter,
+    with_id,
 )
-from penstock.sdk.calls import Call, Outcome
-from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
 from penstock.sdk.sync_link import SyncLink
 from penstock.sdk.sync_rooms import SyncRooms
 from penstock.sdk.transport import (
@@ -40,6 +39,17 @@ from penstock.sdk.transport import (
     NoReply,
     Wiring,
 )
+
+if TYPE_CHECKING:  # a client that only schedules loads neither policies nor figures
+    from penstock.model.decision import CounterFigure, Decision
+    from penstock.model.message import Event, Message
+    from penstock.model.policy import Policy, Suppression
+    from penstock.model.status_view import Readiness, RouteStatus, Stats
+    from penstock.model.view import BulkResult, Erased
+    from penstock.sdk.asked import Delay, MessageLike, Moment
+    from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
+    from penstock.sdk.rules import PolicyLike, SuppressionLike
+    from penstock.sdk.sync_recurring import SyncRecurring
 
 T = TypeVar("T")
 
@@ -69,6 +79,13 @@ class Client:
         self.rooms = SyncRooms(self._send)
         """Waiting rooms."""
 
+    @cached_property
+    def recurring(self) -> SyncRecurring:
+        """Recurring rules."""
+        from penstock.sdk.sync_recurring import SyncRecurring  # noqa: PLC0415 - for those who ask
+
+        return SyncRecurring(self._send)
+
     def __enter__(self) -> Self:
         return self
 
@@ -86,26 +103,26 @@ class Client:
 
     def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
-        wanted = calls.with_id(draft_for("schedule", payload, fields), self._wiring.make_id)
-        return self._send(calls.schedule(wanted))
+        wanted = with_id(draft_for("schedule", payload, fields), self._wiring.make_id)
+        return self._send(schedule(wanted))
 
     def schedule_many(self, messages: Iterable[MessageLike]) -> list[Outcome]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
-        return builtins.list(self.schedule_stream(messages))
+        return list(self.schedule_stream(messages))
 
     def schedule_stream(self, messages: Iterable[MessageLike]) -> Iterator[Outcome]:
         """Keep any number in constant memory: outcomes come as the messages are durable."""
-        for batch in calls.batches(messages, self._wiring.make_id):
-            answered = self._send(calls.schedule_batch(bytes(batch.lines))) if batch.sent else []
+        for batch in batches(messages, self._wiring.make_id):
+            answered = self._send(schedule_batch(bytes(batch.lines))) if batch.sent else []
             yield from batch.outcomes(answered)
 
     def get(self, message_id: str) -> Message:
         """The message as it is now; UnknownMessage if there is none."""
-        return self._send(calls.get(message_id))
+        return self._send(about("get", message_id))
 
     def timeline(self, message_id: str) -> list[Event]:
         """What happened to it, oldest first."""
-        return self._send(calls.timeline(message_id))
+        return self._send(about("get", message_id, value=TIMELINE))
 
     def list(
         self, *, cursor: str | None = None, limit: int = 100, **where: Unpack[FilterFields]
@@ -115,29 +132,31 @@ class Client:
         A page may have fewer than `limit` messages, or none, with more to come: only a cursor of
         None is the end.
         """
-        return self._send(calls.list_page(filter_of(**where), cursor, page_size(limit)))
+        return self._send(page("list", cursor, limit, wire_filter(filter_of(**where))))
 
     def cancel(self, message_id: str, *, version: int | None = None) -> Message:
         """Cancelled, now or before; else AlreadyReleased, UnknownMessage or VersionConflict."""
-        return self._send(calls.cancel(message_id, version))
+        return self._send(about("cancel", message_id, version=version, query=ONLY_CANCEL))
 
     def reschedule(
         self, message_id: str, *, version: int | None = None, **change: Unpack[ChangeFields]
     ) -> Message:
         """Change when it goes out, or what it says, while it is still waiting."""
-        return self._send(calls.reschedule(message_id, change_of(**change), version))
+        return self._send(
+            about("change", message_id, version=version, content=wire(change_of(**change)))
+        )
 
     def release(self, message_id: str, *, version: int | None = None) -> Message:
         """Make it due now."""
-        return self._send(calls.release(message_id, version))
+        return self._send(about("release", message_id, version=version))
 
     def cancel_where(self, *, dry_run: bool = False, **where: Unpack[FilterFields]) -> BulkResult:
         """Cancel everything scheduled that matches; `dry_run` only counts."""
-        return self._send(calls.cancel_where(filter_of(**where), dry_run=dry_run))
+        return self._send(matching("cancelMany", filter_of(**where), dry_run=dry_run))
 
     def release_where(self, *, dry_run: bool = False, **where: Unpack[FilterFields]) -> BulkResult:
         """Make everything scheduled that matches due now; `dry_run` only counts."""
-        return self._send(calls.release_where(filter_of(**where), dry_run=dry_run))
+        return self._send(matching("releaseMany", filter_of(**where), dry_run=dry_run))
 
     def reschedule_where(
         self,
@@ -151,98 +170,100 @@ class Client:
 
         What would have expired by then is matched and not done.
         """
-        when = change_of(at=at, delay=delay)
-        return self._send(calls.reschedule_where(filter_of(**where), when, dry_run=dry_run))
+        when = wire(change_of(at=at, delay=delay))
+        return self._send(matching("rescheduleMany", filter_of(**where), dry_run=dry_run, **when))
 
     def redrive(
         self, *, rate: str | None = None, dry_run: bool = False, **where: Unpack[FilterFields]
     ) -> BulkResult:
         """Send the dead that match once more; `rate` paces them ("100/s")."""
-        return self._send(calls.redrive(filter_of(**where), rate=rate, dry_run=dry_run))
+        return self._send(matching("redrive", filter_of(**where), rate=rate, dry_run=dry_run))
 
     def delete(self, message_id: str, *, version: int | None = None) -> Message:
         """Delete a dead message; what it was. AlreadyReleased if it is not dead."""
-        return self._send(calls.delete(message_id, version))
+        return self._send(about("cancel", message_id, version=version, query=ONLY_DELETE))
 
     def delete_dead(self, *, dry_run: bool = False, **where: Unpack[FilterFields]) -> BulkResult:
         """Delete the dead that match: nothing of them is kept; `dry_run` only counts."""
-        return self._send(calls.delete_dead(filter_of(**where), dry_run=dry_run))
+        return self._send(matching("deleteDead", filter_of(**where), dry_run=dry_run))
 
     def forget(self, key: str) -> Erased:
         """Erase every message and counter of a key; what is being sent goes when that has ended.
 
         Suppression lists keep the key, so that an opt-out outlives the erasure.
         """
-        erased = self._send(calls.forget(key, None))
+        wanted = {"key": key}
+        erased: Erased = self._send(call("forget", content=wanted))
         while erased.next is not None:
-            erased = added(erased, self._send(calls.forget(key, erased.next)))
+            wanted["cursor"] = erased.next
+            erased = erased.and_then(self._send(call("forget", content=wanted)))
         return erased
 
     def routes(self) -> builtins.list[RouteStatus]:
         """Every route, with what the store holds for it."""
-        return self._send(calls.routes())
+        return self._send(call("routes"))
 
     def pause(self, route: str) -> None:
         """Hold everything of a route, in every process."""
-        self._send(calls.pause(route, True))
+        self._send(call("pause", route))
 
     def resume(self, route: str) -> None:
         """Let a paused route go on."""
-        self._send(calls.pause(route, False))
+        self._send(call("resume", route))
 
     def policies(self) -> dict[str, Policy]:
         """Every policy in force, by id."""
-        return self._send(calls.policies())
+        return self._send(call("policies"))
 
     def put_policy(self, policy_id: str, policy: PolicyLike) -> None:
         """Keep a policy for what is decided from now on, in every process."""
-        self._send(calls.put_policy(policy_id, policy_value(policy)))
+        self._send(call("putPolicy", policy_id, content=policy))
 
     def drop_policy(self, policy_id: str) -> None:
         """Forget a policy and its counters."""
-        self._send(calls.drop_policy(policy_id))
+        self._send(call("dropPolicy", policy_id))
 
     def suppressions(self) -> dict[str, Suppression]:
         """Every suppression list, by id, without its keys."""
-        return self._send(calls.suppressions())
+        return self._send(call("suppressions"))
 
     def suppression(self, list_id: str) -> Suppression:
         """One list with its keys."""
-        return self._send(calls.suppression(list_id))
+        return self._send(call("suppression", list_id))
 
     def put_suppression(self, list_id: str, suppression: SuppressionLike) -> None:
         """Keep a list with exactly these keys."""
-        self._send(calls.put_suppression(list_id, suppression_value(suppression)))
+        self._send(call("putSuppression", list_id, content=suppression))
 
     def drop_suppression(self, list_id: str) -> None:
         """Forget a list."""
-        self._send(calls.drop_suppression(list_id))
+        self._send(call("dropSuppression", list_id))
 
     def suppress(self, list_id: str, *keys: str) -> None:
         """Add keys to a list."""
         for key in keys:
-            self._send(calls.suppress(list_id, key))
+            self._send(call("suppress", list_id, key))
 
     def unsuppress(self, list_id: str, *keys: str) -> None:
         """Take keys off a list."""
         for key in keys:
-            self._send(calls.unsuppress(list_id, key))
+            self._send(call("unsuppress", list_id, key))
 
     def explain(self, **asked: Unpack[QuestionFields]) -> Decision:
         """What would be decided of a message now, and why; writes nothing."""
-        return self._send(calls.explain(question(**asked)))
+        return self._send(call("explain", content=asked))
 
     def counters(self, key: str) -> builtins.list[CounterFigure]:
         """What caps have counted for a key."""
-        return self._send(calls.counters(key))
+        return self._send(call("counters", key))
 
     def stats(self) -> Stats:
         """What the store holds, and what the server did."""
-        return self._send(calls.stats())
+        return self._send(call("stats"))
 
     def health(self) -> Readiness:
         """Whether messages can be taken now."""
-        return self._send(calls.health())
+        return self._send(call("readyz", good=EITHER))
 
     def _send(self, call: Call[T]) -> T:
         tries = self._wiring.tries()

@@ -6,7 +6,7 @@ import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from penstock.flow.policies import Policies
 from penstock.flow.worker import Worker
@@ -28,25 +28,30 @@ from penstock.sdk.asked import (
     Delay,
     MessageLike,
     Moment,
-    PolicyLike,
-    SuppressionLike,
     change_of,
     check_names,
     filter_of,
     page_size,
+)
+from penstock.sdk.embedded_recurring import EmbeddedRecurring
+from penstock.sdk.embedded_rooms import EmbeddedRooms
+from penstock.sdk.fields import ChangeFields, FilterFields, OwnMessageFields, QuestionFields
+from penstock.sdk.here import local_draft
+from penstock.sdk.recurring import RuleFields
+from penstock.sdk.rules import (
+    PolicyLike,
+    SuppressionLike,
     policy_value,
     question,
     suppression_value,
 )
-from penstock.sdk.embedded_rooms import EmbeddedRooms
-from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields, QuestionFields
-from penstock.sdk.here import local_draft
 from penstock.sdk.stream import schedule_batches
 from penstock.settings import RouteSettings, given
 from penstock.telemetry.tracing import tracer
 from penstock.time.clock import Clock
-from penstock.wiring import Parts, handler_sink, open_parts, open_worker, put_configured_policies
+from penstock.wiring import Parts, handler_sink, open_parts, open_worker, put_configured
 
+F = TypeVar("F", bound=Callable[..., object])
 Handler: TypeAlias = Callable[..., object]
 RouteLike: TypeAlias = str | Handler | RouteSettings | Mapping[str, Any]
 """A sink's URL, a function to call, or everything a [routes.*] entry can say."""
@@ -84,7 +89,7 @@ async def open_engine(
     opening = open_parts(configured, any_route=routes is None, clock=clock)
     async with opening as parts, _closing(handlers):
         parts.observer.tracer = tracer()
-        await put_configured_policies(parts)
+        await put_configured(parts)
         async with engine_over(parts, handlers) as engine:
             if not worker:
                 async with parts.fleet.joined():
@@ -96,11 +101,13 @@ async def open_engine(
                 parts.fleet.joined(running),
                 _beside(running, parts.store, rooms),
             ):
+                engine.recurring.serve(running)
                 yield engine
+                await engine.recurring.ready()
 
 
 @asynccontextmanager
-async def engine_over(parts: Parts, handlers: Mapping[str, Sink]) -> AsyncIterator[Engine]:
+async def engine_over(parts: Parts, handlers: dict[str, Sink]) -> AsyncIterator[Engine]:
     """The verbs on parts that are open; what the verbs open is closed in the end."""
     async with AsyncExitStack() as closing:
         yield Engine(parts, handlers, EmbeddedRooms(parts, closing))
@@ -170,9 +177,11 @@ async def _fail_with(store: MayFail) -> None:
 class Engine:
     """The verbs of Penstock on a store opened here."""
 
-    def __init__(self, parts: Parts, handlers: Mapping[str, Sink], rooms: EmbeddedRooms) -> None:
+    def __init__(self, parts: Parts, handlers: dict[str, Sink], rooms: EmbeddedRooms) -> None:
         self.rooms = rooms
         """Waiting rooms."""
+        self.recurring = EmbeddedRecurring(parts, handlers)
+        """Recurring rules."""
         self._parts = parts
         self._handlers = handlers
         self._status = parts.status()
@@ -182,10 +191,37 @@ class Engine:
         """The store's clock: due times are on it."""
         return self._parts.store.clock
 
-    async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
-        """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
+    def every(
+        self, period: Delay, *, name: str | None = None, **fields: Unpack[RuleFields]
+    ) -> Callable[[F], F]:
+        """A decorator: the function is called every so often, by a rule and a route of its name.
+
+        @engine.every("15m", overlap="skip")
+        async def clean_up() -> None: ...
+        """
+        return self.recurring.calls(name, {**fields, "every": period})
+
+    def cron(
+        self, expression: str, *, name: str | None = None, **fields: Unpack[RuleFields]
+    ) -> Callable[[F], F]:
+        """A decorator, as `every`: `@engine.cron("0 9 * * mon-fri", zone="Europe/Berlin")`."""
+        return self.recurring.calls(name, {**fields, "cron": expression})
+
+    async def schedule(self, payload: object = None, **fields: Unpack[OwnMessageFields]) -> Receipt:
+        """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return.
+
+        With `connection`, one of your own to the PostgreSQL database that the store is in, the
+        message is part of the transaction under way there: committed with it, or never there.
+        """
+        connection = fields.pop("connection", None)
         check_names("schedule", fields)
-        return await self._parts.intake.schedule_one(local_draft(payload, fields))
+        draft = local_draft(payload, fields)
+        if connection is None:
+            return await self._parts.intake.schedule_one(draft)
+        transactions = self._parts.store.transactions
+        if transactions is None:
+            raise ConfigError("connection: only a store in PostgreSQL can join your transaction")
+        return await transactions.put_within(connection, self._parts.intake.checked(draft))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Receipt | PenstockError]:
         """Keep many at once: one outcome each, in order; bad ones do not hold back the good."""
@@ -339,7 +375,7 @@ class Engine:
     async def explain(self, **asked: Unpack[QuestionFields]) -> Decision:
         """What would be decided of a message now, and why; writes nothing."""
         now = self._parts.store.clock.now()
-        (decision,) = await self._policies.explain([question_of(question(**asked), now)])
+        (decision,) = await self._policies.explain([question_of(question(asked), now)])
         return decision
 
     async def counters(self, key: str) -> builtins.list[CounterFigure]:

@@ -12,8 +12,9 @@ from penstock.model.room import DEFAULT_LANE, RoomState
 from penstock.model.room_view import EnteredOut, RoomOut, TicketOut, room_out
 from penstock.rooms.parts import RoomParts
 from penstock.rooms.view import entered_out, ticket_out
-from penstock.sdk.asked import page_size, room_draft
+from penstock.sdk.asked import page_size
 from penstock.sdk.fields import RoomFields
+from penstock.sdk.rules import room_draft
 from penstock.wiring import Parts, open_rooms
 
 

@@ -56,9 +56,13 @@ _PLAIN: dict[str, type[PenstockError]] = {
 
 
 def fault_of(
-    status: int, body: bytes, message_id: str | None = None, retry_after: float | None = None
+    status: int,
+    body: bytes,
+    about_id: str | None = None,
+    retry_after: float | None = None,
+    kind: str = "message",
 ) -> PenstockError:
-    """The error an answer means; `message_id` is the one that was asked about."""
+    """The error an answer means; `about_id` is the message, or the rule, that was asked about."""
     try:
         fault = _decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -66,21 +70,24 @@ def fault_of(
         return ServerFault(
             f"HTTP {status} from something that is not Penstock: {said!r}", status=status
         )
-    return known_fault(fault, status, message_id, retry_after)
+    return known_fault(fault, status, about_id, retry_after, kind)
 
 
 def known_fault(
-    fault: Fault, status: int, message_id: str | None, retry_after: float | None
+    fault: Fault,
+    status: int,
+    about_id: str | None,
+    retry_after: float | None,
+    kind: str = "message",
 ) -> PenstockError:
     """The error a server of ours tells of, whatever wire it told it on."""
-    about_id = message_id or ""
     match fault.error.code:
         case AlreadyReleased.code:
-            return AlreadyReleased(about_id, fault.state, cancel_pending=fault.cancel_pending)
+            return AlreadyReleased(about_id or "", fault.state, cancel_pending=fault.cancel_pending)
         case VersionConflict.code:
-            return VersionConflict(about_id, fault.version)
-        case UnknownMessage.code if message_id is not None:
-            return UnknownMessage(message_id)
+            return VersionConflict(about_id or "", fault.version, kind=kind)
+        case UnknownMessage.code if about_id is not None and kind == "message":
+            return UnknownMessage(about_id)
     return told(fault.error, status, retry_after)
 
 

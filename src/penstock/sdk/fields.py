@@ -28,6 +28,12 @@ class MessageFields(TypedDict, total=False):
     on_conflict: OnConflict | str
 
 
+class OwnMessageFields(MessageFields, total=False):
+    """What a message of the engine in this program can have besides."""
+
+    connection: object
+
+
 class ChangeFields(TypedDict, total=False):
     """What can be changed of a message that is waiting."""
 

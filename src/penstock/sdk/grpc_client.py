@@ -18,8 +18,7 @@ from penstock.model.view import BulkResult
 from penstock.sdk.asked import MessageLike, change_of, draft_for, drafted, filter_of
 from penstock.sdk.calls import Outcome, with_id
 from penstock.sdk.fields import ChangeFields, FilterFields, MessageFields
-from penstock.sdk.network import check_ca
-from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, check_token
+from penstock.sdk.transport import DEFAULT_RETRIES, DEFAULT_TIMEOUT, check_ca, check_token
 from penstock.time.chance import given_or_fresh
 
 if TYPE_CHECKING:

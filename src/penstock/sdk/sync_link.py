@@ -1,4 +1,4 @@
-"""Calls carried by http.client, for programs without an event loop: half of what httpx costs."""
+"""Calls carried by http.client, for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from penstock.sdk.calls import Call
-from penstock.sdk.network import KEEP_ALIVE, proxy_for, trust
-from penstock.sdk.transport import NoReply, Reply, Wiring
+from penstock.sdk.transport import KEEP_ALIVE, NoReply, Reply, Wiring, proxy_for, trust
 
 Idle: TypeAlias = tuple[http.client.HTTPConnection, float]
 

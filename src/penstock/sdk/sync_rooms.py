@@ -1,15 +1,16 @@
-"""Waiting rooms over HTTP."""
+"""Waiting rooms over HTTP, for programs without an event loop."""
+# Written by scripts/clients.py from async_rooms.py: change that one.
 
 from __future__ import annotations
 
 import builtins
-from typing import Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Protocol, TypeVar, Unpack
 
-from penstock.model.room_view import EnteredOut, RoomOut, TicketOut
-from penstock.sdk import room_calls as calls
-from penstock.sdk.asked import page_size, room_draft
-from penstock.sdk.calls import Call
-from penstock.sdk.fields import RoomFields
+from penstock.sdk.calls import Call, call, page
+
+if TYPE_CHECKING:  # a client that does not ask for rooms does not load them
+    from penstock.model.room_view import EnteredOut, RoomOut, TicketOut
+    from penstock.sdk.fields import RoomFields
 
 T = TypeVar("T")
 
@@ -28,33 +29,33 @@ class SyncRooms:
 
     def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:
         """Make a room, or change it; whoever waits keeps the place."""
-        return self._send(calls.put(room, room_draft(settings)))
+        return self._send(call("putRoom", room, content=settings))
 
     def get(self, room: str) -> RoomOut:
         """The room and how it stands; UnknownThing if there is none."""
-        return self._send(calls.get(room))
+        return self._send(call("room", room))
 
     def list(
         self, *, cursor: str | None = None, limit: int = 100
     ) -> tuple[builtins.list[RoomOut], str | None]:
         """A page by name, and the cursor of the next one (None: the last)."""
-        return self._send(calls.list_page(cursor, page_size(limit)))
+        return self._send(page("rooms", cursor, limit))
 
     def pause(self, room: str) -> RoomOut:
         """Let nobody in; people may go on lining up."""
-        return self._send(calls.change(room, "pause"))
+        return self._send(call("pauseRoom", room))
 
     def resume(self, room: str) -> RoomOut:
         """Let people in: opens a paused, scheduled or closed room."""
-        return self._send(calls.change(room, "resume"))
+        return self._send(call("resumeRoom", room))
 
     def close(self, room: str) -> RoomOut:
         """Let nobody line up any more."""
-        return self._send(calls.change(room, "close"))
+        return self._send(call("closeRoom", room))
 
     def reset(self, room: str) -> RoomOut:
         """A new epoch: the room is empty, and every earlier token is void."""
-        return self._send(calls.change(room, "reset"))
+        return self._send(call("resetRoom", room))
 
     def join(
         self,
@@ -66,24 +67,25 @@ class SyncRooms:
         ticket: str | None = None,
     ) -> TicketOut:
         """Line up, once: whoever has a live ticket keeps it. RoomClosed when nobody may."""
-        return self._send(calls.join(room, user, lane, instance, ticket))
+        content = {"user": user, "lane": lane, "instance": instance}
+        return self._send(call("joinRoom", room, content=content, ticket=ticket))
 
     def ticket(self, room: str, user: str, *, ticket: str | None = None) -> TicketOut:
         """The visitor's place; with `token` while ADMITTED. Asking is a sign of life."""
-        return self._send(calls.look(room, user, ticket))
+        return self._send(call("ticket", room, user, ticket=ticket))
 
     def heartbeat(self, room: str, user: str, *, ticket: str | None = None) -> TicketOut:
         """A sign of life: keeps the place, or the session."""
-        return self._send(calls.heartbeat(room, user, ticket))
+        return self._send(call("heartbeat", room, content={"user": user}, ticket=ticket))
 
     def enter(self, room: str, token: str) -> EnteredOut:
         """Redeem an entry token: TokenUsed the second time, InvalidToken when it is void."""
-        return self._send(calls.enter(room, token))
+        return self._send(call("enterRoom", room, content={"token": token}))
 
     def leave(self, room: str, user: str, *, ticket: str | None = None) -> EnteredOut:
         """Give up the place or the slot; the next in line is let in at once."""
-        return self._send(calls.leave(room, user, ticket))
+        return self._send(call("leaveRoom", room, user, ticket=ticket))
 
     def revoke(self, room: str, user: str) -> EnteredOut:
         """Put somebody out, of the line or of the room."""
-        return self._send(calls.revoke(room, user))
+        return self._send(call("revokeTicket", room, user))

@@ -1,4 +1,4 @@
-"""What the two clients share besides the calls: addresses, patience, and what went wrong in words.
+"""What the two clients share besides the calls: addresses, trust, patience, faults in words.
 
 Who carries the calls is another matter: `sync_link` (http.client) and `async_link` (aiohttp).
 """
@@ -6,23 +6,26 @@ Who carries the calls is another matter: `sync_link` (http.client) and `async_li
 from __future__ import annotations
 
 import random
+import ssl
 import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from penstock.model.answers import retry_after
 from penstock.model.errors import ConfigError, Unreachable
 from penstock.model.identity import IdMaker
 from penstock.sdk.calls import Call
 from penstock.sdk.faults import fault_of
-from penstock.sdk.network import check_ca
 from penstock.sdk.patience import MAX_RETRY_AFTER, Patience
 from penstock.time.chance import given_or_fresh
 
 DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_TIMEOUT = 30.0
 DEFAULT_RETRIES = 4
+KEEP_ALIVE = 5.0
+"""Seconds an idle connection is kept: less than servers do, who else close it under a request."""
 
 
 class Reply(NamedTuple):
@@ -105,6 +108,33 @@ def check_token(token: str | None) -> None:
         raise ConfigError("token: must be printable ASCII characters", field="token")
 
 
+def check_ca(ca: str | None) -> None:
+    """ConfigError at once for a file of authorities that cannot be used."""
+    if ca is not None:
+        trust(ca)
+
+
+def trust(ca: str | None = None) -> ssl.SSLContext:
+    """The authorities in this file; None: the system's, or those of SSL_CERT_FILE and _DIR."""
+    from penstock.tls import client_context  # noqa: PLC0415 - only those who speak TLS pay for it
+
+    return client_context(lambda reason, _: ConfigError(f"ca: {reason}", field="ca"), ca)
+
+
+def proxy_for(url: str) -> str | None:
+    """The environment's proxy for this address, http://…; ConfigError for another kind."""
+    address = urlsplit(url)
+    proxies = getproxies()
+    found = proxies.get(address.scheme) or proxies.get("all")
+    if found is None or proxy_bypass(address.hostname or ""):
+        return None
+    if "://" not in found:
+        found = f"http://{found}"
+    if not found.startswith("http://"):
+        raise ConfigError(f"proxy: must be http://…, not {found.partition(':')[0]}://…")
+    return found
+
+
 class Tries:
     """One call's patience: show it each answer or failure; it says how long to pause, or raises."""
 
@@ -118,7 +148,7 @@ class Tries:
         if reply.status in call.good:
             return False
         asked = retry_after(reply.retry_after, time.time())
-        fault = fault_of(reply.status, reply.body, call.about_id, asked)
+        fault = fault_of(reply.status, reply.body, call.about_id, asked, call.about_kind)
         if reply.status not in {429, 503} or (asked or 0.0) > MAX_RETRY_AFTER:
             raise fault
         if call.counts and reply.status == 503:  # the store went away part of the way

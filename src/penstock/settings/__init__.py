@@ -5,7 +5,7 @@ joined by two underscores: PENSTOCK_API__HTTP=127.0.0.1:9000. Where each value c
 (`penstock.settings_origin`), so that an error can say it.
 """
 
-from penstock.settings.load import examine, given, load, load_with_origins
+from penstock.settings.load import Examined, examine, given, load, load_with_origins
 from penstock.settings.tree import (
     OFF,
     ApiSettings,
@@ -25,6 +25,7 @@ from penstock.settings.tree import (
 __all__ = [
     "OFF",
     "ApiSettings",
+    "Examined",
     "LimitSettings",
     "LogSettings",
     "RoomKeySettings",

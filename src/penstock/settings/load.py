@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import ValidationError as PydanticError
 
 from penstock.model.errors import ConfigError
-from penstock.settings.problems import explain, route_problems, source_problems
-from penstock.settings.rules import rule_problems
-from penstock.settings.tree import Settings
+from penstock.settings.problems import (
+    explain,
+    route_problems,
+    rule_warnings,
+    source_problems,
+)
+from penstock.settings.rules import recurring_problems, rule_problems
+from penstock.settings.tree import Settings, section
 from penstock.settings_origin import Read, read_layers
 
-DEFAULT_FILE = Path("penstock.toml")
-"""Read when it is there and no other file is named."""
+DEFAULT_FILES = (Path("penstock.toml"), Path("/etc/penstock/penstock.toml"))
+"""The first of these that is there is read when no file is named."""
 
 
 def load(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
@@ -23,7 +29,7 @@ def load(config: Path | None = None, overrides: Mapping[str, object] | None = No
 
     `overrides` are arguments by dotted name ({"api.http": …}); None means not given.
     """
-    return load_with_origins(config, overrides)[0]
+    return examine(config, overrides).sound()
 
 
 def load_with_origins(
@@ -31,33 +37,55 @@ def load_with_origins(
 ) -> tuple[Settings, Read]:
     """The settings, and what was read and from where."""
     read = _read(config, overrides or {})
-    return _build(read), read
+    return _examined(read).sound(), read
 
 
-def examine(config: Path | None = None) -> tuple[Settings, list[str]]:
-    """Everything that is wrong, and the settings without the sections and routes that are."""
-    return _examined(_read(config, {}))
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """Settings that may be wrong, and what is wrong with them."""
+
+    settings: Settings
+    """Without the sections and routes that are wrong."""
+    problems: list[str]
+    warnings: list[str]
+    """What may be a mistake, though a server would start."""
+    file: Path | None
+    """The TOML file; None: there was none."""
+
+    def sound(self) -> Settings:
+        """The settings; ConfigError lists everything that is wrong with them."""
+        if self.problems:
+            raise ConfigError.of(self.problems)
+        return self.settings
+
+
+def examine(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Examined:
+    """Everything that is wrong, and everything that may be."""
+    return _examined(_read(config, overrides or {}))
 
 
 def given(**values: Any) -> Settings:
     """Settings from these values alone: a library must not read files nobody named."""
-    return _build(Read(values))
+    return _examined(Read(values)).sound()
 
 
 def _read(config: Path | None, overrides: Mapping[str, object]) -> Read:
-    if config is None and DEFAULT_FILE.exists():
-        config = DEFAULT_FILE
-    return read_layers(config, frozenset(Settings.model_fields), overrides)
+    if config is None:
+        config = next((file for file in DEFAULT_FILES if file.exists()), None)
+    return read_layers(config, _known_names(), overrides)
 
 
-def _build(read: Read) -> Settings:
-    settings, problems = _examined(read)
-    if problems:
-        raise ConfigError.of(problems)
-    return settings
+def _known_names() -> dict[str, frozenset[str] | None]:
+    known: dict[str, frozenset[str] | None] = {}
+    for name, setting in Settings.model_fields.items():
+        below = section((name,))
+        has_names_of_its_own = below is None and get_origin(setting.annotation) is dict
+        fields = () if below is None else below.model_fields
+        known[name] = None if has_names_of_its_own else frozenset(fields)
+    return known
 
 
-def _examined(read: Read) -> tuple[Settings, list[str]]:
+def _examined(read: Read) -> Examined:
     problems = list(read.problems)
     wrong: list[tuple[str, ...]] = [(section,) for section in read.unread]
     try:
@@ -72,4 +100,6 @@ def _examined(read: Read) -> tuple[Settings, list[str]]:
     for name, source in settings.sources.items():
         problems += source_problems(name, source, routes, read)
     problems += rule_problems(settings.policies, settings.suppressions)
-    return settings, problems
+    problems += recurring_problems(settings.recurring, routes, settings.limits.max_payload)
+    warnings = [*read.warnings, *rule_warnings(settings, read)]
+    return Examined(settings, problems, warnings, read.file)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from pydantic import ValidationError as PydanticError
 
 from penstock.model.route import is_route_name
-from penstock.settings.tree import RouteSettings, SourceSettings, section
+from penstock.settings.tree import RouteSettings, Settings, SourceSettings, section
 from penstock.settings_origin import Read
 
 DECISION_FORMATS = ("decision-batch", "decision-items")
@@ -39,13 +40,29 @@ def source_problems(
         problems.append(_problem(("sources", name, "routes"), reason, read))
     named: dict[tuple[str, ...], str] = {("route",): source.route}
     named |= {("routes", method): route for method, route in source.routes.items()}
-    known = ", ".join(sorted(routes))
+    known = _listed(routes)
     problems += [
         _problem(("sources", name, *setting), f"no route {route!r}; known: {known}", read)
         for setting, route in named.items()
         if route not in routes
     ]
     return problems
+
+
+def rule_warnings(settings: Settings, read: Read) -> list[str]:
+    """Policies and suppression lists for routes that are not configured: they match no message."""
+    routes = frozenset(settings.all_routes()) | read.names("routes")
+    warnings = []
+    for kind, rules in (("policies", settings.policies), ("suppressions", settings.suppressions)):
+        for name, rule in rules.items():
+            applies_to = rule.get("applies_to")
+            named = applies_to.get("route", ()) if isinstance(applies_to, Mapping) else ()
+            unknown = [route for route in named if route not in routes]
+            if unknown and not isinstance(named, str):
+                path = (kind, name, "applies_to", "route")
+                reason = f"no route {', '.join(map(repr, unknown))}; known: {_listed(routes)}"
+                warnings.append(_problem(path, reason, read))
+    return warnings
 
 
 def explain(exc: PydanticError, read: Read) -> list[str]:
@@ -58,6 +75,10 @@ def explain(exc: PydanticError, read: Read) -> list[str]:
             reason = "no such setting" + _did_you_mean(path)
         lines.append(_problem(path, reason, read))
     return lines
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def _problem(path: tuple[str, ...], reason: str, read: Read) -> str:

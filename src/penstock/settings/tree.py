@@ -23,6 +23,7 @@ from penstock.model.errors import PenstockError
 from penstock.model.identity import DEFAULT_PARTITIONS
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.policy import Policy, Suppression
+from penstock.model.recurrence import Rule
 from penstock.model.route import Backoff, KeyLimit, Route, parse_backoff
 from penstock.model.size import IN_FLIGHT_BYTES
 from penstock.model.times import format_duration, parse_duration
@@ -30,7 +31,7 @@ from penstock.model.zone import DEFAULT_ZONE, is_zone
 from penstock.ports.sink import SinkOptions
 from penstock.ports.source import SourceOptions
 from penstock.settings.ports import PortRange, port_range
-from penstock.settings.rules import policies_from, suppressions_from
+from penstock.settings.rules import policies_from, recurring_from, suppressions_from
 from penstock.settings.secrets import refuse_placeholder
 
 OFF = "off"
@@ -214,7 +215,7 @@ class RouteSettings(_Part):
     """Sends in flight at most; unset: what suits the sink."""
     settle_ahead: int | None = Field(default=None, ge=1, le=1_000_000)
     """No send begins while this many messages are sent and not settled, which is what a killed
-    worker repeats. Unset: a batch of the sink, 100 for functions and webhooks."""
+    worker repeats. Unset: 100."""
     max_in_flight_per_key: int | None = Field(default=None, ge=1, le=1_000_000)
     """Messages of one key being sent at most; a busy key holds back no other."""
     ordered: bool = False
@@ -373,9 +374,9 @@ class Settings(_Part):
     """Everything that can be set."""
 
     store: str = "sqlite:///penstock.db"
-    """Where messages are held: "sqlite:///file.db", "redis://host:6379",
+    """Where messages are held: "sqlite:///file.db", "postgresql://host/db", "redis://host:6379",
     "redis+cluster://host:6379", "dynamodb+redis://…", or "memory://" for tests, which is lost when
-    the process ends."""
+    the process ends. The path of a SQLite file alone will do."""
     intake_topic: str | None = None
     """Only with dynamodb+redis://: a broker's topic (kafka://host:port/topic) that ids take on
     their way to Redis. Whoever accepts a message publishes its id there, and workers read it.
@@ -388,17 +389,23 @@ class Settings(_Part):
     """Caps, quiet hours and paces put into the store at start; the JSON of /v1/policies/{id}."""
     suppressions: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Lists of keys that get nothing: made at start, or their keys added to the list there is."""
+    recurring: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Rules put into the store at start; the JSON of /v1/recurring/{id}, and `managed = true` for
+    one that is deleted at the first start without it."""
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     rooms: RoomsSettings = RoomsSettings()
     contrib: Annotated[tuple[Contrib, ...], BeforeValidator(_listed)] = ()
-    """Parts of replaced systems to turn on. "dispatcher": serve the waiting rooms that other
-    programs write to Redis, as `[rooms]` does."""
+    """Replaced systems whose calls and figures this process has. Also turned on by a route `ticks`
+    (ticks), a route `events` (scheduler) and `[rooms]` (dispatcher: it serves the waiting rooms
+    that other programs write to Redis)."""
 
-    @property
-    def serves_rooms(self) -> bool:
-        """Whether this process serves every room of its store, also those of other programs."""
-        return "rooms" in self.model_fields_set or "dispatcher" in self.contrib
+    @field_validator("store")
+    @classmethod
+    def _path_as_address(cls, store: str) -> str:
+        # "redis" alone is an address without its scheme, not a file of that name.
+        is_path = ":" not in store and ("/" in store or "." in store)
+        return f"sqlite:///{store}" if is_path else store
 
     def all_routes(self) -> dict[str, RouteSettings]:
         """The configured routes; `default` always exists."""
@@ -407,6 +414,10 @@ class Settings(_Part):
     def all_rules(self) -> tuple[dict[str, Policy], dict[str, Suppression]]:
         """The policies and suppression lists, checked."""
         return policies_from(self.policies), suppressions_from(self.suppressions)
+
+    def all_recurring(self) -> dict[str, tuple[Rule, bool]]:
+        """Recurring rules, checked, and whether they are managed."""
+        return recurring_from(self.recurring, self.limits.max_payload)
 
 
 def section(path: tuple[str, ...]) -> type[BaseModel] | None:

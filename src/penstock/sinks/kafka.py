@@ -46,11 +46,11 @@ from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
 from penstock.model.topics import REMEMBERED, Topics
 from penstock.ports.sink import Sink, SinkOptions, still_answers
 
-MAX_BATCH = 500
-CONCURRENCY = 5_000
+MAX_BATCH = 250
+CONCURRENCY = 2_000
+"""Eight batches: enough that the producer's own batches are full while reports come in."""
 RENEW_AFTER = 3
 """Failed checks in a row after which a producer is replaced (librdkafka#3009)."""
-"""Ten batches: enough that the producer's own batches are full while reports come in."""
 PROBE = 2.0
 """Seconds within which a broker answers that is there at all."""
 QUICK, SLOW = 0.001, 0.02
@@ -88,7 +88,7 @@ class KafkaSinkOptions(KafkaOptions, frozen=True, kw_only=True):
     """How long the producer waits for more to send together."""
 
 
-class Batch:
+class _Reports:
     """Reports of one send, counted; one future for all of them."""
 
     __slots__ = ("_left", "done", "errors")
@@ -106,7 +106,7 @@ class Batch:
             self.done.set_result(None)
 
 
-class Line:
+class _Producer:
     """One producer, served by the event loop while reports are outstanding."""
 
     def __init__(self, config: Config, on_error: Callable[[KafkaError], None]) -> None:
@@ -121,7 +121,7 @@ class Line:
         self, messages: Sequence[tuple[str, Message]], headers: Callable[[Message], Headers]
     ) -> dict[int, KafkaError]:
         """The errors by index; what is not among them was acknowledged."""
-        batch = Batch(len(messages))
+        batch = _Reports(len(messages))
         self._waiting += 1
         try:
             self._look()
@@ -214,8 +214,8 @@ class KafkaSink:
         self._config = config
         self._timeout = timeout
         self._scrub = address.scrubber(options)
-        self._line: Line | None = None
-        self._lone: Line | None = None
+        self._line: _Producer | None = None
+        self._lone: _Producer | None = None
         self._thread = ThreadPoolExecutor(1, "penstock-kafka")
         self._provisioned = not options.create_topic
         self._provisioning = asyncio.Lock()
@@ -264,7 +264,7 @@ class KafkaSink:
         return outcomes
 
     async def _produce(
-        self, line: Line, messages: Sequence[tuple[str, Message]]
+        self, line: _Producer, messages: Sequence[tuple[str, Message]]
     ) -> dict[int, KafkaError]:
         if not messages:
             return {}
@@ -278,12 +278,12 @@ class KafkaSink:
     async def _alone(self, topic: str, message: Message) -> KafkaError | None:
         """It may have meant the batch it was in: ask again with a batch of its own."""
         if self._lone is None:
-            self._lone = Line({**self._config, "batch.num.messages": 1}, self._heard)
+            self._lone = _Producer({**self._config, "batch.num.messages": 1}, self._heard)
         return (await self._produce(self._lone, [(topic, message)])).get(0)
 
-    def _main(self) -> Line:
+    def _main(self) -> _Producer:
         if self._line is None:
-            self._line = Line(self._config, self._heard)
+            self._line = _Producer(self._config, self._heard)
         return self._line
 
     def _meaning(self, error: KafkaError, topic: str) -> SendOutcome:
@@ -322,7 +322,7 @@ class KafkaSink:
     def _asked(self, _task: asyncio.Task[None]) -> None:
         self._asking = None
 
-    async def _give_up(self, line: Line) -> None:
+    async def _give_up(self, line: _Producer) -> None:
         """A fatal error: this producer can never send again, a new one can."""
         if self._line is line:
             self._line = None
@@ -346,7 +346,7 @@ class KafkaSink:
             async with self._provisioning:
                 await self._provision()
 
-    async def _replace_silent(self, line: Line) -> None:
+    async def _replace_silent(self, line: _Producer) -> None:
         """Connect anew after several failed checks: a producer may miss that its broker is back."""
         self._unanswered += 1
         if self._unanswered >= RENEW_AFTER and self._line is line:
@@ -392,7 +392,7 @@ class KafkaSink:
         self._line = self._lone = None
         self._thread.shutdown(wait=False)
 
-    async def _end(self, line: Line) -> None:
+    async def _end(self, line: _Producer) -> None:
         await line.end()
         await self._in_thread(line.producer.close)  # it joins threads of its own
 

@@ -28,7 +28,7 @@ class LogOptions(msgspec.Struct, frozen=True):
     """Also write what the message says."""
 
 
-class Line(dict[str, object]):
+class LogLine(dict[str, object]):
     """A record's fields; as text, `name=value` pairs, for loggers that are not structured."""
 
     def __str__(self) -> str:
@@ -49,8 +49,8 @@ class LogSink:
                 log.info(self._line(message))
         return [DELIVERED] * len(batch)
 
-    def _line(self, message: Message) -> Line:
-        line = Line(
+    def _line(self, message: Message) -> LogLine:
+        line = LogLine(
             event="message",
             message_id=message.id,
             route=message.route,
@@ -60,7 +60,7 @@ class LogSink:
             late_ms=lateness(message),
             size=len(message.payload),
         )
-        if (correlation := correlation_of(message.headers)) is not None:
+        if message.headers and (correlation := correlation_of(message.headers)) is not None:
             line["correlation_id"] = correlation
         if self._payload:
             line["payload"] = message.payload.decode(errors="backslashreplace")

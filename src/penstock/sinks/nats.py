@@ -49,8 +49,9 @@ from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
 from penstock.model.topics import Topics
 from penstock.ports.sink import Sink, SinkOptions, still_answers
 
-MAX_BATCH = 500
-CONCURRENCY = 4_000
+MAX_BATCH = 250
+CONCURRENCY = 1_000
+"""What a killed worker repeats at most; twice as many would be a tenth faster."""
 UNLIMITED = -1
 _OWN_ROOM = 300 * 1024
 """Bytes the headers of a message that has none of its own stay below (64 of the route's)."""
@@ -82,7 +83,7 @@ Wire: TypeAlias = tuple[str, bytes, dict[str, str]]
 """Subject, payload and headers as they are published."""
 
 
-class Batch:
+class _Acks:
     """The answers to one send, counted; one future for all of them."""
 
     __slots__ = ("_left", "done", "outcomes")
@@ -100,17 +101,17 @@ class Batch:
             self.done.set_result(None)
 
 
-class Line:
+class _Connection:
     """One connection and the batches whose answers it waits for."""
 
     def __init__(self, client: Client, inbox: str) -> None:
         self.client = client
         self._inbox = inbox
         self._sent = 0
-        self._open: dict[str, Batch] = {}
+        self._open: dict[str, _Acks] = {}
 
     @classmethod
-    async def open_on(cls, client: Client) -> Line:
+    async def open_on(cls, client: Client) -> _Connection:
         line = cls(client, client.new_inbox())
         await client.subscribe(
             f"{line._inbox}.*.*",
@@ -120,7 +121,7 @@ class Line:
         )
         return line
 
-    async def send(self, wires: Sequence[Wire], batch: Batch) -> None:
+    async def send(self, wires: Sequence[Wire], batch: _Acks) -> None:
         """When each has an answer; what was answered before an error is in the batch too."""
         self._sent += 1
         number = str(self._sent)
@@ -159,7 +160,7 @@ def meaning(msg: Msg) -> SendOutcome:
     return Dead(text) if ack.error.err_code in _TOO_LARGE else Retry(text)
 
 
-class Lines(Kept[Line]):
+class _Connections(Kept[_Connection]):
     """The connection of a sink, with a stream for its own subject where that was asked for."""
 
     def __init__(self, address: Address, subject: str, options: NatsOptions, wrong: Wrong) -> None:
@@ -169,20 +170,20 @@ class Lines(Kept[Line]):
         self._wrong = wrong
         self._stream = stream_config(subject, options, wrong)
 
-    async def connect(self) -> Line:
+    async def connect(self) -> _Connection:
         client = await connect(self._address, self._options, self._wrong)
         try:
             if self._options.create_topic:
                 await make_stream(client.jetstream(), self._stream)
-            return await Line.open_on(client)
+            return await _Connection.open_on(client)
         except BaseException:
             self.later(hang_up(client))
             raise
 
-    def is_alive(self, line: Line) -> bool:
+    def is_alive(self, line: _Connection) -> bool:
         return line.client.is_connected
 
-    async def hang_up(self, line: Line) -> None:
+    async def hang_up(self, line: _Connection) -> None:
         await hang_up(line.client)
 
 
@@ -206,7 +207,7 @@ class NatsSink:
         self._envelope = envelope
         self._timeout = timeout
         self._scrub = address.scrubber(options)
-        self._lines = Lines(address, topics.own, options, wrong)
+        self._lines = _Connections(address, topics.own, options, wrong)
 
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         if not batch:
@@ -228,7 +229,7 @@ class NatsSink:
                         wires.append(wire)
                 if not wires:
                     return outcomes
-                heard = Batch(len(wires))
+                heard = _Acks(len(wires))
                 await line.send(wires, heard)
         except TimeoutError:
             error = f"no acknowledgement in {self._timeout:g} s"

@@ -57,8 +57,6 @@ Handler: TypeAlias = Callable[..., object]
 DEFAULT_BATCH = 100
 DEFAULT_THREADS = 16
 IN_FLIGHT = 2_000
-SETTLE_AHEAD = 100
-"""Messages that are handled and not settled when the next call begins, at most."""
 ASYNC_CONCURRENCY = 100
 _MANY = re.compile(r"(?:\w+\.)*(?:list|tuple|List|Tuple|Sequence|Iterable|Collection)\b.*")
 
@@ -81,8 +79,6 @@ class _Raised(Exception):
 
 class PythonSink:
     """Calls a function. Made by `python_sink`."""
-
-    settle_ahead = SETTLE_AHEAD
 
     def __init__(
         self,

@@ -23,11 +23,11 @@ from penstock.flow.observe import CALL_SECONDS, Observer
 from penstock.flow.worker import Worker
 from penstock.model.lateness import LATENESS_MS, Lateness
 from penstock.model.query import StoreFigures
-from penstock.rooms.parts import RoomParts
 from penstock.telemetry.histogram import cumulative
-from penstock.telemetry.rooms import RoomCollector
 from penstock.version import __version__
 
+OCCURRENCES = frozenset({"planted", "missed", "skipped"})
+"""Stages of the observer that are about moments of rules."""
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LATENESS_SECONDS = tuple(bound / 1000 for bound in LATENESS_MS)
 
@@ -36,13 +36,13 @@ def render(
     observer: Observer,
     figures: StoreFigures | None = None,
     worker: Worker | None = None,
-    rooms: RoomParts | None = None,
+    more: Iterable[Collector] = (),
 ) -> bytes:
-    """Everything as it is now, in Prometheus' text format, the process itself included."""
+    """Everything as it is now, in Prometheus' text format, with the process and `more`."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(PenstockCollector(observer, figures, worker))
-    if rooms is not None:
-        registry.register(RoomCollector(rooms))
+    for collector in more:
+        registry.register(collector)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
@@ -78,6 +78,7 @@ class PenstockCollector(Collector):
         yield self._policies()
         if self._worker is not None:
             yield from _lanes(self._worker)
+            yield _planting(self._worker)
         if self._figures is not None:
             yield from _held(self._figures)
 
@@ -96,12 +97,29 @@ class PenstockCollector(Collector):
             labels=["stage"],
         )
         for (stage, route), number in sorted(self._observer.counts.items()):
+            if stage in OCCURRENCES:
+                continue
             messages.add_metric([stage, route], number)
             if stage == "recovered":
                 recovered.add_metric([route], number)
         for stage, number in sorted(self._observer.visitors.items()):
             visitors.add_metric([stage], number)
-        return messages, recovered, visitors
+        return messages, recovered, visitors, self._occurrences()
+
+    def _occurrences(self) -> Metric:
+        """Of every route that is served here, also before the first: a rate needs a beginning."""
+        family = CounterMetricFamily(
+            "penstock_recurring_occurrences",
+            "Moments of recurring rules that were planted, missed or skipped here.",
+            labels=["what", "route"],
+        )
+        counts = self._observer.counts
+        routes = {route for stage, route in counts if stage in OCCURRENCES}
+        routes |= set() if self._worker is None else set(self._worker.lanes)
+        for route in sorted(routes):
+            for what in sorted(OCCURRENCES):
+                family.add_metric([what, route], counts[what, route])
+        return family
 
     def _early(self) -> Metric:
         family = CounterMetricFamily(
@@ -143,6 +161,15 @@ def _histogram(name: str, about: str, by_route: Mapping[str, Lateness]) -> Metri
         buckets = cumulative(_LATENESS_SECONDS, late.buckets)
         family.add_metric([route], buckets, sum_value=late.total / 1000)
     return family
+
+
+def _planting(worker: Worker) -> Metric:
+    lag = GaugeMetricFamily(
+        "penstock_recurring_lag_seconds",
+        "How long the oldest rule had waited to be planted when this process last looked.",
+    )
+    lag.add_metric([], worker.planting_lag / 1000)
+    return lag
 
 
 def _lanes(worker: Worker) -> Iterable[Metric]:

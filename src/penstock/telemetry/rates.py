@@ -10,10 +10,11 @@ from penstock.time.clock import Clock
 log = logging.getLogger("penstock.rates")
 
 PERIOD_MS = 1_000
+DELIVERED = "Delivered"
 
 
 class Rates:
-    """Logs `Scheduled items/s: N` for every second in which messages were delivered.
+    """Logs `Delivered/s: N` for every second in which messages were delivered.
 
     Each counts once, when its sink has it: an attempt that failed has not got anywhere.
     """
@@ -24,7 +25,7 @@ class Rates:
         clock: Clock,
         *,
         stage: str = "delivered",
-        what: str = "Scheduled items",
+        what: str = DELIVERED,
     ) -> None:
         self._observer = observer
         self._clock = clock

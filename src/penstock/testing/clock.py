@@ -12,7 +12,10 @@ from penstock.time.clock import Timer
 START = 1_900_000_000_000
 """2030-03-17T17:46:40Z: an arbitrary moment that looks like a real one."""
 SETTLE_TURNS = 50
-"""Turns of the event loop given to whatever a moment has woken."""
+"""Turns of the event loop given to whatever a moment has woken, at most."""
+IDLE_TURNS = 5
+"""Turns in a row with nothing else to run after which nothing more is expected: asyncio's own loop
+tells, others (uvloop) do not."""
 
 
 class _Due:
@@ -69,5 +72,10 @@ class ManualClock:
 
     async def settle(self) -> None:
         """Let everything that can run now run."""
+        ready = getattr(asyncio.get_running_loop(), "_ready", None)
+        idle = 0
         for _ in range(SETTLE_TURNS):
             await asyncio.sleep(0)
+            idle = 0 if ready or ready is None else idle + 1
+            if idle == IDLE_TURNS:
+                return

@@ -161,8 +161,8 @@ class Beside:
             counters = await self.store.counters(key, self.now)
             assert counters == await self.reference.counters(key, self.now)
         for route in ("push", "mail"):
-            room = await self.store.room(route, self.now)
-            assert room == await self.reference.room(route, self.now)
+            allowance = await self.store.allowance(route, self.now)
+            assert allowance == await self.reference.allowance(route, self.now)
 
 
 async def sends(policies: PolicyStore, number: int, now: int, key: str = "ann") -> int:

@@ -133,10 +133,13 @@ class RoomMachine(RuleBasedStateMachine):
         theirs = self.run(self.store.look(ROOM, asked, self.now, alive=alive))
         _same_look(theirs, ours)
 
-    @rule(asked=st.lists(users, min_size=1, max_size=4))
-    def hearts_beat(self, asked: list[str]) -> None:
-        ours = self.run(self.model.heartbeat(ROOM, asked, self.now))
-        theirs = self.run(self.store.heartbeat(ROOM, asked, self.now))
+    @rule(
+        asked=st.lists(users, min_size=1, max_size=4), late=st.sampled_from([0, 0, 0, 900, 3_000])
+    )
+    def hearts_beat(self, asked: list[str], late: int) -> None:
+        sent = self.now - late
+        ours = self.run(self.model.heartbeat(ROOM, asked, sent))
+        theirs = self.run(self.store.heartbeat(ROOM, asked, sent))
         _same_look(theirs, ours)
 
     @rule(limit=st.sampled_from([1, 2, 100, 100]))

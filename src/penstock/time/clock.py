@@ -62,10 +62,11 @@ def is_ahead(moment: int, now: int, most: int) -> bool:
 
 
 class SystemClock:
-    """The machine's wall clock, plus an offset measured to the store's own."""
+    """The machine's wall clock, or another of its clocks plus an offset to the store's own."""
 
-    def __init__(self) -> None:
-        self.offset = 0
+    def __init__(self, nanoseconds: Callable[[], int] = time.time_ns) -> None:
+        self._nanoseconds = nanoseconds
+        self.offset = 0.0
         """Milliseconds to add to this machine's clock to get the store's."""
         self._fine: FineTimers | None = None
 
@@ -81,11 +82,11 @@ class SystemClock:
             self._fine = None
 
     def now(self) -> int:
-        return time.time_ns() // 1_000_000 + self.offset
+        return int(self._nanoseconds() / 1_000_000 + self.offset)
 
     def exact(self) -> float:
         """now() with what is below the millisecond."""
-        return time.time_ns() / 1_000_000 + self.offset
+        return self._nanoseconds() / 1_000_000 + self.offset
 
     def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
         wait = when - self.exact()
@@ -125,6 +126,18 @@ class Alarm:
         self._rung = True
         if self._waiter is not None and self.is_waiting:
             self._waiter.set_result(None)
+
+    def ring_by(self, moment: int) -> None:
+        """While it is waited for: ring at `moment` if that is sooner than it would by itself."""
+        if self._waiter is None or (self.set_for is not None and self.set_for <= moment):
+            return
+        if moment <= self._clock.now():
+            self.ring()
+            return
+        self.set_for = moment
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._clock.call_at(moment, self._due)
 
     async def wait(self, until: int | None = None) -> None:
         """Return once rung, or about `until`; a ring before the wait counts."""

@@ -28,6 +28,20 @@ class OnConflict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ON_CONFLICT_KEEP: _ClassVar[OnConflict]
     ON_CONFLICT_REPLACE: _ClassVar[OnConflict]
     ON_CONFLICT_EARLIEST: _ClassVar[OnConflict]
+
+class Misfire(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MISFIRE_UNSPECIFIED: _ClassVar[Misfire]
+    MISFIRE_LATEST: _ClassVar[Misfire]
+    MISFIRE_SKIP: _ClassVar[Misfire]
+    MISFIRE_ALL: _ClassVar[Misfire]
+
+class Overlap(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OVERLAP_UNSPECIFIED: _ClassVar[Overlap]
+    OVERLAP_ALLOW: _ClassVar[Overlap]
+    OVERLAP_SKIP: _ClassVar[Overlap]
+    OVERLAP_REPLACE: _ClassVar[Overlap]
 STATE_UNSPECIFIED: State
 STATE_SCHEDULED: State
 STATE_LEASED: State
@@ -40,6 +54,14 @@ ON_CONFLICT_UNSPECIFIED: OnConflict
 ON_CONFLICT_KEEP: OnConflict
 ON_CONFLICT_REPLACE: OnConflict
 ON_CONFLICT_EARLIEST: OnConflict
+MISFIRE_UNSPECIFIED: Misfire
+MISFIRE_LATEST: Misfire
+MISFIRE_SKIP: Misfire
+MISFIRE_ALL: Misfire
+OVERLAP_UNSPECIFIED: Overlap
+OVERLAP_ALLOW: Overlap
+OVERLAP_SKIP: Overlap
+OVERLAP_REPLACE: Overlap
 
 class Labels(_message.Message):
     __slots__ = ("channel", "campaign", "tags", "tz", "keys")
@@ -298,3 +320,152 @@ class Event(_message.Message):
     detail: str
     attempt: int
     def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., event: _Optional[str] = ..., detail: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class RecurringRule(_message.Message):
+    __slots__ = ("cron", "every", "anchor", "zone", "route", "key", "payload", "content_type", "headers", "labels", "priority", "expires_after", "start", "end", "limit", "jitter", "misfire", "catch_up", "overlap", "paused")
+    class HeadersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    ANCHOR_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AFTER_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    JITTER_FIELD_NUMBER: _ClassVar[int]
+    MISFIRE_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    cron: str
+    every: _duration_pb2.Duration
+    anchor: _timestamp_pb2.Timestamp
+    zone: str
+    route: str
+    key: str
+    payload: bytes
+    content_type: str
+    headers: _containers.ScalarMap[str, str]
+    labels: Labels
+    priority: int
+    expires_after: _duration_pb2.Duration
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    limit: int
+    jitter: _duration_pb2.Duration
+    misfire: Misfire
+    catch_up: _duration_pb2.Duration
+    overlap: Overlap
+    paused: bool
+    def __init__(self, cron: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., anchor: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., zone: _Optional[str] = ..., route: _Optional[str] = ..., key: _Optional[str] = ..., payload: _Optional[bytes] = ..., content_type: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Union[Labels, _Mapping]] = ..., priority: _Optional[int] = ..., expires_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., limit: _Optional[int] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., misfire: _Optional[_Union[Misfire, str]] = ..., catch_up: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., overlap: _Optional[_Union[Overlap, str]] = ..., paused: _Optional[bool] = ...) -> None: ...
+
+class PutRecurringRequest(_message.Message):
+    __slots__ = ("id", "rule", "version")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    rule: RecurringRule
+    version: int
+    def __init__(self, id: _Optional[str] = ..., rule: _Optional[_Union[RecurringRule, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class PutRecurringResponse(_message.Message):
+    __slots__ = ("id", "version", "next", "words", "made")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    MADE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    next: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    words: str
+    made: bool
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., next: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ..., words: _Optional[str] = ..., made: _Optional[bool] = ...) -> None: ...
+
+class GetRecurringRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class Recurring(_message.Message):
+    __slots__ = ("id", "version", "rule", "state", "error", "words", "next", "planted", "missed", "skipped", "last")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    PLANTED_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    rule: RecurringRule
+    state: str
+    error: str
+    words: str
+    next: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    planted: int
+    missed: int
+    skipped: int
+    last: _containers.RepeatedCompositeFieldContainer[Occurrence]
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., rule: _Optional[_Union[RecurringRule, _Mapping]] = ..., state: _Optional[str] = ..., error: _Optional[str] = ..., words: _Optional[str] = ..., next: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ..., planted: _Optional[int] = ..., missed: _Optional[int] = ..., skipped: _Optional[int] = ..., last: _Optional[_Iterable[_Union[Occurrence, _Mapping]]] = ...) -> None: ...
+
+class Occurrence(_message.Message):
+    __slots__ = ("at", "what", "id", "state")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    at: _timestamp_pb2.Timestamp
+    what: str
+    id: str
+    state: State
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., what: _Optional[str] = ..., id: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ...) -> None: ...
+
+class ListRecurringRequest(_message.Message):
+    __slots__ = ("cursor", "limit")
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    cursor: str
+    limit: int
+    def __init__(self, cursor: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListRecurringResponse(_message.Message):
+    __slots__ = ("items", "next")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Recurring]
+    next: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Recurring, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
+class DeleteRecurringRequest(_message.Message):
+    __slots__ = ("id", "version")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    version: int
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class DeleteRecurringResponse(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...

@@ -77,6 +77,26 @@ class SchedulerStub:
                 request_serializer=penstock_dot_v1_dot_scheduler__pb2.DeleteDeadRequest.SerializeToString,
                 response_deserializer=penstock_dot_v1_dot_scheduler__pb2.BulkResponse.FromString,
                 _registered_method=True)
+        self.PutRecurring = channel.unary_unary(
+                '/penstock.v1.Scheduler/PutRecurring',
+                request_serializer=penstock_dot_v1_dot_scheduler__pb2.PutRecurringRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_scheduler__pb2.PutRecurringResponse.FromString,
+                _registered_method=True)
+        self.GetRecurring = channel.unary_unary(
+                '/penstock.v1.Scheduler/GetRecurring',
+                request_serializer=penstock_dot_v1_dot_scheduler__pb2.GetRecurringRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_scheduler__pb2.Recurring.FromString,
+                _registered_method=True)
+        self.ListRecurring = channel.unary_unary(
+                '/penstock.v1.Scheduler/ListRecurring',
+                request_serializer=penstock_dot_v1_dot_scheduler__pb2.ListRecurringRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_scheduler__pb2.ListRecurringResponse.FromString,
+                _registered_method=True)
+        self.DeleteRecurring = channel.unary_unary(
+                '/penstock.v1.Scheduler/DeleteRecurring',
+                request_serializer=penstock_dot_v1_dot_scheduler__pb2.DeleteRecurringRequest.SerializeToString,
+                response_deserializer=penstock_dot_v1_dot_scheduler__pb2.DeleteRecurringResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServicer:
@@ -147,6 +167,35 @@ class SchedulerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutRecurring(self, request, context):
+        """Makes a recurring rule, or changes it: no moment fires twice, and none that both rules have is
+        skipped. ABORTED when it has another version than the one given.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRecurring(self, request, context):
+        """The rule, its next moments and what became of the latest. NOT_FOUND if there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRecurring(self, request, context):
+        """A page of rules, in the order of their ids.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRecurring(self, request, context):
+        """Deletes a rule; messages that it has planted stay. NOT_FOUND, ABORTED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -189,6 +238,26 @@ def add_SchedulerServicer_to_server(servicer, server):
                     servicer.DeleteDead,
                     request_deserializer=penstock_dot_v1_dot_scheduler__pb2.DeleteDeadRequest.FromString,
                     response_serializer=penstock_dot_v1_dot_scheduler__pb2.BulkResponse.SerializeToString,
+            ),
+            'PutRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutRecurring,
+                    request_deserializer=penstock_dot_v1_dot_scheduler__pb2.PutRecurringRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_scheduler__pb2.PutRecurringResponse.SerializeToString,
+            ),
+            'GetRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRecurring,
+                    request_deserializer=penstock_dot_v1_dot_scheduler__pb2.GetRecurringRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_scheduler__pb2.Recurring.SerializeToString,
+            ),
+            'ListRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRecurring,
+                    request_deserializer=penstock_dot_v1_dot_scheduler__pb2.ListRecurringRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_scheduler__pb2.ListRecurringResponse.SerializeToString,
+            ),
+            'DeleteRecurring': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecurring,
+                    request_deserializer=penstock_dot_v1_dot_scheduler__pb2.DeleteRecurringRequest.FromString,
+                    response_serializer=penstock_dot_v1_dot_scheduler__pb2.DeleteRecurringResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -410,6 +479,114 @@ class Scheduler:
             '/penstock.v1.Scheduler/DeleteDead',
             penstock_dot_v1_dot_scheduler__pb2.DeleteDeadRequest.SerializeToString,
             penstock_dot_v1_dot_scheduler__pb2.BulkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Scheduler/PutRecurring',
+            penstock_dot_v1_dot_scheduler__pb2.PutRecurringRequest.SerializeToString,
+            penstock_dot_v1_dot_scheduler__pb2.PutRecurringResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Scheduler/GetRecurring',
+            penstock_dot_v1_dot_scheduler__pb2.GetRecurringRequest.SerializeToString,
+            penstock_dot_v1_dot_scheduler__pb2.Recurring.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Scheduler/ListRecurring',
+            penstock_dot_v1_dot_scheduler__pb2.ListRecurringRequest.SerializeToString,
+            penstock_dot_v1_dot_scheduler__pb2.ListRecurringResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecurring(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.v1.Scheduler/DeleteRecurring',
+            penstock_dot_v1_dot_scheduler__pb2.DeleteRecurringRequest.SerializeToString,
+            penstock_dot_v1_dot_scheduler__pb2.DeleteRecurringResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,6 +1,6 @@
 """The composition root: settings → parts. The only place that knows every driver."""
 
-from penstock.wiring.parts import Parts, open_parts, policies_of, put_configured_policies
+from penstock.wiring.parts import Parts, open_parts, policies_of, put_configured
 from penstock.wiring.problems import driver_problems
 from penstock.wiring.rooms import open_rooms
 from penstock.wiring.sinks import handler_sink, init_routes, open_sink
@@ -31,6 +31,6 @@ __all__ = [
     "open_store",
     "open_worker",
     "policies_of",
-    "put_configured_policies",
+    "put_configured",
     "scratch_store",
 ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from penstock.drivers import SINKS, SOURCES, driver_of
 from penstock.flow.hop import Announcer
 from penstock.flow.intake import Put
 from penstock.model.errors import ConfigError
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.ports.source import Source, SourceOptions
 from penstock.ports.store import Store
+from penstock.schemes import SINKS, SOURCES, driver_of
 from penstock.settings import Settings
 
 HOP_TIMEOUT = 2.0

@@ -7,8 +7,9 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.flow.control import Control
 from penstock.flow.erase import Erase
@@ -16,6 +17,8 @@ from penstock.flow.fleet import Fleet
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
+from penstock.flow.recur import Plant
+from penstock.flow.recurring import Configured, Recurring
 from penstock.flow.status import Status
 from penstock.model.errors import ConfigError
 from penstock.model.fleet import ProcessName, Role
@@ -45,13 +48,25 @@ class Parts:
     """This process among the others on the store."""
     policies: Policies | None = None
     """None: this store cannot keep any."""
+    recurring: Recurring | None = None
+    """None: this store cannot keep rules."""
+    plant: Plant | None = None
+    """What the planter of a worker puts occurrences by."""
+    known_routes: set[str] = field(default_factory=set)
+    """Routes that messages and rules may name; functions of a program may add theirs."""
     any_route: bool = False
     """Names that are not configured are accepted too, for another process to serve."""
 
+    @property
+    def sinks(self) -> dict[str, str]:
+        """Every configured route with its sink's address, without secrets."""
+        return {name: redact(route.sink) for name, route in self.settings.all_routes().items()}
+
     def status(self) -> Status:
         """How things stand, with the routes of these settings."""
-        sinks = {name: redact(route.sink) for name, route in self.settings.all_routes().items()}
-        return Status(self.store, self.fleet, sinks, version=__version__)
+        return Status(
+            self.store, self.fleet, self.sinks, version=__version__, recurring=self.recurring
+        )
 
 
 @asynccontextmanager
@@ -72,10 +87,12 @@ async def open_parts(
         observer = Observer(time.perf_counter)
         routes = {name: part.as_route(name) for name, part in settings.all_routes().items()}
         await _keep_turns(store, routes)
+        names = set(routes)
+        known = None if any_route else names
         intake = Intake(
             store.messages,
             observer,
-            routes=None if any_route else frozenset(routes),
+            routes=known,
             max_payload=settings.limits.max_payload,
             max_message=store.max_message,
             min_delay=settings.limits.min_delay,
@@ -84,6 +101,8 @@ async def open_parts(
         )
         stack.push_async_callback(intake.drain)
         policies = policies_of(store, settings.limits.zone)
+        fleet = Fleet(store, observer, name=process_name(), role=role, version=__version__)
+        plant = plant_of(store, intake, observer, known, fleet)
         yield Parts(
             settings=settings,
             store=store,
@@ -93,7 +112,10 @@ async def open_parts(
             erase=Erase(store.messages, policies),
             policies=policies,
             routes=routes,
-            fleet=Fleet(store, observer, name=process_name(), role=role, version=__version__),
+            fleet=fleet,
+            recurring=recurring_of(store, intake, plant, known, settings.limits.max_payload),
+            plant=plant,
+            known_routes=names,
             any_route=any_route,
         )
 
@@ -102,12 +124,52 @@ def process_name() -> ProcessName:
     return ProcessName(socket.gethostname(), os.getpid(), secrets.token_hex(4))
 
 
-async def put_configured_policies(parts: Parts) -> None:
-    """What the settings say of policies binds from the start; others in the store stay."""
+async def put_configured(parts: Parts) -> None:
+    """What the settings say of policies and recurring rules holds from the start.
+
+    Others in the store stay, except rules that an earlier start put there as `managed`.
+    """
+    settings, name = parts.settings, parts.store.name
     if parts.policies is not None:
-        await parts.policies.begin(*parts.settings.all_rules())
-    elif any(parts.settings.all_rules()):
-        raise ConfigError(f"policies: the store {parts.store.name} keeps none")
+        await parts.policies.begin(*settings.all_rules())
+    elif any(settings.all_rules()):
+        raise ConfigError(f"policies: the store {name} keeps none")
+    if parts.recurring is not None:
+        await parts.recurring.reconcile(
+            {
+                rule_id: Configured(rule, managed)
+                for rule_id, (rule, managed) in settings.all_recurring().items()
+            }
+        )
+    elif settings.recurring:
+        raise ConfigError(f"recurring: the store {name} keeps no rules")
+
+
+def plant_of(
+    store: Store, intake: Intake, observer: Observer, routes: AbstractSet[str] | None, fleet: Fleet
+) -> Plant | None:
+    """What puts occurrences of the rules in this store; None: it cannot keep any."""
+    if store.recurring is None:
+        return None
+
+    async def served() -> frozenset[str]:
+        everyone = await fleet.everyone()
+        return frozenset(name for beat in fleet.alive(everyone) for name in beat.routes)
+
+    return Plant(store.recurring, store, intake, observer, routes=routes, served=served)
+
+
+def recurring_of(
+    store: Store,
+    intake: Intake,
+    plant: Plant | None,
+    routes: AbstractSet[str] | None,
+    max_payload: int,
+) -> Recurring | None:
+    """The rules in this store; None: it cannot keep any."""
+    if store.recurring is None or plant is None:
+        return None
+    return Recurring(store.recurring, store, intake, plant, routes=routes, max_payload=max_payload)
 
 
 def policies_of(store: Store, zone: str = DEFAULT_ZONE) -> Policies | None:

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from penstock.contrib import DISPATCHER, SYSTEMS, load, mounted
 from penstock.ports.rooms import RoomStore
-from penstock.rooms.dispatch import Dispatcher
 from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
 from penstock.rooms.leave import Leave
@@ -33,7 +33,7 @@ async def open_rooms(parts: Parts) -> AsyncIterator[RoomParts | None]:
     opened = await parts.store.rooms.open_rooms(
         settings.capacity,
         consumer,
-        serves_all=parts.settings.serves_rooms,
+        serves_all=SYSTEMS["dispatcher"] in mounted(parts.settings),
         signs=settings.keys[0].kid if settings.keys else "",
     )
     try:
@@ -49,7 +49,7 @@ async def open_rooms(parts: Parts) -> AsyncIterator[RoomParts | None]:
             promoter=Promoter(store, observer, workers=settings.workers, queue=settings.queue),
             dispatcher=None
             if opened.entries is None
-            else Dispatcher(
+            else load(DISPATCHER)(
                 store,
                 opened.entries,
                 signer,

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from importlib import import_module
 
-from penstock.drivers import SINKS, driver_of
 from penstock.model.errors import SinkUnavailable
 from penstock.ports.sink import Sink
+from penstock.schemes import SINKS, driver_of
 from penstock.settings import RouteSettings, Settings
 
 log = logging.getLogger("penstock")
@@ -21,8 +21,6 @@ LOOK_AGAIN = 0.5
 async def open_sink(name: str, options: RouteSettings) -> Sink:
     driver = driver_of(SINKS, options.sink, f"routes.{name}.sink")
     sink: Sink = await driver.open_sink(options.sink, options.as_sink_options(name))
-    if options.format == "decision-batch":
-        sink = import_module("penstock.sinks.packed").PackedSink(sink)
     return sink
 
 

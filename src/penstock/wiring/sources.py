@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
-from penstock.drivers import SINKS, SOURCES, driver_of
-from penstock.flow.formats import ALONE, RECORDS, reader
 from penstock.flow.hop import Admitter
 from penstock.flow.ingest import BATCH, Ingest
 from penstock.ports.sink import Sink, SinkOptions
 from penstock.ports.source import Source
+from penstock.schemes import SINKS, SOURCES, driver_of
 from penstock.settings import SourceSettings
+from penstock.wiring.contrib import format_named
 from penstock.wiring.hop import intake_source
 from penstock.wiring.parts import Parts
 
@@ -45,18 +45,19 @@ async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest | Admitter]]:
         for name, options in parts.settings.sources.items():
             opened = await stack.enter_async_context(source_parts(name, options))
             source, dead_letter = opened
+            records = format_named(options.format)
             ingests.append(
                 Ingest(
                     name,
                     source,
-                    reader(options.format, options.routes),
+                    records.reader(options.routes),
                     parts.intake,
                     parts.store.clock,
                     parts.observer,
                     route=options.route,
                     dead_letter=dead_letter,
-                    alone=ALONE.get(options.format),
-                    batch=options.batch or RECORDS.get(options.format, BATCH),
+                    alone=records.alone,
+                    batch=options.batch or records.records or BATCH,
                 )
             )
         yield ingests

@@ -6,9 +6,9 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from penstock.drivers import store_driver
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.ports.store import Store
+from penstock.schemes import store_driver
 from penstock.settings import Settings
 from penstock.settings.secrets import redact
 from penstock.time.clock import Clock
@@ -40,7 +40,7 @@ async def init_store(settings: Settings) -> str:
     """Make what the store needs before it is opened; says what was done."""
     init = store_driver(settings.store).init_store
     if init is None:
-        return f"{redact(settings.store)} makes itself when it is first used"
+        return f"nothing to do: {redact(settings.store)} is created on first use"
     return await init(settings.store)
 
 

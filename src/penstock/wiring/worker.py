@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib import import_module
 
+from penstock.flow.recur import Planter
 from penstock.flow.worker import Worker
 from penstock.model.errors import ConfigError
 from penstock.model.route import Route
 from penstock.ports.sink import Sink
-from penstock.settings import Settings
+from penstock.wiring.contrib import wrapped
 from penstock.wiring.parts import Parts
 from penstock.wiring.sinks import open_sink
 
@@ -27,14 +27,11 @@ async def open_worker(
     async with AsyncExitStack() as stack:
         lanes: dict[str, tuple[Route, Sink]] = {}
         _check_keyed(parts)
-        decided = _decided_routes(parts.settings)
         for name, options in parts.settings.all_routes().items():
             sink = given[name] if name in given else await open_sink(name, options)
             if name not in given:
                 stack.push_async_callback(sink.close)
-            if name in decided:
-                sink = import_module("penstock.sinks.allowed").AllowedSink(sink)
-            lanes[name] = (parts.routes[name], sink)
+            lanes[name] = (parts.routes[name], wrapped(parts.settings, name, sink))
         worker = parts.settings.worker
         yield Worker(
             parts.store,
@@ -48,19 +45,15 @@ async def open_worker(
             leave_calls=leave_calls,
             erase=parts.erase,
             dead_retention=parts.settings.limits.dead_retention,
+            planter=_planter(parts),
         )
 
 
-def _decided_routes(settings: Settings) -> set[str]:
-    """Those to which notifications come from decision batches and go on one by one."""
-    fed = {
-        route
-        for one in settings.sources.values()
-        if one.format == "decision-batch"
-        for route in (one.route, *one.routes.values())
-    }
-    packed = {name for name, one in settings.routes.items() if one.format == "decision-batch"}
-    return fed - packed
+def _planter(parts: Parts) -> Planter | None:
+    rules = parts.store.recurring
+    if rules is None or parts.plant is None:
+        return None
+    return Planter(rules, parts.store, parts.plant)
 
 
 def _check_keyed(parts: Parts) -> None:

@@ -15,7 +15,7 @@ from tests.browser.proxy import below
 from tests.browser.watch import BROWSER
 
 pytestmark = BROWSER
-VIEWS = ("now", "forecast", "routes", "messages", "dead", "policies", "rooms")
+VIEWS = ("now", "forecast", "routes", "messages", "dead", "recurring", "policies", "rooms")
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True}
 WALL: dict[str, Any] = {"viewport": {"width": 2560, "height": 1440}}
 
@@ -87,6 +87,25 @@ async def test_processes_and_policies_and_rooms_are_listed(
     await expect(room.locator("canvas")).to_have_count(1)
     # The line of five minutes ago is drawn at once, in the left half.
     assert await room.locator("canvas").evaluate(DRAWN_IN_THE_LEFT_HALF) > 1000
+
+
+async def test_a_rule_shows_what_comes_and_what_was_and_is_triggered_and_paused(
+    world: World, dashboard: OpenDashboard
+) -> None:
+    rule = {"cron": "0 9 1 1 *", "zone": "Europe/Berlin", "route": "steady", "payload": 1}
+    await world.ask("PUT", "/v1/recurring/new-year", rule)
+    page = await dashboard("recurring")
+    row = page.get_by_role("row").filter(has_text="new-year")
+    await expect(row).to_contain_text("At 09:00 on January 1")
+    await expect(row).to_contain_text("active")
+    await page.get_by_role("button", name="Trigger new-year").click()
+    await page.get_by_role("button", name="Trigger 1 message").click()
+    await page.get_by_role("link", name="new-year", exact=True).click()
+    await expect(page.get_by_role("row").filter(has_text="triggered")).to_contain_text("new-year@")
+    await expect(page.locator(".calendar i").first).to_be_visible()
+    await page.get_by_role("button", name="Pause new-year").click()
+    await page.get_by_role("button", name="Pause the rule").click()
+    await expect(row.first).to_contain_text("paused")
 
 
 async def test_a_timeline_tells_what_let_the_message_go(

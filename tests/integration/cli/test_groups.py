@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sqlite3
@@ -14,13 +13,10 @@ import pytest
 from penstock.cli.session import Session
 from penstock.cli.show import route_state
 from penstock.model.errors import Unauthorized
-from penstock.model.message import NewMessage
 from penstock.model.status_view import RouteStatus
-from penstock.settings import Settings
 from penstock.version import __version__
-from penstock.wiring import open_store
 from tests.integration.cli.conftest import Cli
-from tests.integration.deaths import kill_all
+from tests.integration.deaths import die
 
 
 def test_routes_are_listed_paused_and_resumed(cli: Cli) -> None:
@@ -39,31 +35,15 @@ def test_routes_are_listed_paused_and_resumed(cli: Cli) -> None:
 def test_the_dead_are_listed_and_redriven(cli: Cli) -> None:
     cli("schedule", "--delay", "1h")
     assert cli("dead", "list", "--json").json == {"items": [], "next": None}
-    assert cli("dead", "redrive", "--rate", "10/s", "--json").json == {"matched": 0, "done": 0}
-    assert cli("dead", "redrive", "--rate", "often").code == 2
+    every = ("dead", "redrive", "--all", "--yes")
+    assert cli(*every, "--rate", "10/s", "--json").json == {"matched": 0, "done": 0}
+    assert cli(*every, "--rate", "often").code == 2
+    assert "a filter" in cli("dead", "redrive", "--rate", "10/s", "--yes").err
+    assert cli("dead", "redrive", "--all", "--route", "default", "--yes").code == 2
 
 
-def _die(folder: Path, *ids: str) -> None:
-    async def die() -> None:
-        store = (await open_store(Settings(store=f"sqlite:///{folder / 'penstock.db'}"))).messages
-        try:
-            now = store.clock.now()
-            await store.put(
-                [
-                    NewMessage(id=one, route="default", key="k", payload=b"1", due=now)
-                    for one in ids
-                ],
-                now,
-            )
-            await kill_all(store, error="HTTP 410")
-        finally:
-            await store.close()
-
-    asyncio.run(die())
-
-
-def test_the_dead_are_deleted_by_id_or_by_filter_after_a_question(cli: Cli, folder: Path) -> None:
-    _die(folder, *(f"d{number}" for number in range(4)))
+def test_the_dead_are_deleted_by_id_or_by_filter(cli: Cli, folder: Path) -> None:
+    die(folder, *(f"d{number}" for number in range(4)))
     shown = cli("dead", "show", "d0", "--json").json
     assert (shown["id"], shown["last_error"]) == ("d0", "HTTP 410")
     assert cli("dead", "delete", "d0").out.startswith("d0  deleted")
@@ -73,23 +53,23 @@ def test_the_dead_are_deleted_by_id_or_by_filter_after_a_question(cli: Cli, fold
     assert [item["id"] for item in cli("dead", "list", "--json").json["items"]] == ["d2", "d3"]
     assert cli("dead", "delete").code == 2
     assert cli("dead", "delete", "--error", "410", "--dry-run").out == "2 would be deleted\n"
-    for answer in (b"", b"n\n"):
+    for answer in (b"", b"n\n", b"y\n"):
         refused = cli("dead", "delete", "--error", "410", stdin=answer)
-        assert refused.code == 1
-        assert "Delete 2 dead messages for good?" in refused.err
-        assert "--yes" in refused.err
+        assert refused.code == 2
+        assert "no terminal to ask on; add --yes" in refused.err
     assert len(cli("dead", "list", "--json").json["items"]) == 2
     assert cli("dead", "delete", "--all", "--yes").out == "2 of 2 deleted\n"
     assert cli("dead", "list", "--json").json["items"] == []
-    assert cli("dead", "delete", "--all").out == "0 of 0 deleted\n"
+    assert cli("dead", "delete", "--all", "--yes").out == "0 of 0 deleted\n"
 
 
 def test_everything_of_a_key_is_forgotten(cli: Cli, folder: Path) -> None:
-    _die(folder, "dead")
+    die(folder, "dead")
     cli("schedule", "--delay", "1h", "--key", "k")
     cli("schedule", "--delay", "1h", "--key", "other", "--id", "stays")
     assert cli("forget").code == 2
-    assert cli("forget", "--key", "k", "--json").json == {
+    assert cli("forget", "--key", "k").code == 2
+    assert cli("forget", "--key", "k", "--yes", "--json").json == {
         "key": "k",
         "messages": 2,
         "counters": 0,
@@ -97,7 +77,7 @@ def test_everything_of_a_key_is_forgotten(cli: Cli, folder: Path) -> None:
         "next": None,
     }
     assert [item["id"] for item in cli("list", "--json").json["items"]] == ["stays"]
-    assert cli("forget", "--key", "k").out == "0 messages and 0 counters erased\n"
+    assert cli("forget", "--key", "k", "--yes").out == "0 messages and 0 counters erased\n"
 
 
 def test_a_sound_store_is_told_from_a_broken_one(cli: Cli, folder: Path) -> None:
@@ -126,7 +106,7 @@ def test_good_settings_are_called_good(cli: Cli, folder: Path) -> None:
 def test_every_problem_of_the_settings_is_listed(cli: Cli, folder: Path) -> None:
     (folder / "penstock.toml").write_text(
         """
-        store = "postgres://h/db"
+        store = "mysql://h/db"
         [api]
         http = "0.0.0.0:8700"
         [routes.a]
@@ -273,7 +253,7 @@ def test_policies_are_put_listed_explained_and_deleted(cli: Cli, folder: Path) -
     assert [item["id"] for item in listed] == ["daily", "nights"]
     assert "three" not in cli("policy", "list").out
     assert cli("policy", "show", "daily").json["limit"] == 3
-    told = cli("policy", "explain", "ann", "--labels", '{"tz":"Asia/Seoul"}', "--json").json
+    told = cli("policy", "explain", "ann", "--label", "tz=Asia/Seoul", "--json").json
     assert (told["verdict"], told["reason"]["policy"]) == ("DEFER", "nights")
     assert cli("policy", "explain", "ann").out.startswith("DEFER until ")
     (counter,) = cli("policy", "counters", "ann", "--json").json["items"]
@@ -286,7 +266,7 @@ def test_policies_are_put_listed_explained_and_deleted(cli: Cli, folder: Path) -
 
 def test_suppression_lists_are_put_changed_and_shown(cli: Cli) -> None:
     optout = '{"keys":["ann"],"legal":true}'
-    assert cli("suppression", "put", "optout", optout).out == "optout is in force with 1 keys\n"
+    assert cli("suppression", "put", "optout", optout).out == "optout is in force with 1 key\n"
     assert cli("suppression", "add", "optout", "bob", "cid").out == "bob, cid added to optout\n"
     assert cli("suppression", "remove", "optout", "ann", "--json").json == {"id": "optout"}
     assert cli("suppression", "show", "optout").json["keys"] == ["bob", "cid"]
@@ -305,7 +285,9 @@ def test_a_policy_that_makes_no_sense_is_bad_usage(cli: Cli) -> None:
 
 
 def test_a_sink_that_is_away_is_told_from_a_route_that_goes() -> None:
-    def state(*, paused: bool = False, away: bool | None = None) -> str:
+    def state(
+        *, paused: bool = False, away: bool | None = None, reached: bool | None = None
+    ) -> str:
         figures = {"scheduled": 0, "overdue": 0, "leased": 0, "dead": 0}
         return route_state(
             RouteStatus(
@@ -314,14 +296,17 @@ def test_a_sink_that_is_away_is_told_from_a_route_that_goes() -> None:
                 paused=paused,
                 next_due=None,
                 waiting_for_sink=away,
+                reached=reached,
                 **figures,
             )
         )
 
     assert [state(), state(away=False), state(away=True)] == ["active", "active", "sink away"]
     assert state(paused=True, away=True) == "paused"
+    assert state(away=False, reached=False) == "sink never reached"
+    assert state(away=True, reached=False) == "sink away"
 
 
 def test_a_token_that_is_missing_is_told_with_the_option_for_it() -> None:
-    told = Session(url="http://h").told(Unauthorized("a Bearer token is required"))
+    told = Session(url="http://h").error_text(Unauthorized("a Bearer token is required"))
     assert "--token or PENSTOCK_TOKEN" in told

@@ -173,8 +173,9 @@ def test_many_are_cancelled_by_id_or_by_filter(cli: Cli) -> None:
         cli("schedule", "--id", f"m{n}", "--delay", "1h", "--key", f"k{n % 2}")
     assert len(cli("cancel", "m0", "m1").out.splitlines()) == 2
     assert cli("cancel", "--key", "k0", "--dry-run").out == "2 would be cancelled\n"
-    assert cli("cancel", "--key", "k0").out == "2 of 2 cancelled\n"
-    assert cli("cancel", "--all", "--json").json == {"matched": 2, "done": 2}
+    assert cli("cancel", "--key", "k0").code == 2
+    assert cli("cancel", "--key", "k0", "--yes").out == "2 of 2 cancelled\n"
+    assert cli("cancel", "--all", "--yes", "--json").json == {"matched": 2, "done": 2}
     assert cli("cancel").code == 2
     assert cli("cancel", "m1", "--all").code == 2
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim.sms.settings import NAMES, SmsSettings
+from penstock.contrib.sms.settings import NAMES, SmsSettings
 from tests.integration.cli.conftest import Cli
 
 
@@ -44,7 +44,7 @@ def test_an_sms_system_that_is_away_is_said_beside_the_engine(
 def test_nothing_to_watch_is_an_error(
     cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.cli.monitor_watch.read_sms_settings", _nowhere)
+    monkeypatch.setattr("penstock.contrib.sms.monitor.read_sms_settings", _nowhere)
     ran = cli("monitor", "--updates", "1")
     assert ran.code == 1
     assert "nothing to watch: nothing to read" in ran.err

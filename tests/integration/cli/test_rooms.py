@@ -17,7 +17,7 @@ def test_a_room_is_made_changed_and_shown(cli: Cli) -> None:
     assert cli("room", "pause", "sale", "--json").json["state"] == "paused"
     assert cli("room", "resume", "sale", "--json").json["state"] == "open"
     assert cli("room", "close", "sale").out == "sale is closed: 0 of 5 inside, 0 waiting\n"
-    assert cli("room", "reset", "sale", "--json").json["epoch"] == 2
+    assert cli("room", "reset", "sale", "--yes", "--json").json["epoch"] == 2
     assert [room["room"] for room in cli("room", "list", "--json").json["items"]] == ["sale"]
     assert "sale" in cli("room", "list").out
     assert cli("room", "show", "sale", "--json").json["joined"] == 0

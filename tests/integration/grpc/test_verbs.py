@@ -353,15 +353,16 @@ async def test_a_deadline_is_kept_and_what_had_not_begun_is_not_stored(running: 
         asyncio.ensure_future(running.stub.Schedule(pb.ScheduleRequest(id=f"busy-{i}")))
         for i in range(4)
     ]
-    for _ in range(4):  # every store call that may run at once does
+    while len(running.probe.puts) < 4:  # every store call that may run at once does
         await running.probe.called.wait()
         running.probe.called.clear()
-        if len(running.probe.puts) < 4:
-            waiting.append(asyncio.ensure_future(running.stub.Schedule(pb.ScheduleRequest())))
+        waiting.append(asyncio.ensure_future(running.stub.Schedule(pb.ScheduleRequest())))
     error = await refusal(running.stub.Schedule(pb.ScheduleRequest(id="late"), timeout=0.2))
     assert error.code() is CODE.DEADLINE_EXCEEDED
     for _ in range(500):  # the client may hear of its deadline before the server does
-        if all(draft.id != "late" for draft, _ in running.parts.intake._group):
+        if all(
+            draft.id != "late" for c in running.parts.intake._coalescers for draft, _ in c._waiting
+        ):
             break
         await asyncio.sleep(0.01)
     running.probe.gate.set()

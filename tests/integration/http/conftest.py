@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -12,11 +12,15 @@ import httpx
 import pytest
 
 from penstock.api.http.server import HttpServer
-from penstock.settings import ApiSettings, Settings
+from penstock.api.verbs import Mount
+from penstock.contrib import SYSTEMS, mounts
+from penstock.settings import ApiSettings, Settings, given
 from penstock.wiring import Parts, open_parts, open_rooms, open_store
 from tests.integration.store_probe import StoreProbe
 
 FAR = "2040-01-31T09:00:00Z"
+MOUNTS = mounts(given(contrib=[*SYSTEMS]))
+"""What every replaced system adds: these tests run with all of them."""
 
 
 async def put(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
@@ -62,6 +66,7 @@ async def _serve(
     insecure: bool = False,
     shutdown: int | None = None,
     max_in_flight: int = 20_000,
+    mounted: Iterable[Mount] = MOUNTS,
     **settings: Any,
 ) -> AsyncIterator[Running]:
     listening = ApiSettings.model_validate({"http": "127.0.0.1:0", **(api or {})})
@@ -80,6 +85,7 @@ async def _serve(
             insecure=insecure,
             shutdown=shutdown,
             max_in_flight=max_in_flight,
+            mounts=mounted,
         )
         await stack.enter_async_context(server)
         yield Running(server, parts, probe)

@@ -86,15 +86,15 @@ async def test_a_bulk_change_is_waited_for_however_long_it_takes() -> None:
 def test_a_bulk_change_that_failed_part_of_the_way_is_not_repeated() -> None:
     patience = Wiring("http://h", None, 1.0, 3).tries()
     where = filter_of(route="push")
-    assert patience.busy(calls.cancel_where(where, dry_run=True), busy())
-    assert patience.busy(calls.cancel_where(where, dry_run=False), busy(429))
+    assert patience.busy(calls.matching("cancelMany", where, dry_run=True), busy())
+    assert patience.busy(calls.matching("cancelMany", where, dry_run=False), busy(429))
     with pytest.raises(penstock.StoreUnavailable):
-        patience.busy(calls.cancel_where(where, dry_run=False), busy())
+        patience.busy(calls.matching("cancelMany", where, dry_run=False), busy())
 
 
 def test_a_bulk_change_that_never_left_is_tried_again() -> None:
     patience = Wiring("http://h", None, 1.0, 3).tries()
-    call = calls.redrive(filter_of(), rate=None, dry_run=False)
+    call: calls.Call[object] = calls.matching("redrive", filter_of(), dry_run=False)
     patience.failed(call, NoReply("refused", reached=False))
     assert patience.pause() > 0
 
@@ -158,7 +158,8 @@ def test_an_address_that_is_none_is_refused(wrong: str) -> None:
 
 def test_a_pause_the_server_asks_for_is_kept() -> None:
     wiring = Wiring("http://h", None, 1.0, 3)
-    patience, call = wiring.tries(), calls.stats()
+    call: calls.Call[object] = calls.call("stats")
+    patience = wiring.tries()
     assert patience.busy(call, busy(retry_after="7"))
     assert patience.pause() >= 7
     assert patience.busy(call, busy(429))
@@ -168,22 +169,22 @@ def test_a_pause_the_server_asks_for_is_kept() -> None:
 def test_a_pause_that_is_too_long_is_left_to_the_caller() -> None:
     patience = Wiring("http://h", None, 1.0, 3).tries()
     with pytest.raises(penstock.StoreUnavailable) as caught:
-        patience.busy(calls.stats(), busy(retry_after="3600"))
+        patience.busy(calls.call("stats"), busy(retry_after="3600"))
     assert caught.value.retry_after == 3600
 
 
 def test_patience_ends_with_what_the_server_said() -> None:
     patience = Wiring("http://h", None, 1.0, 2).tries()
-    assert patience.busy(calls.stats(), busy())
-    assert patience.busy(calls.stats(), busy())
+    assert patience.busy(calls.call("stats"), busy())
+    assert patience.busy(calls.call("stats"), busy())
     with pytest.raises(penstock.StoreUnavailable, match="the disk is full"):
-        patience.busy(calls.stats(), busy())
+        patience.busy(calls.call("stats"), busy())
 
 
 def test_pauses_grow_and_differ() -> None:
     def pauses() -> list[float]:
         patience = Wiring("http://h", None, 1.0, 6).tries()
-        return [patience.pause() for _ in range(6) if patience.busy(calls.stats(), busy())]
+        return [patience.pause() for _ in range(6) if patience.busy(calls.call("stats"), busy())]
 
     first, second = pauses(), pauses()
     assert first != second
@@ -212,6 +213,6 @@ def test_a_code_of_the_server_is_the_same_class_here(code: str, kind: type[Penst
     body = json.dumps({"error": {"code": code, "message": "route: said so", "field": "route"}})
     patience = Wiring("http://h", None, 1.0, 0).tries()
     with pytest.raises(kind) as caught:
-        patience.busy(calls.stats(), Replied(400, body.encode()))
+        patience.busy(calls.call("stats"), Replied(400, body.encode()))
     assert type(caught.value) is kind
     assert caught.value.message == "route: said so"

@@ -28,6 +28,7 @@ def test_the_service_has_the_verbs_of_the_contract() -> None:
     assert [method.name for method in service.methods] == [
         *("Schedule", "ScheduleBatch", "ScheduleStream", "Get", "Cancel", "Reschedule"),
         *("Delete", "DeleteDead"),
+        *("PutRecurring", "GetRecurring", "ListRecurring", "DeleteRecurring"),
     ]
 
 

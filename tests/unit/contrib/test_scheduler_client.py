@@ -8,8 +8,8 @@ from penstock.contrib.scheduler_service import client as module
 from penstock.contrib.scheduler_service.client import Client, Load, WayTotals
 from penstock.contrib.scheduler_service.ids import Numbers
 from penstock.contrib.scheduler_service.ways import Cancelled, Event, Scheduled, TryAgain
+from penstock.contrib.ticks.consume import Subscription
 from penstock.flow.observe import Observer
-from penstock.sim.consume import Subscription
 
 
 class Answers:

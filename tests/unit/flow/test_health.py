@@ -16,6 +16,16 @@ LATE = LaneState(
 )
 
 
+def test_a_sink_that_never_answered_is_not_well() -> None:
+    lane = LaneState(
+        sink="kafka://b/t", in_flight=0, capacity=2, waiting_for_sink=False, reached=False
+    )
+    found = sink_health(lane)
+    assert (found.status, found.facts["reached"]) == ("waiting", False)
+    assert found.detail == "was not reached yet: messages go to it one by one until it answers"
+    assert sink_health(LANE).status == "ok"
+
+
 def test_without_a_worker_there_is_none() -> None:
     assert worker_health({}).status == "none"
 

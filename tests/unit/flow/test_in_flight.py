@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.flow.in_flight import room_for
+from penstock.flow.release import share_of_free
 from penstock.model.errors import StoreCorrupt
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Claim
@@ -110,12 +110,12 @@ async def test_an_error_of_a_claim_that_nobody_expects_does_not_end_the_worker(
 def test_whatever_lanes_hold_their_shares_never_exceed_the_whole(lanes: list[int]) -> None:
     free, held = 10_000, []
     for _ in lanes:
-        more = max(0, room_for(0, free))
+        more = max(0, share_of_free(0, free))
         held.append(more)
         free -= more
     assert free >= 0
     assert sum(held) <= 10_000
-    assert all(room_for(one, free) <= 0 or free > 0 for one in held)
+    assert all(share_of_free(one, free) <= 0 or free > 0 for one in held)
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(0, 500), st.integers(0, 1))

@@ -362,7 +362,7 @@ async def test_a_message_that_is_tried_again_counts_once(
     rates.cancel()
     assert engine.sink.ids == ["a"] * 4
     told = [record.message for record in caplog.records if record.name == "penstock.rates"]
-    assert told == ["Scheduled items/s: 1"]
+    assert told == ["Delivered/s: 1"]
 
 
 async def spread(engine: Engine, per_ms: int, millis: int) -> tuple[int, list[int]]:

@@ -8,8 +8,7 @@ from typing import cast
 
 import pytest
 
-from penstock.flow.contact import Contact
-from penstock.flow.observe import Observer
+from penstock.flow.observe import Contact, Observer
 from penstock.flow.settle import AT_ONCE, MANY, Settler
 from penstock.model.errors import PartlyUnavailable, StoreUnavailable
 from penstock.model.message import Message
@@ -49,28 +48,30 @@ class Rig:
         store = cast("MessageStore", self.store)
         self.settler = Settler(Store(messages=store), Observer(), Contact(store, lease=30_000))
         self.settled = 0
+        self.settling: list[asyncio.Future[None]] = []
 
     async def add(self, number: int, route: str = "r") -> None:
         message = Message(id="m", route=route, key="m", payload=b"1", due=0)
         done = Settlement(message=message, token=1, state=State.DELIVERED, event="delivered")
-        self.settler.add([done] * number, self._settled)
+        self.settling.append(asyncio.ensure_future(self._settle([done] * number)))
         await self.turns()
 
     async def turns(self) -> None:
         for _ in range(10):
             await asyncio.sleep(0)
 
-    def _settled(self, settlements: Sequence[Settlement], _: Sequence[State | None]) -> None:
-        self.settled += len(settlements)
+    async def _settle(self, settlements: Sequence[Settlement]) -> None:
+        states = await self.settler.settle(settlements)
+        self.settled += len(states)
 
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
     rig = Rig()
-    running = asyncio.ensure_future(rig.settler.run())
     yield rig
-    running.cancel()
-    await asyncio.wait([running])
+    for one in rig.settling:
+        one.cancel()
+    await asyncio.wait(rig.settling)
 
 
 async def test_few_that_come_while_a_batch_is_under_way_are_the_next(rig: Rig) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.flow.release import FEW
+from penstock.flow.release import SETTLE_AHEAD
 from penstock.model.outcome import Settlement
 from penstock.model.route import Route
 from penstock.model.state import State
-from penstock.sinks.python import SETTLE_AHEAD, python_sink
 from tests.unit.flow.rig import Engine, FakeSink
 
 MESSAGES = 400
@@ -47,7 +46,7 @@ async def _sent(engine: Engine, route: Route, *, max_batch: int) -> FakeSink:
         (1, 10, 10),  # a batch is sent whole
         (25, 10, 30),
         (1, 1, 1),
-        (None, 1, FEW),
+        (None, 1, SETTLE_AHEAD),
         (None, 300, 300),
     ],
 )
@@ -84,9 +83,3 @@ async def test_what_waits_to_be_sent_at_the_end_of_a_shutdown_is_given_back_unse
     assert len(sink.sent) == 1
     assert engine.observer.total("delivered") == 1
     assert engine.observer.total("returned") > 0
-
-
-async def test_functions_settle_after_a_hundred_however_large_their_batches() -> None:
-    sink = python_sink(print, batch=5_000)
-    assert getattr(sink, "settle_ahead") == SETTLE_AHEAD  # noqa: B009 - no sink must have it
-    await sink.close()

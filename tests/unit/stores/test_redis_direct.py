@@ -9,8 +9,7 @@ import pytest
 from redis import exceptions as vendor
 
 from penstock.model.errors import StoreUnavailable
-from penstock.redis_kit.connect import Argument, Server
-from penstock.redis_kit.lines import packed
+from penstock.redis_kit.connect import Argument, Server, packed
 from penstock.redis_kit.runner import Runner
 from penstock.stores.redis.messages.put import PUT_ONE
 

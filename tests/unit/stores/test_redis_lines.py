@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis import exceptions as vendor
 
-from penstock.redis_kit.lines import Lines, packed, packed_beginning, packed_end
+from penstock.redis_kit.connect import Lines, packed, packed_beginning, packed_end
 
 COMMAND = ("PING",)
 PING = packed(COMMAND)

@@ -18,7 +18,7 @@ from penstock.model.state import State
 from penstock.model.times import MAX_TIME
 from penstock.redis_kit.breaker import PROMPT, Breaker
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.messages.buckets import (
+from penstock.stores.redis.keys import (
     DAY,
     HOUR,
     Bucket,

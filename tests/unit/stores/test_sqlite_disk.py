@@ -62,7 +62,7 @@ class Rig:
 
     def keep(self, number: int, *, durable: bool = True, rows: int = 1) -> asyncio.Future[int]:
         def work(session: Session) -> int:
-            session.execute("INSERT INTO kept VALUES (?)", (number,))
+            session.connection.execute("INSERT INTO kept VALUES (?)", (number,))
             return number
 
         return self.group.submit(work, rows=rows, durable=durable)

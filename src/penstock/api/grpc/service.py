@@ -15,11 +15,14 @@ from google.protobuf.message import Message as Proto
 from penstock.api.access import Tokens
 from penstock.api.audit import Audit, filter_text
 from penstock.api.grants import ANYONE, Grant, Scope, check_change, check_drafts, schedule_as
-from penstock.api.grpc.crowd import Crowd
 from penstock.api.grpc.errors import Context, fail, refuse, refused, unreadable
+from penstock.api.grpc.linger import CallTime
+from penstock.api.grpc.recurring import put_of, recurring_of, rule_of
 from penstock.api.grpc.shapes import draft_of, filter_of, message_of, patch_of, response_of
 from penstock.api.grpc.stream import Inflow
-from penstock.flow.intake import Outcome, schedule_through
+from penstock.flow.coalesce import Coalescer
+from penstock.flow.intake import GROUP, Outcome
+from penstock.flow.recurring import Recurring
 from penstock.model.draft import Draft
 from penstock.model.errors import (
     InvalidMessage,
@@ -27,6 +30,7 @@ from penstock.model.errors import (
     PenstockError,
     StoreUnavailable,
     UnknownMessage,
+    UnknownThing,
 )
 from penstock.model.identity import is_id
 from penstock.model.message import Message
@@ -36,6 +40,9 @@ from penstock.v1 import scheduler_pb2 as pb
 from penstock.wiring import Parts
 
 SERVICE = "penstock.v1.Scheduler"
+PAGE = 100
+MAX_PAGE = 1_000
+"""Rules of a page, usually and at most."""
 MAX_IN_FLIGHT = 20_000
 """Single puts waiting for the store at most; more are answered RESOURCE_EXHAUSTED."""
 
@@ -78,10 +85,12 @@ class Scheduler:
     """Streams that are being read."""
     stopping: bool = False
     audit: Audit = field(default_factory=Audit)
-    crowd: Crowd = field(init=False)
+    singles: Coalescer[Draft, Receipt] = field(init=False)
+    """Single puts share store calls, though gRPC hands them over one by one: further apart than
+    the turns of the loop that the intake waits for."""
 
     def __post_init__(self) -> None:
-        self.crowd = Crowd(self.parts.intake)
+        self.singles = self.parts.intake.singles(CallTime(GROUP))
 
     def handlers(self) -> dict[str, Handler]:
         unary = grpc.unary_unary_rpc_method_handler
@@ -96,6 +105,18 @@ class Scheduler:
             "Reschedule": unary(self.unary(pb.RescheduleRequest, self.reschedule, Scope.WRITE)),
             "Delete": unary(self.unary(pb.DeleteRequest, self.delete, Scope.WRITE)),
             "DeleteDead": unary(self.unary(pb.DeleteDeadRequest, self.delete_dead, Scope.WRITE)),
+            "PutRecurring": unary(
+                self.unary(pb.PutRecurringRequest, self.put_recurring, Scope.WRITE)
+            ),
+            "GetRecurring": unary(
+                self.unary(pb.GetRecurringRequest, self.get_recurring, Scope.READ)
+            ),
+            "ListRecurring": unary(
+                self.unary(pb.ListRecurringRequest, self.list_recurring, Scope.READ)
+            ),
+            "DeleteRecurring": unary(
+                self.unary(pb.DeleteRecurringRequest, self.delete_recurring, Scope.WRITE)
+            ),
         }
 
     def stop(self) -> None:
@@ -118,7 +139,7 @@ class Scheduler:
                 raise refusal
         self.in_flight += 1
         try:
-            receipt = await schedule_through(self.crowd, draft)
+            receipt = await self.singles.ask(draft)
         finally:
             self.in_flight -= 1
         self.audit.count(caller.grant, "schedule", draft.route)
@@ -186,6 +207,42 @@ class Scheduler:
         if not asked.dry_run:
             self.audit.record(caller.grant, "delete", filter_text(where), result.done)
         return pb.BulkResponse(matched=result.matched, done=result.done)
+
+    async def put_recurring(
+        self, asked: pb.PutRecurringRequest, caller: Caller
+    ) -> pb.PutRecurringResponse:
+        version = asked.version if asked.HasField("version") else None
+        caller.grant.check_unlimited(reading=False)
+        put, made = await self._rules().put(asked.id, rule_of(asked.rule), version=version)
+        self.audit.record(caller.grant, "put", f"recurring {asked.id}")
+        return put_of(put, made=made)
+
+    async def get_recurring(self, asked: pb.GetRecurringRequest, caller: Caller) -> pb.Recurring:
+        caller.grant.check_unlimited(reading=True)
+        return recurring_of(await self._rules().get(asked.id))
+
+    async def list_recurring(
+        self, asked: pb.ListRecurringRequest, caller: Caller
+    ) -> pb.ListRecurringResponse:
+        caller.grant.check_unlimited(reading=True)
+        if not 0 <= asked.limit <= MAX_PAGE:
+            raise InvalidMessage("limit", f"must be 1-{MAX_PAGE}")
+        page = await self._rules().list(asked.cursor or None, asked.limit or PAGE)
+        items = [recurring_of(rule) for rule in page.items]
+        return pb.ListRecurringResponse(items=items, next=page.next)
+
+    async def delete_recurring(
+        self, asked: pb.DeleteRecurringRequest, caller: Caller
+    ) -> pb.DeleteRecurringResponse:
+        caller.grant.check_unlimited(reading=False)
+        await self._rules().delete(asked.id, asked.version if asked.HasField("version") else None)
+        self.audit.record(caller.grant, "delete", f"recurring {asked.id}")
+        return pb.DeleteRecurringResponse(id=asked.id)
+
+    def _rules(self) -> Recurring:
+        if self.parts.recurring is None:
+            raise UnknownThing(f"the store {self.parts.store.name} keeps no recurring rules")
+        return self.parts.recurring
 
     async def schedule_stream(self, context: Context, grant: Grant) -> pb.ScheduleStreamResponse:
         """Read and store beside each other; both end when either fails or the caller leaves."""

@@ -13,17 +13,14 @@ from collections.abc import AsyncIterator, Iterator
 from typing import IO
 
 import msgspec
-from litestar import post
-from litestar.response.base import ASGIResponse
-from litestar.types import Receive, Scope, Send
 
 from penstock.api.grants import ANYONE, Grant, schedule_as
-from penstock.api.http.answer import JSON, NO_STORE
-from penstock.api.http.answers import HttpRequest, respond
-from penstock.api.http.auth import JSON_TYPES, NDJSON_TYPES, header
-from penstock.api.http.context import LIMITED, Api, TheApi, body_chunks, traceparent
+from penstock.api.http.answer import JSON, NO_STORE, Receive, Reply, Send, send_head
+from penstock.api.http.auth import JSON_TYPES, NDJSON_TYPES
+from penstock.api.http.context import Api
 from penstock.api.http.errors import error_answer, error_info
 from penstock.api.http.receiving import Holding
+from penstock.api.http.request import Request
 from penstock.api.http.shapes import Refused
 from penstock.api.http.split import PAUSE, Array, Block, Item, Lines, Splitter
 from penstock.flow.intake import Outcome
@@ -52,19 +49,17 @@ NDJSON = "application/x-ndjson"
 _encoder = msgspec.json.Encoder()
 
 
-@post("/v1/messages/batch", status_code=200, opt=LIMITED)
-async def create_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
-    kind = api.guard.check_type(
-        header(request.scope["headers"], b"content-type"), JSON_TYPES | NDJSON_TYPES
-    )
+async def create_messages(request: Request) -> Reply:
+    api = request.api
+    kind = api.guard.check_type(request.headers.get(b"content-type"), JSON_TYPES | NDJSON_TYPES)
     limit = api.parts.settings.api.max_body
     lines = kind in NDJSON_TYPES
     splitter: Splitter = Lines(limit) if lines else Array(limit)
     outcomes = Outcomes(lines=lines)
-    taking = Taking(api, outcomes, traceparent(request), request.auth)
+    taking = Taking(api, outcomes, request.text("traceparent"), request.grant)
     try:
         with Holding(api.receiving) as holding:
-            await _read(body_chunks(request), splitter, taking, holding)
+            await _read(request.chunks(), splitter, taking, holding)
         await taking.finish()
         return outcomes.answer()
     except OSError as exc:
@@ -251,12 +246,12 @@ class Outcomes:
             return 503
         return 207 if self._bad else 200
 
-    def answer(self) -> ASGIResponse:
+    def answer(self) -> Reply:
         """All of it as one answer, which takes over the spool."""
         unread = self._empty if self._lines else self._only_malformed
         if unread is not None:
             self.close()
-            return respond(error_answer(unread))
+            return error_answer(unread)
         if not self._lines:
             self._spool.write(b"]" if self._count else b"[]")
         size = self._spool.tell()
@@ -277,22 +272,20 @@ class Outcomes:
         self._spool.close()
 
 
-class SpooledAnswer(ASGIResponse):
+class SpooledAnswer:
     """Sends a file piece by piece, at the client's pace, and closes it."""
 
     def __init__(self, status: int, spool: IO[bytes], size: int, media: str) -> None:
-        headers = dict([NO_STORE])
-        if status == 503:
-            headers["retry-after"] = "1"
-        super().__init__(status_code=status, content_length=size, media_type=media, headers=headers)
+        self._status = status
+        self._size = size
+        retry = (("retry-after", "1"),) if status == 503 else ()
+        self._headers = (NO_STORE, *retry, ("content-type", media))
         self._spool = spool
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._spool:
-            await super().__call__(scope, receive, send)
-
-    async def send_body(self, send: Send, receive: Receive) -> None:
+    async def send(self, receive: Receive, send: Send) -> None:
         del receive
-        while piece := self._spool.read(PIECE):
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        with self._spool:
+            await send_head(send, self._status, self._headers, self._size)
+            while piece := self._spool.read(PIECE):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})

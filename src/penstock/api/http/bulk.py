@@ -2,52 +2,29 @@
 
 from __future__ import annotations
 
-from litestar import post
-from litestar.response.base import ASGIResponse
-
 from penstock.api.audit import filter_text
-from penstock.api.http.answers import HttpRequest, json_answer
-from penstock.api.http.context import LIMITED, SMALL_BODY, Api, TheApi, read_body
-from penstock.api.http.shapes import decode_bulk, decode_move
-from penstock.model.query import Filter
-from penstock.model.view import BulkResult
+from penstock.api.http.answer import Answer, json_answer
+from penstock.api.http.context import SMALL_BODY
+from penstock.api.http.request import Request
+from penstock.api.http.shapes import BulkIn, MoveIn, decode_bulk, decode_move
+from penstock.model.errors import InvalidMessage
 
 
-@post("/v1/messages/cancel", status_code=200, opt=LIMITED)
-async def cancel_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
-    wanted = decode_bulk(await read_body(request, api, most=SMALL_BODY))
-    where = request.auth.narrowed(wanted.filter.as_filter())
-    result = await api.parts.control.cancel_where(
-        where, dry_run=wanted.dry_run, only=request.auth.covers
-    )
-    return bulk_answer(request, api, "cancel", where, result, dry_run=wanted.dry_run)
-
-
-@post("/v1/messages/release", status_code=200, opt=LIMITED)
-async def release_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
-    wanted = decode_bulk(await read_body(request, api, most=SMALL_BODY))
-    where = request.auth.narrowed(wanted.filter.as_filter())
-    result = await api.parts.control.release_where(
-        where, dry_run=wanted.dry_run, only=request.auth.covers
-    )
-    return bulk_answer(request, api, "release", where, result, dry_run=wanted.dry_run)
-
-
-@post("/v1/messages/reschedule", status_code=200, opt=LIMITED)
-async def reschedule_messages(request: HttpRequest, api: TheApi) -> ASGIResponse:
-    wanted = decode_move(await read_body(request, api, most=SMALL_BODY))
-    where = request.auth.narrowed(wanted.filter.as_filter())
-    due = api.parts.intake.due(wanted.at, wanted.delay)
-    result = await api.parts.control.reschedule_where(
-        where, due, dry_run=wanted.dry_run, only=request.auth.covers
-    )
-    return bulk_answer(request, api, "reschedule", where, result, dry_run=wanted.dry_run)
-
-
-def bulk_answer(
-    request: HttpRequest, api: Api, verb: str, where: Filter, result: BulkResult, *, dry_run: bool
-) -> ASGIResponse:
-    """The counts, and the audit line unless nothing was to be changed."""
-    if not dry_run:
-        api.audit.record(request.auth, verb, filter_text(where), result.done)
+async def change_matching(request: Request) -> Answer:
+    """Every verb that takes a filter: the table names the method of Control that does it."""
+    api, verb, grant = request.api, request.verb, request.grant
+    body = await request.body(most=SMALL_BODY)
+    more: dict[str, float | int | None] = {}
+    wanted = decode_move(body) if verb.body == "Move" else decode_bulk(body)
+    if verb.flow == "delete_where" and isinstance(wanted, BulkIn) and wanted.rate is not None:
+        raise InvalidMessage("rate", "is for a redrive")
+    where = grant.narrowed(wanted.filter.as_filter())
+    if isinstance(wanted, MoveIn):
+        more["due"] = api.parts.intake.due(wanted.at, wanted.delay)
+    elif verb.flow == "redrive_where":
+        more["rate"] = wanted.per_second()
+    change = getattr(api.parts.control, verb.flow)
+    result = await change(where, dry_run=wanted.dry_run, only=grant.covers, **more)
+    if not wanted.dry_run:
+        api.audit.record(grant, verb.word, filter_text(where), result.done)
     return json_answer(result)

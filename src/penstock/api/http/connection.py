@@ -10,14 +10,19 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol, cast
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
-from penstock.api.http.answer import Answer
+from penstock.api.http.answer import AT_ONCE, BODILESS, JSON, Answer
 from penstock.api.http.errors import (
     BodyTimeout,
     HeadTooLarge,
@@ -64,6 +69,12 @@ class Pulse:
         if rendered != self.headers:
             self.headers = rendered
             self._heads.clear()
+
+    def rendered(self, answer: Answer, *, keep_alive: bool) -> bytes:
+        """The whole answer, with the headers of every answer."""
+        if keep_alive and not answer.headers and answer.media is JSON:
+            return self.plain(answer)
+        return render(answer, self.headers, keep_alive=keep_alive)
 
     def plain(self, answer: Answer) -> bytes:
         """What `render` makes of JSON without headers of its own, on a connection that stays."""
@@ -273,6 +284,33 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._reads_last:
             self._reads_no_more = True
             self._lingering.end_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.scope[AT_ONCE] = partial(self._answer_at_once, cycle)  # type: ignore[literal-required] # ASGI lets a scope carry more
+        super()._start_asgi_task(cycle, app)
+
+    def _answer_at_once(self, cycle: RequestResponseCycle, answer: Answer) -> bool:
+        """Send a whole answer in one write; False: it has to go through ASGI's `send`.
+
+        The same bytes in the same order: tests/integration/http/test_at_once.py holds it to that.
+        One system call less: `GET /healthz` takes 38 in place of 53 µs of CPU, a put 81 in place
+        of 94 (`python -m bench http --ordinary`).
+        """
+        if (
+            cycle.disconnected
+            or self.flow.write_paused
+            or answer.status in BODILESS
+            or cycle.scope["method"] == "HEAD"
+        ):
+            return False
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.transport.write(self._pulse.rendered(answer, keep_alive=cycle.keep_alive))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
+        return True
 
     def on_response_complete(self) -> None:
         """Like uvicorn's, but for the keep-alive timer: `look_after` is that."""

@@ -5,18 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib.resources import files
 
-from litestar import get
-from litestar.params import FromPath
-from litestar.response.base import ASGIResponse
-
-from penstock.api.grants import Scope
 from penstock.api.http.answer import Answer
-from penstock.api.http.answers import HttpRequest, respond
-from penstock.api.http.context import TheApi
 from penstock.api.http.openapi import build_document
+from penstock.api.http.request import Request
 from penstock.model.errors import UnknownThing
 
-OPEN = {"scope": Scope.OPEN}
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -35,27 +28,28 @@ MEDIA = {
 ASSETS = frozenset({"docs.js", "style.css"})
 
 
-@get("/docs", opt=OPEN)
-async def page() -> ASGIResponse:
-    return _static("docs.html")
+async def page(request: Request) -> Answer:
+    del request
+    return static_file("docs.html")
 
 
-@get("/static/{name:str}", opt=OPEN)
-async def asset(name: FromPath[str]) -> ASGIResponse:
+async def asset(request: Request) -> Answer:
+    name = request.raw("file")
     if name not in ASSETS:
         raise UnknownThing("no such file")
-    return _static(name)
+    return static_file(name)
 
 
-@get("/openapi.json", opt=OPEN)
-async def document(request: HttpRequest, api: TheApi) -> ASGIResponse:
-    routes = api.parts.routes if request.auth.sees_details else ()
-    return respond(Answer(200, build_document(routes, tokens=api.guard.needs_token), NO_CACHE))
+async def document(request: Request) -> Answer:
+    api = request.api
+    routes = api.parts.routes if request.grant.sees_details else ()
+    made = build_document(routes, tokens=api.guard.needs_token, mounts=api.mounts)
+    return Answer(200, made, NO_CACHE)
 
 
-def _static(name: str) -> ASGIResponse:
-    media = MEDIA[name.rpartition(".")[2]]
-    return respond(Answer(200, _content(name), PAGE_HEADERS, media))
+def static_file(name: str, headers: tuple[tuple[str, str], ...] = PAGE_HEADERS) -> Answer:
+    """A page, or a file that pages load."""
+    return Answer(200, _content(name), headers, MEDIA[name.rpartition(".")[2]])
 
 
 @lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""The hot way in: `POST /v1/messages`, `POST /ticks` and visitors answered without ASGI.
+"""The hot way in: `POST /v1/messages`, what is mounted as hot, and visitors, without ASGI.
 
 Only the plainest requests go this way: HTTP/1.1, a Content-Length within the limit or (of messages)
 a chunked body, nothing unanswered before it on its connection. Everything else goes the ordinary
@@ -19,14 +19,14 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from penstock.api.grants import NOBODY, Grant, check_drafts, may_overwrite
-from penstock.api.http.answer import JSON, Answer
-from penstock.api.http.connection import BoundedProtocol, Pulse, Turn, render
-from penstock.api.http.context import SMALL_BODY, Api
+from penstock.api.http.answer import Answer
+from penstock.api.http.connection import BoundedProtocol, Pulse, Turn
+from penstock.api.http.context import Api
 from penstock.api.http.errors import error_answer
 from penstock.api.http.hot_rooms import ROOMS, RoomRoutes
 from penstock.api.http.hot_route import HotRoute
 from penstock.api.http.messages import receipt_answer
-from penstock.api.http.ticks import PATHS, decode_tick, tick_answer, ticks_route
+from penstock.api.verbs import load
 from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import PenstockError
 from penstock.model.trace import give_trace
@@ -59,18 +59,14 @@ class HotRoutes:
     """What goes the hot way, by address and method."""
 
     def __init__(self, api: Api) -> None:
-        route, submit = ticks_route(api), api.parts.intake.submit
-        ticks = HotRoute(
-            lambda body: decode_tick(body, route),
-            submit,
-            tick_answer,
-            max_body=SMALL_BODY,
-            untyped=True,
-        )
+        submit = api.parts.intake.submit
         self._messages: dict[bytes, AnyRoute] = {
-            b"/v1/messages": HotRoute(decode_draft, submit, receipt_answer),
-            **dict.fromkeys([path.encode() for path in PATHS], ticks),
+            b"/v1/messages": HotRoute(decode_draft, submit, receipt_answer)
         }
+        for mount in api.mounts:
+            if mount.hot:
+                routes: dict[str, AnyRoute] = load(mount.hot)(api)
+                self._messages |= {path.encode(): route for path, route in routes.items()}
         self._rooms = (
             None
             if api.rooms is None
@@ -386,8 +382,9 @@ class HotProtocol(BoundedProtocol):
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
-        for name, value in headers:
-            super().on_header(name, value)
+        self.headers += headers
+        expected = [value.lower() for name, value in headers if name == b"expect"]
+        self.expect_100_continue = b"100-continue" in expected
         super().on_headers_complete()
 
     def _done(self, outcome: object) -> None:
@@ -411,12 +408,9 @@ class HotProtocol(BoundedProtocol):
         if transport.is_closing():
             return  # the client has gone
         pulse = self._pulse
-        if turn.keep_alive and not answer.headers and answer.media is JSON:
-            transport.write(pulse.plain(answer))
-        else:
-            transport.write(render(answer, pulse.headers, keep_alive=turn.keep_alive))
-            if not turn.keep_alive:
-                transport.close()
+        transport.write(pulse.rendered(answer, keep_alive=turn.keep_alive))
+        if not turn.keep_alive:
+            transport.close()
         if self.pipeline or self.flow.read_paused or not turn.keep_alive:
             self.on_response_complete()
         else:  # the same, for a connection that waits for its next request

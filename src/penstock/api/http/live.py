@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import msgspec
 
@@ -58,7 +58,7 @@ class Live:
                 except PenstockError as exc:
                     log.debug("no figures for this second: %s", exc)
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         """Now, then once a second, until the server stops."""
         self.listeners += 1
         closing = asyncio.ensure_future(self._closing.wait())

@@ -1,6 +1,6 @@
-"""The OpenAPI document: schemas from the wire structs, operations from one table.
+"""The OpenAPI document: operations from the table of verbs, schemas from the wire structs.
 
-`tests` hold it against the routes that exist and let schemathesis try what it says.
+A test lets schemathesis try what it says.
 """
 
 from __future__ import annotations
@@ -12,77 +12,10 @@ import msgspec
 
 from penstock.api.http.batch import NDJSON
 from penstock.api.http.context import VERSION
-from penstock.api.http.dead import ForgetIn
-from penstock.api.http.errors import ErrorBody
-from penstock.api.http.health import HealthOut
-from penstock.api.http.operations import OPERATIONS, Operation
-from penstock.api.http.room_shapes import EnterIn, HeartbeatIn, JoinIn
-from penstock.api.http.routes import PausedOut, RoutesOut
-from penstock.api.http.shapes import BulkIn, FilterIn, MoveIn, Refused
-from penstock.api.http.ticks import Healthy, TickIn, TickOut
-from penstock.model.draft import Draft
-from penstock.model.patch import Patch
-from penstock.model.policy import Cap, Pace, Quiet, Suppression
-from penstock.model.policy_view import (
-    CountersOut,
-    DecisionIn,
-    DecisionOut,
-    Dropped,
-    Listed,
-)
-from penstock.model.room import RoomDraft
-from penstock.model.room_view import EnteredOut, RoomOut, RoomPage, TicketOut
-from penstock.model.status_view import DeadGroups, ForecastView, HistoryView, Readiness, Stats
-from penstock.model.view import Accepted, BulkResult, Erased, EventOut, MessageOut, PageOut
-from penstock.rooms.history import RoomHistoryView
+from penstock.api.verbs import SCHEMAS, VERBS, Mount, Verb, load
 
 Json: TypeAlias = dict[str, Any]  # a JSON document: its shape is OpenAPI's
 
-NAMES = {
-    "Accepted": Accepted,
-    "Bulk": BulkIn,
-    "BulkResult": BulkResult,
-    "Forget": ForgetIn,
-    "Erased": Erased,
-    "Cap": Cap,
-    "Counters": CountersOut,
-    "DeadGroups": DeadGroups,
-    "Decision": DecisionOut,
-    "Error": ErrorBody,
-    "Event": EventOut,
-    "Filter": FilterIn,
-    "Forecast": ForecastView,
-    "Health": HealthOut,
-    "Healthy": Healthy,
-    "History": HistoryView,
-    "Message": MessageOut,
-    "MessagePage": PageOut,
-    "Move": MoveIn,
-    "Named": Dropped,
-    "NewMessage": Draft,
-    "Pace": Pace,
-    "Patch": Patch,
-    "Paused": PausedOut,
-    "PolicyList": Listed,
-    "Question": DecisionIn,
-    "Quiet": Quiet,
-    "Ready": Readiness,
-    "Enter": EnterIn,
-    "Entered": EnteredOut,
-    "Heartbeat": HeartbeatIn,
-    "Join": JoinIn,
-    "Room": RoomOut,
-    "RoomHistory": RoomHistoryView,
-    "RoomPage": RoomPage,
-    "RoomSettings": RoomDraft,
-    "Ticket": TicketOut,
-    "Refused": Refused,
-    "Routes": RoutesOut,
-    "Stats": Stats,
-    "Suppression": Suppression,
-    "Tick": TickIn,
-    "TickId": TickOut,
-}
 _ID = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"}
 _NAME = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"}
 _KEY = {"type": "string", "minLength": 1, "maxLength": 512}
@@ -139,7 +72,6 @@ FIELDS: dict[str, dict[str, Json]] = {
         "expires": {"anyOf": [_MOMENT, {"type": "null"}]},
         "priority": {"anyOf": [_PRIORITY, {"type": "null"}]},
     },
-    "Tick": {"item": _KEY, "at": _MOMENT},
     "Move": {"at": {"anyOf": [_MOMENT, {"type": "null"}]}, "delay": _DELAY},
     "Bulk": {
         "rate": {
@@ -150,6 +82,19 @@ FIELDS: dict[str, dict[str, Json]] = {
             "description": 'Redrive only: how fast they become due again, such as "100/s".',
         }
     },
+    "Rule": {
+        "every": _DELAY | {"description": "At least 1s, counted from the anchor."},
+        "anchor": {"anyOf": [_MOMENT, {"type": "null"}]},
+        "start": {"anyOf": [_MOMENT, {"type": "null"}]},
+        "end": {"anyOf": [_MOMENT, {"type": "null"}]},
+        "expires_after": _DELAY | {"description": "Counted from the moment."},
+        "jitter": _DELAY | {"description": "Each occurrence is due within this time."},
+        "catch_up": {"anyOf": _DELAY["anyOf"][:2], "default": "1d"},
+        "payload": _PAYLOAD,
+        "payload_base64": _BASE64,
+        "priority": {**_PRIORITY, "default": 5},
+    },
+    "Backfill": {"from": _MOMENT, "to": _MOMENT},
     "Filter": {
         "due_from": {"anyOf": [_MOMENT, {"type": "null"}]},
         "due_to": {"anyOf": [_MOMENT, {"type": "null"}]},
@@ -163,7 +108,6 @@ EXAMPLES: dict[str, Json] = {
         "delay": "15m",
     },
     "Patch": {"delay": "2h"},
-    "Tick": {"item": "user1234", "at": "2030-01-31T09:00:00Z"},
     "Bulk": {"filter": {"route": "default"}, "dry_run": True},
     "Forget": {"key": "user1"},
     "Move": {"filter": {"route": "default"}, "delay": "2h", "dry_run": True},
@@ -172,6 +116,8 @@ EXAMPLES: dict[str, Json] = {
     "Heartbeat": {"user": "u1"},
     "Enter": {"token": "eyJ…"},
     "Policy": {"kind": "cap", "scope": ["key"], "limit": 3, "window": "24h"},
+    "Rule": {"cron": "0 9 * * mon-fri", "zone": "Europe/Berlin", "payload": {"report": "daily"}},
+    "Backfill": {"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z"},
     "Suppression": {"keys": ["user1"], "legal": True},
     "Question": {"key": "user1", "labels": {"class": "promotional", "tz": "Asia/Seoul"}},
 }
@@ -181,14 +127,20 @@ DESCRIPTION = (
 )
 
 
-def build_document(routes: Iterable[str], *, tokens: bool) -> bytes:
-    """The document of a server that knows these routes."""
+def build_document(routes: Iterable[str], *, tokens: bool, mounts: Iterable[Mount] = ()) -> bytes:
+    """The document of a server that knows these routes and has these parts beside the core."""
+    parts = [CORE, *mounts]
+    paths: Json = {}
+    for part in parts:
+        for verb in part.verbs:
+            described = _operation(verb, part, tokens=tokens)
+            paths.setdefault(verb.path, {})[verb.method.lower()] = described
     document: Json = {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": VERSION, "description": DESCRIPTION},
-        "paths": _paths(tokens=tokens),
+        "paths": paths,
         "components": {
-            "schemas": _schemas(sorted(routes)),
+            "schemas": _schemas(sorted(routes), parts),
             "responses": {
                 "Failed": {
                     "description": "Refused; the code says why.",
@@ -201,76 +153,67 @@ def build_document(routes: Iterable[str], *, tokens: bool) -> bytes:
     return msgspec.json.encode(document)
 
 
-def _paths(*, tokens: bool) -> Json:
-    paths: Json = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = _operation(operation, tokens)
-    return paths
-
-
-def _operation(operation: Operation, tokens: bool) -> Json:
+def _operation(verb: Verb, part: Mount, *, tokens: bool) -> Json:
+    names = (*verb.in_path, *verb.parameters)
     described: Json = {
-        "operationId": operation.name,
-        "summary": operation.summary,
-        "tags": [operation.tag],
-        "parameters": [_parameter(operation, name) for name in operation.parameters],
+        "operationId": verb.name,
+        "summary": verb.words,
+        "tags": [verb.tag],
+        "parameters": [_parameter(verb, name, part) for name in names],
         "responses": {
-            str(status): _response(description, schema, operation.media)
-            for status, (description, schema) in operation.answers.items()
+            str(status): _response(description, schema, verb.media)
+            for status, (description, schema) in verb.answers.items()
         },
     }
-    for status in operation.failures:
-        described["responses"][str(status)] = {"$ref": "#/components/responses/Failed"}
-    described["responses"]["default"] = {"$ref": "#/components/responses/Failed"}
-    if operation.body is not None:
-        described["requestBody"] = {"required": True, "content": _body(operation)}
-    if tokens and operation.scope != "open":
+    for failure in (*verb.failures, "default"):
+        described["responses"][str(failure)] = {"$ref": "#/components/responses/Failed"}
+    if verb.body is not None:
+        described["requestBody"] = {"required": True, "content": _body(verb.body, part)}
+    if tokens and verb.scope != "open":
         described["security"] = [{"bearer": []}]
-        described["description"] = f"Needs a token with the scope `{operation.scope}`."
+        described["description"] = f"Needs a token with the scope `{verb.scope}`."
     return described
 
 
-def _body(operation: Operation) -> Json:
-    if operation.body == "batch":
+def _body(name: str, part: Mount) -> Json:
+    if name == "batch":
         schema = {"type": "array", "items": _ref("NewMessage")}
         lines = {"type": "string", "description": "One message a line."}
         return {
             "application/json": {"schema": schema, "example": [EXAMPLES["NewMessage"]]},
             NDJSON: {"schema": lines, "example": '{"id":"a"}\n{"id":"b","delay":"1h"}\n'},
         }
-    name = str(operation.body)
-    return {"application/json": {"schema": _ref(name), "example": EXAMPLES[name]}}
+    return {"application/json": {"schema": _ref(name), "example": part.examples[name]}}
 
 
-def _response(description: str, schema: str | None, media: tuple[str, ...]) -> Json:
+def _response(description: str, schema: str | None, media: str) -> Json:
     if schema is None:
-        return {"description": description, "content": {kind: {} for kind in media}}
+        return {"description": description, "content": {media: {}}}
     content: Json = {"application/json": {"schema": _ref(schema)}}
     if schema == "Outcomes":
         content[NDJSON] = {"schema": {"type": "string"}}
     return {"description": description, "content": content}
 
 
-def _parameter(operation: Operation, name: str) -> Json:
-    if f"{{{name}}}" in operation.path:
-        schema = PATH.get(name, {"$ref": "#/components/schemas/RouteName"})
-        if operation.path.startswith("/actuator"):
-            schema = {"type": "string", "examples": ["executor.active"]}
-        return {"name": name, "in": "path", "required": True, "schema": schema}
+def _parameter(verb: Verb, name: str, part: Mount) -> Json:
+    if name in verb.in_path:
+        return {"name": name, "in": "path", "required": True, "schema": part.in_path[name]}
     if name == "If-Match":
         schema = {"type": "string", "pattern": '^("[0-9]{1,9}"|[0-9]{1,9}|\\*)$'}
-        told = "Only if the message still has this version."
-        return {"name": name, "in": "header", "schema": schema, "description": told}
+        meaning = "Only if it still has this version."
+        return {"name": name, "in": "header", "schema": schema, "description": meaning}
     return {"name": name, "in": "query", "schema": QUERY[name]}
 
 
 _LEFT_OUT = {"const": ""}
 PATH: dict[str, Json] = {
     "id": _ID,
+    "name": {"$ref": "#/components/schemas/RouteName"},
     "room": {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,200}$"},
     "user": {"type": "string", "pattern": "^[A-Za-z0-9_.@:-]{1,200}$"},
     "key": {**_KEY, "pattern": "^[!-.0-~]+$"},
     "policy": _NAME,
+    "rule": _NAME,
     "suppression": _NAME,
 }
 QUERY: dict[str, Json] = {
@@ -285,16 +228,21 @@ QUERY: dict[str, Json] = {
 }
 
 
-def _schemas(routes: list[str]) -> Json:
+CORE = Mount(name="", verbs=VERBS, schemas=SCHEMAS, fields=FIELDS, examples=EXAMPLES, in_path=PATH)
+
+
+def _schemas(routes: list[str], parts: list[Mount]) -> Json:
+    names = {name: load(struct) for part in parts for name, struct in part.schemas.items()}
     _, found = msgspec.json.schema_components(
-        NAMES.values(), ref_template="#/components/schemas/{name}"
+        names.values(), ref_template="#/components/schemas/{name}"
     )
-    ours = {struct.__name__: name for name, struct in NAMES.items()}
+    ours = {struct.__name__: name for name, struct in names.items()}
     schemas = {ours.get(name, name): schema for name, schema in found.items()}
     schemas = {name: _renamed(schema, ours) for name, schema in schemas.items()}
+    fields = {name: more for part in parts for name, more in part.fields.items()}
     for name, schema in schemas.items():
         schema.pop("title", None)
-        schema.get("properties", {}).update(FIELDS.get(name, {}))
+        schema.get("properties", {}).update(fields.get(name, {}))
     schemas["RouteName"] = {"type": "string", "enum": routes}
     schemas["NewMessage"]["properties"]["route"] = {
         "anyOf": [_ref("RouteName")],
@@ -311,12 +259,12 @@ def _schemas(routes: list[str]) -> Json:
     return schemas
 
 
-def _held(field: str, told: str) -> Json:
+def _held(field: str, description: str) -> Json:
     """What was put, with its id."""
     name = {"type": "string"}
     return {
         "type": "object",
-        "description": told,
+        "description": description,
         "required": ["id", field],
         "properties": {"id": name},
     }

@@ -1,32 +1,20 @@
-"""`/v1/rooms`: waiting rooms, for operators, services and visitors."""
+"""`/v1/rooms`: waiting rooms, for operators, services and visitors.
+
+Handlers; which verb each serves is in `penstock.api.verbs`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from urllib.parse import unquote_to_bytes
+from collections.abc import AsyncGenerator
 
 import msgspec
-from litestar import delete, get, post, put
-from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath
-from litestar.response import Stream
-from litestar.response.base import ASGIResponse
 
 from penstock.api.grants import Scope
-from penstock.api.http.answers import HttpRequest, json_answer
-from penstock.api.http.auth import header
-from penstock.api.http.context import (
-    SMALL_BODY,
-    VISITOR_BODY,
-    Api,
-    TheApi,
-    client_of,
-    page_limit,
-    query,
-    read_body,
-)
+from penstock.api.http.answer import Answer, Stream, json_answer
+from penstock.api.http.context import SMALL_BODY, VISITOR_BODY, Api
+from penstock.api.http.request import Request, page_limit, path_text
 from penstock.api.http.room_shapes import (
     check_join,
     check_public_join,
@@ -35,7 +23,7 @@ from penstock.api.http.room_shapes import (
     decode_join,
 )
 from penstock.model.errors import Overloaded, PenstockError, Unauthorized, UnknownThing
-from penstock.model.room import RoomState, decode_room, is_room_name
+from penstock.model.room import RoomState, decode_room
 from penstock.model.room_view import RoomPage, room_out
 from penstock.model.ticket import TicketState, check_user
 from penstock.rooms.join import ticket_taken
@@ -43,180 +31,151 @@ from penstock.rooms.parts import RoomParts
 from penstock.rooms.view import entered_out, ticket_out
 from penstock.rooms.wait import Place
 
-VISITOR = {"scope": Scope.OPEN, "visitor": True}
-"""Each of these checks for itself: a token, or the ticket that a join returned."""
-ADMIN = {"scope": Scope.ADMIN}
 PAGE = 1000
 STREAM_SECONDS = 2.0
 """How often a visitor's stream says something at least: a silent one looks dead."""
-_LIST = frozenset({"cursor", "limit"})
+STATES = {
+    "pause": RoomState.PAUSED,
+    "resume": RoomState.OPEN,
+    "open": RoomState.OPEN,
+    "close": RoomState.CLOSED,
+}
 _encoder = msgspec.json.Encoder()
 
 
 # --- operators ---
 
 
-@get("/v1/rooms")
-async def list_rooms(request: HttpRequest, api: TheApi) -> ASGIResponse:
-    asked = query(request, _LIST)
-    limit = page_limit(asked.get("limit"), 100, PAGE)
-    rooms, after = await _parts(api).operate.page(asked.get("cursor", ""), limit)
+async def list_rooms(request: Request) -> Answer:
+    wanted = request.query()
+    limit = page_limit(wanted.get("limit"), 100, PAGE)
+    rooms, after = await _parts(request.api).operate.page(wanted.get("cursor", ""), limit)
     return json_answer(RoomPage([room_out(figures) for figures in rooms], after))
 
 
-@put("/v1/rooms/{room:str}", opt=ADMIN)
-async def put_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
-    name = _text(room)
-    draft = decode_room(await read_body(request, api, most=SMALL_BODY))
-    await _parts(api).operate.put(name, draft)
-    api.audit.record(request.auth, "put", f"room {name}")
-    return await _room_answer(api, name)
+async def put_room(request: Request) -> Answer:
+    name = path_text(request.raw("room"))  # one that cannot be a room's is refused as invalid
+    draft = decode_room(await request.body(most=SMALL_BODY))
+    await _parts(request.api).operate.put(name, draft)
+    request.api.audit.record(request.grant, "put", f"room {name}")
+    return await _room_answer(request.api, name)
 
 
-@get("/v1/rooms/{room:str}")
-async def get_room(room: FromPath[str], api: TheApi) -> ASGIResponse:
-    return await _room_answer(api, _name(room))
+async def get_room(request: Request) -> Answer:
+    return await _room_answer(request.api, request.arg("room"))
 
 
-def _state_change(word: str, state: RoomState) -> HTTPRouteHandler:
-    async def change(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
-        name = _name(room)
-        await _parts(api).operate.set_state(name, state)
-        api.audit.record(request.auth, word, f"room {name}")
-        return await _room_answer(api, name)
-
-    change.__name__ = f"{word}_room"
-    return post(f"/v1/rooms/{{room:str}}/{word}", status_code=200, opt=ADMIN)(change)
+async def set_state(request: Request) -> Answer:
+    """`pause`, `resume`, `open` and `close`."""
+    name, word = request.arg("room"), request.verb.word
+    await _parts(request.api).operate.set_state(name, STATES[word])
+    request.api.audit.record(request.grant, word, f"room {name}")
+    return await _room_answer(request.api, name)
 
 
-STATE_CHANGES = [
-    _state_change("pause", RoomState.PAUSED),
-    _state_change("resume", RoomState.OPEN),
-    _state_change("open", RoomState.OPEN),
-    _state_change("close", RoomState.CLOSED),
-]
+async def reset_room(request: Request) -> Answer:
+    name = request.arg("room")
+    await _parts(request.api).operate.reset(name)
+    request.api.audit.record(request.grant, "reset", f"room {name}")
+    return await _room_answer(request.api, name)
 
 
-@post("/v1/rooms/{room:str}/reset", status_code=200, opt=ADMIN)
-async def reset_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
-    name = _name(room)
-    await _parts(api).operate.reset(name)
-    api.audit.record(request.auth, "reset", f"room {name}")
-    return await _room_answer(api, name)
-
-
-@post("/v1/rooms/{room:str}/enter", status_code=200)
-async def enter_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
-    asked = decode_enter(await read_body(request, api, most=VISITOR_BODY))
-    name = _name(room)
-    ticket = await _parts(api).enter.enter(name, asked.token)
-    api.audit.count(request.auth, "enter", f"room {name}")
+async def enter_room(request: Request) -> Answer:
+    wanted = decode_enter(await request.body(most=VISITOR_BODY))
+    name = request.arg("room")
+    ticket = await _parts(request.api).enter.enter(name, wanted.token)
+    request.api.audit.count(request.grant, "enter", f"room {name}")
     return json_answer(entered_out(ticket))
 
 
-@post("/v1/rooms/{room:str}/tickets/{user:str}/revoke", status_code=200, opt=ADMIN)
-async def revoke_ticket(
-    room: FromPath[str], user: FromPath[str], request: HttpRequest, api: TheApi
-) -> ASGIResponse:
-    name = _name(room)
-    ticket = await _parts(api).leave.revoke(name, _text(user))
-    api.audit.record(request.auth, "revoke", f"room {name} ticket {ticket.user}")
+async def revoke_ticket(request: Request) -> Answer:
+    name = request.arg("room")
+    ticket = await _parts(request.api).leave.revoke(name, request.arg("user"))
+    request.api.audit.record(request.grant, "revoke", f"room {name} ticket {ticket.user}")
     return json_answer(entered_out(ticket))
 
 
-# --- visitors ---
+# --- visitors: each of these checks for itself, a token or the ticket that a join returned ---
 
 
-@post("/v1/rooms/{room:str}/join", status_code=200, opt=VISITOR)
-async def join_room(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
-    parts = _parts(api)
-    name = _name(room)
-    has_token = _may(request, api, Scope.WRITE)
+async def join_room(request: Request) -> Answer:
+    parts, name = _parts(request.api), request.arg("room")
+    has_token = _may(request, Scope.WRITE)
     if not has_token:
-        await _check_public(parts, name, request, api)
-    asked = decode_join(await read_body(request, api, most=VISITOR_BODY))
+        await _check_public(parts, name, request)
+    wanted = decode_join(await request.body(most=VISITOR_BODY))
     if not has_token:
-        check_public_join(asked)
-    check_join(asked)
-    place = await parts.join.join(name, asked.user, lane=asked.lane, instance=asked.instance)
+        check_public_join(wanted)
+    check_join(wanted)
+    place = await parts.join.join(name, wanted.user, lane=wanted.lane, instance=wanted.instance)
     if has_token:
-        api.audit.count(request.auth, "join", f"room {name}")
+        request.api.audit.count(request.grant, "join", f"room {name}")
     elif not (place.new or _is_visitor(parts, place, request)):
         raise ticket_taken()
     return json_answer(ticket_out(place, secret=True))
 
 
-@get("/v1/rooms/{room:str}/tickets/{user:str}", opt=VISITOR)
-async def get_ticket(
-    room: FromPath[str], user: FromPath[str], request: HttpRequest, api: TheApi
-) -> ASGIResponse:
-    parts = _parts(api)
-    name, who = _name(room), _text(user)
-    await _check_visitor(parts, name, who, request, api, Scope.READ)
-    return json_answer(ticket_out(await parts.wait.look(name, who)))
+async def get_ticket(request: Request) -> Answer:
+    parts = _parts(request.api)
+    name, user = request.arg("room"), request.arg("user")
+    await _check_visitor(parts, name, user, request, Scope.READ)
+    return json_answer(ticket_out(await parts.wait.look(name, user)))
 
 
-@get("/v1/rooms/{room:str}/tickets/{user:str}/events", opt=VISITOR)
-async def watch_ticket(
-    room: FromPath[str], user: FromPath[str], request: HttpRequest, api: TheApi
-) -> Stream:
+async def watch_ticket(request: Request) -> Stream:
     """Server-sent events: `ticket` whenever something changed, until the turn has come."""
-    parts = _parts(api)
-    name, who = _name(room), _text(user)
-    client = await _check_visitor(parts, name, who, request, api, Scope.READ)
-    first = await parts.wait.look(name, who)
-    api.visitors.check_streams(name, who, client)
+    api, parts = request.api, _parts(request.api)
+    name, user = request.arg("room"), request.arg("user")
+    client = await _check_visitor(parts, name, user, request, Scope.READ)
+    first = await parts.wait.look(name, user)
+    api.visitors.check_streams(name, user, client)
     return Stream(
         _events(api, parts, first, client),
-        media_type="text/event-stream",
-        # The second is for nginx, which would hold the news back.
-        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        ("cache-control", "no-store"),
+        ("x-accel-buffering", "no"),  # for nginx, which would hold the news back
+        media=request.verb.media,
     )
 
 
-@post("/v1/rooms/{room:str}/heartbeat", status_code=200, opt=VISITOR)
-async def heartbeat(room: FromPath[str], request: HttpRequest, api: TheApi) -> ASGIResponse:
-    parts = _parts(api)
-    name = _name(room)
-    if not _may(request, api, Scope.WRITE) and _ticket_sent(request) is None:
+async def heartbeat(request: Request) -> Answer:
+    parts, name = _parts(request.api), request.arg("room")
+    if not _may(request, Scope.WRITE) and request.text("x-ticket") is None:
         raise _no_ticket()
-    user = decode_heartbeat(await read_body(request, api, most=VISITOR_BODY)).user
-    await _check_visitor(parts, name, check_user(user), request, api, Scope.WRITE)
+    user = decode_heartbeat(await request.body(most=VISITOR_BODY)).user
+    await _check_visitor(parts, name, check_user(user), request, Scope.WRITE)
     return json_answer(ticket_out(await parts.wait.heartbeat(name, user)))
 
 
-@delete("/v1/rooms/{room:str}/tickets/{user:str}", status_code=200, opt=VISITOR)
-async def leave_room(
-    room: FromPath[str], user: FromPath[str], request: HttpRequest, api: TheApi
-) -> ASGIResponse:
-    parts = _parts(api)
-    name, who = _name(room), _text(user)
-    await _check_visitor(parts, name, who, request, api, Scope.WRITE)
-    ticket = await parts.leave.leave(name, who)
-    if request.auth.scope >= Scope.WRITE:
-        api.audit.count(request.auth, "leave", f"room {name}")
+async def leave_room(request: Request) -> Answer:
+    parts = _parts(request.api)
+    name, user = request.arg("room"), request.arg("user")
+    await _check_visitor(parts, name, user, request, Scope.WRITE)
+    ticket = await parts.leave.leave(name, user)
+    if request.grant.scope >= Scope.WRITE:
+        request.api.audit.count(request.grant, "leave", f"room {name}")
     return json_answer(entered_out(ticket))
 
 
 # --- who may ---
 
 
-def _may(request: HttpRequest, api: Api, needed: Scope) -> bool:
+def _may(request: Request, needed: Scope) -> bool:
     """Whether the request has a token for it, or none is needed here."""
-    given = header(request.scope["headers"], b"authorization")
+    sent = request.headers.get(b"authorization")
     try:
-        grant = api.guard.check_token(given, needed)
+        grant = request.api.guard.check_token(sent, needed)
     except Unauthorized:
-        if given is not None:
+        if sent is not None:
             raise
         return False
     grant.check_unlimited(reading=needed is Scope.READ)
     return True
 
 
-async def _check_public(parts: RoomParts, name: str, request: HttpRequest, api: Api) -> None:
+async def _check_public(parts: RoomParts, name: str, request: Request) -> None:
     """The rate first: it is what keeps strangers from asking the store."""
-    api.visitors.check_join(client_of(request, api), api.parts.settings.rooms.joins_per_client)
+    api = request.api
+    api.visitors.check_join(request.client, api.parts.settings.rooms.joins_per_client)
     if api.visitors.is_public(name):
         return
     (room,) = await parts.store.rooms([name])
@@ -226,26 +185,26 @@ async def _check_public(parts: RoomParts, name: str, request: HttpRequest, api: 
 
 
 async def _check_visitor(
-    parts: RoomParts, name: str, user: str, request: HttpRequest, api: Api, needed: Scope
+    parts: RoomParts, name: str, user: str, request: Request, needed: Scope
 ) -> str | None:
     """A visitor's own request carries the ticket's secret; others need a token.
 
     The visitor's address, or None for a caller with a token.
     """
-    if _may(request, api, needed):
+    if _may(request, needed):
         return None
     refused = _no_ticket()
-    if _ticket_sent(request) is None:
+    if request.text("x-ticket") is None:
         raise refused
-    client = client_of(request, api)
-    api.visitors.check_look(client)
+    client = request.client
+    request.api.visitors.check_look(client)
     try:
         place = await parts.wait.look(name, user, alive=False)
     except UnknownThing as exc:
         raise refused from exc  # who is in line is nobody else's business
     if not _is_visitor(parts, place, request):
         raise refused
-    api.visitors.looked_rightly(name, user, client)
+    request.api.visitors.looked_rightly(name, user, client)
     return client
 
 
@@ -253,13 +212,9 @@ def _no_ticket() -> Unauthorized:
     return Unauthorized("send the ticket that the join returned: x-ticket: …")
 
 
-def _ticket_sent(request: HttpRequest) -> bytes | None:
-    return header(request.scope["headers"], b"x-ticket")
-
-
-def _is_visitor(parts: RoomParts, place: Place, request: HttpRequest) -> bool:
-    given = _ticket_sent(request)
-    return given is not None and parts.wait.is_visitor(given.decode("latin-1"), place)
+def _is_visitor(parts: RoomParts, place: Place, request: Request) -> bool:
+    sent = request.text("x-ticket")
+    return sent is not None and parts.wait.is_visitor(sent, place)
 
 
 # --- reading and telling ---
@@ -271,22 +226,7 @@ def _parts(api: Api) -> RoomParts:
     return api.rooms
 
 
-def _text(raw: str) -> str:
-    """One raw path segment, percent-decoded exactly once."""
-    try:
-        return unquote_to_bytes(raw).decode()
-    except UnicodeDecodeError as exc:
-        raise UnknownThing("no such path: it is not UTF-8") from exc
-
-
-def _name(raw: str) -> str:
-    name = _text(raw)
-    if not is_room_name(name):
-        raise UnknownThing(f"no room named {name[:100]!r}", field="room")
-    return name
-
-
-async def _room_answer(api: Api, name: str) -> ASGIResponse:
+async def _room_answer(api: Api, name: str) -> Answer:
     return json_answer(room_out(await _parts(api).operate.get(name)))
 
 
@@ -296,7 +236,7 @@ GONE = b"event: gone\ndata: {}\n\n"
 
 async def _events(
     api: Api, parts: RoomParts, place: Place, client: str | None
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Tells, waits for the turn or a moment, looks again."""
     room, user = place.outlook.room.name, place.ticket.user
     told = b""

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from email.utils import formatdate
 from functools import partial
 from typing import Any, Self, cast
@@ -15,13 +15,14 @@ from typing import Any, Self, cast
 import uvicorn
 
 from penstock.api.access import split_host_port
-from penstock.api.http.app import build_app
 from penstock.api.http.auth import Guard
 from penstock.api.http.connection import BoundedProtocol, Pulse
 from penstock.api.http.context import MAX_IN_FLIGHT, Api
 from penstock.api.http.hot import HotProtocol, HotRoutes, KnownHeads
 from penstock.api.http.listen import listen, url_of
+from penstock.api.http.router import Router, build_app
 from penstock.api.tls import ServerTls, server_tls
+from penstock.api.verbs import Mount
 from penstock.flow.worker import Worker
 from penstock.rooms.parts import RoomParts
 from penstock.wiring import Parts
@@ -31,85 +32,24 @@ log = logging.getLogger("penstock.http")
 EVERY_ANSWER = [("x-content-type-options", "nosniff")]
 
 
-class HttpServer:
-    """The HTTP API of one process.
+class Serving:
+    """What listens on a port: `async with` serves until the block is left.
 
-    `async with HttpServer(parts, worker) as server:` serves until the block is left, or call
-    `run()` and, from elsewhere, `stop()`. Nothing acknowledged is lost by stopping: requests that
-    came in are answered first, within `shutdown` milliseconds.
+    Or call `run()` and, from elsewhere, `stop()`.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        worker: Worker | None = None,
-        *,
-        rooms: RoomParts | None = None,
-        insecure: bool = False,
-        shutdown: int | None = None,
-        max_in_flight: int = MAX_IN_FLIGHT,
-    ) -> None:
-        """Check the settings; ConfigError says what cannot work."""
-        api = parts.settings.api
-        self.api = Api(parts, Guard(api, insecure=insecure), worker, max_in_flight, rooms=rooms)
-        self.api.guard.warn()
-        if rooms is not None:
-            rooms.on_turn(self.api.visitors.let_in)
-        self._host, self._port = split_host_port(api.http)
-        self._tls = tls = server_tls(api)
-        self._socket: socket.socket | None = None
+    def __init__(self, api: Api, server: Server) -> None:
+        self.api = api
+        self._server = server
         self._task: asyncio.Task[None] | None = None
-        pulse = Pulse(api)
-        self.known: KnownHeads = {}
-        protocol = partial(
-            HotProtocol, pulse=pulse, api=self.api, routes=HotRoutes(self.api), known=self.known
-        )
-        wait = parts.settings.worker.shutdown if shutdown is None else shutdown
-        config = uvicorn.Config(
-            cast("Any", build_app(self.api)),  # the same ASGI, typed by two libraries
-            http=cast("type[asyncio.Protocol]", protocol),  # called like the class
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            headers=EVERY_ANSWER,
-            ssl_context_factory=None if tls is None else lambda *_: tls.context,
-        )
-        self._server = _Server(config, pulse, self.api.closing, wait / 1000, tls)
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Where it listens; with port 0 the one that was given is known once it is bound."""
-        if self._socket is None:
-            return self._host, self._port
-        return self._host, self._socket.getsockname()[1]
-
-    @property
-    def url(self) -> str:
-        return url_of(*self.address, "http" if self._tls is None else "https")
 
     def bind(self) -> socket.socket:
-        """Take the port now; ConfigError when it cannot be had."""
-        if self._socket is None:
-            self._socket = listen(self._host, self._port, "api.http")
-        return self._socket
+        """The listening socket; ConfigError when the port cannot be had."""
+        raise NotImplementedError
 
     async def run(self) -> None:
         """Serve until stop()."""
-        loop = asyncio.get_running_loop()
-        beside = [loop.create_task(self.api.live.run())]
-        if self.api.rooms is not None:
-            watching = self.api.visitors.watch_turns(self.api.rooms.store)
-            beside.append(loop.create_task(watching))
-        try:
-            await self._server.serve(sockets=[self.bind()])
-        finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.wait(beside)
-            self.api.audit.flush()
+        await self._server.serve(sockets=[self.bind()])
 
     def stop(self) -> None:
         """Take no more connections, answer what came in, then let run() return."""
@@ -130,21 +70,105 @@ class HttpServer:
             await self._task
 
 
-class _Server(uvicorn.Server):
+class HttpServer(Serving):
+    """The HTTP API of one process.
+
+    Nothing acknowledged is lost by stopping: requests that came in are answered first, within
+    `shutdown` milliseconds.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        worker: Worker | None = None,
+        *,
+        rooms: RoomParts | None = None,
+        insecure: bool = False,
+        shutdown: int | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        mounts: Iterable[Mount] = (),
+    ) -> None:
+        """Check the settings; ConfigError says what cannot work.
+
+        `mounts` are what parts beside the core add: their verbs answer like the core's own.
+        """
+        settings = parts.settings.api
+        guard = Guard(settings, insecure=insecure)
+        api = Api(parts, guard, worker, max_in_flight, rooms=rooms, mounts=tuple(mounts))
+        guard.warn()
+        if rooms is not None:
+            rooms.on_turn(api.visitors.let_in)
+        self._host, self._port = split_host_port(settings.http)
+        self._tls = server_tls(settings)
+        self._socket: socket.socket | None = None
+        pulse = Pulse(settings)
+        self.known: KnownHeads = {}
+        protocol = partial(
+            HotProtocol, pulse=pulse, api=api, routes=HotRoutes(api), known=self.known
+        )
+        wait = parts.settings.worker.shutdown if shutdown is None else shutdown
+        server = Server(build_app(api), protocol, pulse, api.closing, wait, self._tls)
+        super().__init__(api, server)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; with port 0 the one that was given is known once it is bound."""
+        if self._socket is None:
+            return self._host, self._port
+        return self._host, self._socket.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return url_of(*self.address, "http" if self._tls is None else "https")
+
+    def bind(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = listen(self._host, self._port, "api.http")
+        return self._socket
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        beside = [loop.create_task(self.api.live.run())]
+        if self.api.rooms is not None:
+            watching = self.api.visitors.watch_turns(self.api.rooms.store)
+            beside.append(loop.create_task(watching))
+        try:
+            await super().run()
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+            self.api.audit.flush()
+
+
+class Server(uvicorn.Server):
     """uvicorn's server, stopped by an event, with one sweep over its connections."""
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        app: Router,
+        protocol: Callable[..., BoundedProtocol],
         pulse: Pulse,
         closing: asyncio.Event,
-        patience: float,
-        tls: ServerTls | None,
+        patience: int,
+        tls: ServerTls | None = None,
     ) -> None:
+        """`patience`: milliseconds that requests under way have to end."""
+        config = uvicorn.Config(
+            cast("Any", app),  # uvicorn's own types of ASGI are not public
+            http=cast("type[asyncio.Protocol]", protocol),  # called like the class
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            headers=EVERY_ANSWER,
+            ssl_context_factory=None if tls is None else lambda *_: tls.context,
+        )
         super().__init__(config)
         self._tls = tls
-        self._patience = patience
-        """Seconds that requests under way have to end."""
+        self._patience = patience / 1000
         self._pulse = pulse
         self._closing = closing
 

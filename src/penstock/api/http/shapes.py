@@ -60,6 +60,14 @@ class MoveIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dry_run: bool = False
 
 
+class ForgetIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose messages and counters are erased; `cursor`: from where an earlier call stopped."""
+
+    key: str
+    cursor: str | None = None
+
+
+_forget_decoder = msgspec.json.Decoder(ForgetIn)
 _bulk_decoder = msgspec.json.Decoder(BulkIn)
 _move_decoder = msgspec.json.Decoder(MoveIn)
 
@@ -72,6 +80,10 @@ def decode_bulk(body: bytes) -> BulkIn:
 
 def decode_move(body: bytes) -> MoveIn:
     return read_json(_move_decoder, body)
+
+
+def decode_forget(body: bytes) -> ForgetIn:
+    return read_json(_forget_decoder, body)
 
 
 def _moment(text: str | None, field: str) -> int | None:

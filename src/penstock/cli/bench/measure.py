@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -10,7 +11,6 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from penstock.cli.bench.machine import cores
 from penstock.flow.worker import Worker
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError, UnknownThing
@@ -96,7 +96,7 @@ def context(settings: Settings, plan: Plan) -> Context:
         store=redact(settings.store),
         penstock=__version__,
         python=platform.python_version(),
-        cores=cores(),
+        cores=_cores(),
         messages=plan.messages,
         payload=plan.payload,
     )
@@ -338,3 +338,10 @@ def _timed(result: Result, took: Sequence[float]) -> Result:
     return msgspec.structs.replace(
         result, p50=ordered[last // 2], p99=ordered[int(last * 0.99)], max=ordered[last]
     )
+
+
+def _cores() -> int:
+    """The cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -33,8 +33,8 @@ from penstock.contrib.scheduler_service.ways import (
     TryAgain,
     Way,
 )
+from penstock.contrib.ticks.consume import Subscription
 from penstock.flow.observe import Observer
-from penstock.sim.consume import Subscription
 from penstock.sim.errors import Unreachable
 
 log = logging.getLogger("penstock.sim")

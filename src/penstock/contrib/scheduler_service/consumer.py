@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, KafkaException, Message
 
 from penstock.contrib.scheduler_service.ids import Numbers, read_id
 from penstock.contrib.scheduler_service.ways import Event
+from penstock.contrib.ticks.consume import AT_ONCE, GATHER, STILL_COMING, WAIT, Read, Subscription
 from penstock.flow.observe import Observer
 from penstock.model.envelope import ATTEMPT, ID
 from penstock.model.lateness import Lateness
-from penstock.sim.consume import AT_ONCE, GATHER, STILL_COMING, WAIT, Read, Subscription
 from penstock.sim.errors import Unreachable
 
 log = logging.getLogger("penstock.sim")

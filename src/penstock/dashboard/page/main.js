@@ -13,10 +13,11 @@ import * as message from "./views/message.js";
 import * as messages from "./views/messages.js";
 import * as now from "./views/now.js";
 import * as policies from "./views/policies.js";
+import * as recurring from "./views/recurring.js";
 import * as rooms from "./views/rooms.js";
 import * as routes from "./views/routes.js";
 
-const VIEWS = { now, forecast, routes, messages, message, dead, policies, rooms };
+const VIEWS = { now, forecast, routes, messages, message, dead, recurring, policies, rooms };
 const main = document.getElementById("main");
 let leave = () => {};
 let first = true;

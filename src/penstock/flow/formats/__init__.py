@@ -10,41 +10,39 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from penstock.flow.formats import decision_batch, message, schedule_event, sms
+import msgspec
+
+from penstock.flow.formats import message
 from penstock.model.draft import Draft
 from penstock.model.errors import PenstockError
 
-Read: TypeAlias = Callable[[bytes, str | None, int], Sequence[Draft | PenstockError]]
+Drafts: TypeAlias = Sequence[Draft | PenstockError]
+
+Read: TypeAlias = Callable[[bytes, str | None, int], Drafts]
 """(the record's bytes, its origin, now) → its messages."""
 
 Alone: TypeAlias = Callable[[bytes, Sequence[int]], Sequence[bytes] | None]
 """(the record's bytes, places in it) → records with each of those messages alone, for the dead
 letter; None: the record is one message, and none other stands in it."""
 
-ALONE: dict[str, Alone] = {
-    "message": message.alone,
-    "decision-batch": decision_batch.alone,
-    "decision-items": decision_batch.alone,
-}
-"""Of the formats whose records may hold many messages."""
 
-RECORDS = {"decision-batch": 20, "decision-items": 20}
-"""Records to read at once where one may hold a thousand messages."""
+class Format(msgspec.Struct, frozen=True):
+    """How records are read, and how many at once."""
 
-BY_METHOD = {"decision-batch": decision_batch.read, "decision-items": decision_batch.read_items}
-"""Formats whose messages may choose their route by a method."""
+    read: Read
+    alone: Alone | None = None
+    """Of a format whose records may hold many messages."""
+    records: int | None = None
+    """Records to read at once where one may hold a thousand messages."""
+    by_method: Callable[..., Drafts] | None = None
+    """As `read`, with `routes`: the method of a message (in lower case) → its route."""
 
-FORMATS: dict[str, Read] = {
-    "message": message.read,
-    "decision-batch": decision_batch.read,
-    "decision-items": decision_batch.read_items,
-    "schedule-event": schedule_event.read,
-    "sms": sms.read,
-}
+    def reader(self, routes: Mapping[str, str]) -> Read:
+        """How to read, with these routes by method where the format knows methods."""
+        if not routes or self.by_method is None:
+            return self.read
+        return partial(self.by_method, routes={word.lower(): to for word, to in routes.items()})
 
 
-def reader(name: str, routes: Mapping[str, str]) -> Read:
-    """The format of that name; `routes`: method → route, of formats in BY_METHOD."""
-    if not routes:
-        return FORMATS[name]
-    return partial(BY_METHOD[name], routes={word.lower(): to for word, to in routes.items()})
+MESSAGE = Format(message.read, alone=message.alone)
+"""The JSON of `POST /v1/messages`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from penstock.redis_kit.clock import ServerClock
+from penstock.time.server_clock import ServerClock
 
 
 class NearClock(ServerClock):

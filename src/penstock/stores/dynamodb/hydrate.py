@@ -62,7 +62,10 @@ class Hydrator:
                 await self.step()
             except PenstockError as exc:
                 self._read.clear()  # whoever comes back may have forgotten everything
-                log.warning("the near future waits: %s", exc)
+                log.warning(
+                    "messages that come near are not moved into Redis, the next pass retries: %s",
+                    exc,
+                )
             try:
                 async with asyncio.timeout(STEP_SECONDS):
                     await self._hurry.wait()
@@ -76,7 +79,7 @@ class Hydrator:
         if not await session.near.lead(self._name):
             self._read.clear()
             return 0
-        if not await session.near.life(self._mark):
+        if not await session.near.ensure_epoch(self._mark):
             self._read.clear()
         if time.monotonic() - self._opened_at > REREAD_SECONDS:
             await self._reopen()

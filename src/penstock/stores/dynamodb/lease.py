@@ -77,7 +77,7 @@ class Lanes:
         return await self._session.near.take(self._route, number, self._now)
 
     async def put_back(self, hints: Sequence[Hint]) -> None:
-        await self._session.mendable(self._session.near.add(hints))
+        await self._session.best_effort(self._session.near.add(hints))
 
     def fits(self, _: Message) -> bool:
         return True

@@ -196,8 +196,8 @@ class Near:
         if await self._runner.call("GET", self._lead) == who.encode():
             await self._runner.call("DEL", self._lead)
 
-    async def life(self, mark: str) -> bool:
-        """Whether Redis still has what was put there under this mark; if not, it is set now."""
+    async def ensure_epoch(self, mark: str) -> bool:
+        """False if Redis lost its data since `mark` was written; then it is written now."""
         held: bytes | None = await self._runner.call("GET", self._life)
         if held == mark.encode():
             return True

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
+from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Subject
 from penstock.model.errors import StoreUnavailable
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.stores.dynamodb.items import Item, list_key
@@ -129,8 +129,8 @@ class TieredPolicies:
     async def forget(self, key: str, now: int) -> int:
         return await (await self._current()).forget(key, now)
 
-    async def room(self, route: str, now: int) -> Room | None:
-        return await self._counting.room(route, now)
+    async def allowance(self, route: str, now: int) -> PaceAllowance | None:
+        return await self._counting.allowance(route, now)
 
     async def _current(self) -> RedisPolicies:
         """The part in Redis, with the rules of the table."""

@@ -150,9 +150,9 @@ class Session:
                     waiting.append(message)
             elif self.is_near(message.due, now):
                 hints.append(Hint.of(message))
-        await self.mendable(self._add(hints, exact=exact))
+        await self.best_effort(self._add(hints, exact=exact))
         if waiting:
-            await self.mendable(self.turns.line_up(waiting))
+            await self.best_effort(self.turns.line_up(waiting))
         for route, due in nearest.items():
             self.wakeups.tell(route, due)
 
@@ -162,9 +162,9 @@ class Session:
 
     async def drop(self, messages: Sequence[Message]) -> None:
         if plain := [message for message in messages if message.route not in self.keyed]:
-            await self.mendable(self.near.drop(plain))
+            await self.best_effort(self.near.drop(plain))
         if keyed := [message for message in messages if message.route in self.keyed]:
-            await self.mendable(self.turns.step_out(keyed))
+            await self.best_effort(self.turns.step_out(keyed))
 
     async def bring_back(self, messages: Sequence[Message], now: int, *, exact: bool) -> None:
         """Their leases are over: those that wait come back, and their keys are free."""
@@ -183,20 +183,20 @@ class Session:
                 over = over._replace(entry=b"")
             by_route.setdefault(message.route, []).append(over)
         for route, ended in by_route.items():
-            await self.mendable(self.turns.free(route, ended))
+            await self.best_effort(self.turns.free(route, ended))
             self.wakeups.tell(route, now)
 
     async def retire(self, ids: Sequence[str], at: int) -> None:
         """So that purge finds them; those it does not find, DynamoDB deletes by itself."""
         if self.exact and ids:
-            await self.mendable(self.near.retire(ids, at))
+            await self.best_effort(self.near.retire(ids, at))
 
-    async def mendable(self, work: Awaitable[None]) -> None:
+    async def best_effort(self, work: Awaitable[None]) -> None:
         """A step in Redis whose failure costs time and nothing else."""
         try:
             async with asyncio.timeout(NEAR_SECONDS):
                 await work
         except TimeoutError:
-            log.warning("the near future will be mended: Redis does not answer in time")
+            log.warning("Redis timed out; its index will be repaired by the sweep")
         except PenstockError as exc:
-            log.warning("the near future will be mended: %s", exc)
+            log.warning("Redis failed, its index will be repaired by the sweep: %s", exc)

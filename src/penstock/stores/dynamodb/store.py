@@ -28,6 +28,7 @@ from penstock.stores.dynamodb.hydrate import Hydrator
 from penstock.stores.dynamodb.items import MAX_CONTENT
 from penstock.stores.dynamodb.lease import Leases
 from penstock.stores.dynamodb.policies import TieredPolicies
+from penstock.stores.dynamodb.recurring import DynamoRecurring
 from penstock.stores.dynamodb.schema import SCHEMA_VERSION, state_of
 from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.settle import Settling
@@ -85,6 +86,7 @@ class TieredStore:
             messages=self,
             policies=self.policies,
             rooms=self,
+            recurring=DynamoRecurring(self._session.table, self._session.shape.shards),
             fleet=self,
             forecasting=self,
             keyed=self,
@@ -189,7 +191,7 @@ class TieredStore:
         try:
             return await self._heartbeats.all()
         except PenstockError as exc:
-            log.debug("nothing is known of other processes: %s", exc)
+            log.debug("heartbeats of other processes could not be read: %s", exc)
             return []
 
     async def forget_heartbeats(self, before: int) -> None:
@@ -220,6 +222,7 @@ class TieredStore:
             "store": self.name,
             "table": f"{self._address.table} {state or 'is missing'}",
             "schema_version": str(SCHEMA_VERSION),
+            "durability": "DynamoDB has every message; Redis only ids",
             "shards": str(self._session.shape.shards),
             "writes": "25 a call" if self._session.table.partiql else "one by one",
         }
@@ -242,7 +245,7 @@ class TieredStore:
             try:
                 await self._hydrator.stop()
             except PenstockError as exc:
-                log.debug("nobody to tell that we are gone: %s", exc)
+                log.debug("the end of this process could not be noted: %s", exc)
         await self._server.close()
         await self._gateway.close()
 

@@ -76,7 +76,7 @@ class KeyedLeases:
             if token in self._held:
                 route, holders = self._held[token]
                 held = self._session.turns.hold(route, holders, until, if_busy=True)
-                await self._session.mendable(held)
+                await self._session.best_effort(held)
 
     async def _make_whole(self) -> None:
         """What is leased is busy; what is near waits in its line."""
@@ -155,14 +155,14 @@ class _Turns:
         ids = {hint.id for hint in hints}
         taken = [Over(turn.key, turn.id, turn.entry) for turn in self._taken if turn.id in ids]
         self._taken = [turn for turn in self._taken if turn.id not in ids]
-        await self._session.mendable(self._session.turns.free(self._route, taken))
+        await self._session.best_effort(self._session.turns.free(self._route, taken))
 
     async def leased(self, ids: Collection[str]) -> None:
         """The rest makes way, unless somebody else has leased it."""
         if rest := [(turn.key, turn.id) for turn in self._taken if turn.id not in ids]:
             found = await self._session.look([message_id for _, message_id in rest])
             messages = {one: held.message for one, held in found.items()}
-            await self._session.mendable(self._free(rest, messages))
+            await self._session.best_effort(self._free(rest, messages))
 
     async def _free(self, holders: Sequence[Holder], found: Mapping[str, Message]) -> None:
         """What is not leased makes way, and waits again where it belongs; the rest goes on."""

@@ -13,7 +13,7 @@ from penstock.limits.batch import conclude_batch, decide_batch, explain_batch, r
 from penstock.limits.books import Books, account_of
 from penstock.limits.figures import figures
 from penstock.limits.rules import Rules
-from penstock.model.decision import Conclusion, CounterFigure, Decision, Room, Subject
+from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Subject
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
 
@@ -96,7 +96,7 @@ class MemoryPolicies:
         del now
         return len(self.books.accounts.pop(account_of(key), {}))
 
-    async def room(self, route: str, now: int) -> Room | None:
+    async def allowance(self, route: str, now: int) -> PaceAllowance | None:
         return room_on(self._rules, route, now, self.books)
 
     def _loaded(self, subjects: Sequence[Subject]) -> Books:

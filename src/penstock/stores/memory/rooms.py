@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
+from penstock.model import room_steps as steps
 from penstock.model.admission import LOOK_EVERY_MS
-from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState, first_state
+from penstock.model.room import DEFAULT_LANE, Room, RoomFigures, RoomSettings, RoomState
 from penstock.model.ticket import (
-    LIVE,
     JoinAnswer,
     JoinedAll,
     Joining,
@@ -20,7 +21,7 @@ from penstock.model.ticket import (
     TicketState,
 )
 from penstock.ports.rooms import RoomListener, TurnListener, WaitingVisitors
-from penstock.stores.memory.room import HeldRoom
+from penstock.stores.memory.room import MemoryRoom
 from penstock.time.clock import Clock
 
 
@@ -29,7 +30,7 @@ class MemoryRooms:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rooms: dict[str, HeldRoom] = {}
+        self._rooms: dict[str, MemoryRoom] = {}
         self._due: dict[str, int] = {}
         self._listeners: list[RoomListener] = []
         self._secret: bytes | None = None
@@ -43,124 +44,122 @@ class MemoryRooms:
     async def put_room(
         self, name: str, settings: RoomSettings, state: RoomState | None, now: int
     ) -> Room:
-        held = self._rooms.get(name)
-        if held is None:
-            first = first_state(state, settings, now)
-            held = HeldRoom(Room(name=name, settings=settings, state=first), attended=now)
-            self._rooms[name] = held
-        held.room = replace(
-            held.room, settings=settings, state=held.room.state if state is None else state
-        )
-        for ticket in held.waiting():
-            if ticket.lane not in settings.lanes:
-                held.tickets[ticket.user] = replace(ticket, lane="default")
+        own = self._rooms.get(name)
+        record = None if own is None else own.record
+        lost = steps.lost_lanes(record, settings)
+        record = steps.configure(record, name, settings, state, now)
+        if own is None:
+            own = self._rooms[name] = MemoryRoom(record)
+        own.record = record
+        for ticket in own.waiting():
+            if ticket.lane in lost:
+                own.tickets[ticket.user] = replace(ticket, lane=DEFAULT_LANE)
         self._wake(name, now)
-        return held.room
+        return record.room
 
     async def rooms(self, names: Sequence[str]) -> list[Room | None]:
-        return [None if (held := self._rooms.get(name)) is None else held.room for name in names]
+        return [
+            None if (own := self._rooms.get(name)) is None else own.record.room for name in names
+        ]
 
     async def list_rooms(self, after: str, limit: int) -> list[str]:
         return sorted(name for name in self._rooms if name > after)[:limit]
 
     async def set_state(self, name: str, state: RoomState, now: int) -> Room | None:
-        held = self._rooms.get(name)
-        if held is None:
+        own = self._rooms.get(name)
+        if own is None:
             return None
-        held.room = replace(held.room, state=state)
+        own.record = steps.set_state(own.record, state)
         self._wake(name, now)
-        return held.room
+        return own.record.room
 
     async def reset(self, name: str, now: int) -> Room | None:
-        held = self._rooms.get(name)
-        if held is None:
+        own = self._rooms.get(name)
+        if own is None:
             return None
-        self._rooms[name] = fresh = HeldRoom(
-            replace(held.room, epoch=held.room.epoch + 1),
-            number=held.number,
-            credit=held.credit,
-            credit_at=held.credit_at,
-            attended=held.attended,
-            floor=held.floor,
-            before=held.past(),
-        )
+        fresh = self._rooms[name] = MemoryRoom(steps.reset(own.record))
         self._wake(name, now)
-        return fresh.room
+        return fresh.record.room
 
     # --- visitors ---
 
     async def join(self, name: str, joining: Sequence[Joining], now: int) -> JoinedAll | None:
-        held = self._rooms.get(name)
-        if held is None:
+        own = self._rooms.get(name)
+        if own is None:
             return None
-        answers = [held.join(one, now) for one in joining]
+        answers = own.write(steps.join(own.record, own.tickets, own.lanes(), joining, now), now)
         if any(answer.answer is JoinAnswer.NEW for answer in answers):
             self._wake(name, now)
         placed = [
-            replace(answer, ticket=held.placed(answer.ticket.user))
+            replace(answer, ticket=own.placed(answer.ticket.user))
             if answer.ticket is not None
             else answer
             for answer in answers
         ]
-        return JoinedAll(placed, held.outlook(now))
+        return JoinedAll(placed, steps.outlook(own.record, own.lanes(), now))
 
     async def look(
         self, name: str, users: Sequence[str], now: int, *, alive: bool = False
     ) -> Looked | None:
-        held = self._rooms.get(name)
-        if held is None:
-            return None
-        for user in users if alive else ():
-            if (ticket := held.tickets.get(user)) is not None:
-                held.see(ticket, now)
-        return Looked([held.placed(user) for user in users], held.outlook(now))
+        return self._look(name, users, now, steps.see if alive else None)
 
     async def heartbeat(self, name: str, users: Sequence[str], now: int) -> Looked | None:
-        held = self._rooms.get(name)
-        if held is None:
+        own = self._rooms.get(name)
+        sign = None if own is None else partial(steps.heartbeat, own.record)
+        return self._look(name, users, now, sign)
+
+    def _look(
+        self,
+        name: str,
+        users: Sequence[str],
+        now: int,
+        sign: Callable[[Ticket, int], Ticket] | None,
+    ) -> Looked | None:
+        own = self._rooms.get(name)
+        if own is None:
             return None
-        session = held.room.settings.session_ttl
         for user in users:
-            ticket = held.tickets.get(user)
-            if ticket is not None and ticket.state is TicketState.ENTERED:
-                until = None if session is None else now + session
-                held.tickets[user] = replace(ticket, until=until)
-        return await self.look(name, users, now, alive=True)
+            if sign is not None and (ticket := own.tickets.get(user)) is not None:
+                own.tickets[user] = sign(ticket, now)
+        outlook = steps.outlook(own.record, own.lanes(), now)
+        return Looked([own.placed(user) for user in users], outlook)
 
     async def enter(
         self, name: str, passes: Sequence[tuple[str, str]], now: int
     ) -> list[Redeemed] | None:
-        held = self._rooms.get(name)
-        if held is None:
+        own = self._rooms.get(name)
+        if own is None:
             return None
-        return [held.enter(user, pass_id, now) for user, pass_id in passes]
+        return own.write(steps.enter(own.record, own.tickets, passes, now), now)
 
     async def leave(
         self, name: str, users: Sequence[str], now: int, state: TicketState = TicketState.LEFT
     ) -> list[Ticket | None] | None:
-        held = self._rooms.get(name)
-        if held is None:
+        own = self._rooms.get(name)
+        if own is None:
             return None
-        for user in users:
-            ticket = held.tickets.get(user)
-            if ticket is not None and ticket.state in LIVE:
-                held.end(ticket, state, now)
-                self._wake(name, now)
-        return [held.tickets.get(user) for user in users]
+        known = [own.tickets[user] for user in dict.fromkeys(users) if user in own.tickets]
+        if own.write(steps.end(own.record, known, state), now):
+            self._wake(name, now)
+        return [own.tickets.get(user) for user in users]
 
     async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
         return [
             Promotion(room=name)
-            if (held := self._rooms.get(name)) is None
-            else held.promote(now, limit)
+            if (own := self._rooms.get(name)) is None
+            else own.promote(now, limit)
             for name in names
         ]
 
     # --- figures and wake-ups ---
 
     async def figures(self, names: Sequence[str], now: int) -> list[RoomFigures | None]:
-        held = [self._rooms.get(name) for name in names]
-        return [None if room is None else room.figures(now) for room in held]
+        return [
+            None
+            if (own := self._rooms.get(name)) is None
+            else steps.figures(own.record, len(own.waiting()), now)
+            for name in names
+        ]
 
     async def take_due(self, now: int, limit: int) -> list[str]:
         due = sorted((at, name) for name, at in self._due.items() if at <= now)[:limit]

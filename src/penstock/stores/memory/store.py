@@ -18,6 +18,7 @@ from penstock.ports.rooms import OpenRooms, StoreCalls
 from penstock.ports.store import Store, WakeListener
 from penstock.stores.memory.messages import MessageBook
 from penstock.stores.memory.policies import MemoryPolicies
+from penstock.stores.memory.recurring import MemoryRecurring
 from penstock.stores.memory.rooms import MemoryRooms
 from penstock.time.clock import Clock, SystemClock, reached
 
@@ -30,7 +31,7 @@ async def _turn() -> None:
 
 
 class MemoryStore:
-    """Messages, policies, rooms and heartbeats of one process, gone when it is closed."""
+    """Messages, policies, rooms, rules and heartbeats of one process, gone when it is closed."""
 
     name = "memory://"
 
@@ -40,6 +41,7 @@ class MemoryStore:
         self.clock = clock
         self.policies = MemoryPolicies()
         self.rooms = MemoryRooms(clock)
+        self.recurring = MemoryRecurring()
         self._listeners: list[WakeListener] = []
         self._erasures: set[str] = set()
         self._heartbeats: dict[str, Heartbeat] = {}
@@ -53,6 +55,7 @@ class MemoryStore:
             messages=self,
             policies=self.policies,
             rooms=self,
+            recurring=self.recurring,
             fleet=self,
             forecasting=self,
             dead=self,

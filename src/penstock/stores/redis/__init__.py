@@ -10,18 +10,18 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from penstock.model.errors import StoreUnavailable
 from penstock.ports.store import ScratchStores, Store, StoreDriver
 from penstock.redis_kit.address import parse_address
-from penstock.redis_kit.clock import ServerClock
 from penstock.redis_kit.connect import Cursors, Server, connect
 from penstock.redis_kit.errors import Vendor, translate
 from penstock.redis_kit.health import inspect, wait_command
 from penstock.redis_kit.runner import Runner
 from penstock.redis_kit.wake import Wakeups
+from penstock.stores.redis.keys import Widths
 from penstock.stores.redis.layout import Layout
-from penstock.stores.redis.messages.buckets import Widths
 from penstock.stores.redis.search.key_index import KeyIndex, drop
 from penstock.stores.redis.session import Session
 from penstock.stores.redis.store import RedisStore
 from penstock.time.clock import Clock
+from penstock.time.server_clock import ServerClock
 
 __all__ = ["DRIVER", "RedisStore", "open_store"]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
+from penstock.model.errors import PenstockError
 from penstock.redis_kit.runner import Group, Prepared, Runner
 from penstock.redis_kit.scripts import Script
 from penstock.redis_kit.wake import Wakeups
+from penstock.stores.redis.keys import Bucket, Widths
 from penstock.stores.redis.layout import Layout
-from penstock.stores.redis.messages.buckets import Bucket, Widths
 from penstock.stores.redis.messages.records import Held, pack_id, target_of
 from penstock.time.chance import given_or_fresh
 
@@ -51,10 +51,6 @@ class Session:
         """Tells one write of a record from another."""
         return self._chance.getrandbits(16)
 
-    def token(self) -> int:
-        """A lease's: never 0, and never one that was given out before."""
-        return secrets.randbits(62) + 1
-
     def bucket_for(self, due: int, now: int) -> Bucket | None:
         return self.widths.bucket_for(due, now)
 
@@ -94,22 +90,39 @@ class Session:
         self, by_partition: Mapping[int, Sequence[int]], ids: Sequence[str]
     ) -> list[Held | None]:
         """The records of some ids (by their places) in these partitions, pointers too."""
+        found: list[Held | None] = [None] * len(ids)
+        for i, held in enumerate(await self.try_look(by_partition, ids)):
+            if isinstance(held, PenstockError):
+                raise held
+            found[i] = held
+        return found
+
+    async def try_look(
+        self,
+        by_partition: Mapping[int, Sequence[int]],
+        ids: Sequence[str],
+        *,
+        without_payload: bool = False,
+    ) -> list[Held | PenstockError | None]:
+        """As `look`, with the error of a partition that did not answer in the place of a record."""
         groups = []
         for partition, wanted in by_partition.items():
             keys = self.layout.keys(partition)
             members = [pack_id(ids[i]) for i in wanted]
             used = (keys.records, keys.leases, keys.generation)
-            groups.append(Group(partition, used, [len(wanted)], members))
-        found: list[Held | None] = [None] * len(ids)
-        if groups:
-            replies = await self.runner.run(FIND, groups, writes=False)
-            for (partition, wanted), (records, leases, generation) in zip(
-                by_partition.items(), replies, strict=True
-            ):
-                self.layout.seen = max(generation, self.layout.seen)
-                for i, record, lease in zip(wanted, records, leases, strict=True):
-                    if record is not None:
-                        found[i] = Held(partition, record, lease)
+            groups.append(Group(partition, used, [len(wanted), without_payload], members))
+        found: list[Held | PenstockError | None] = [None] * len(ids)
+        replies = await self.runner.try_run(FIND, groups, writes=False) if groups else []
+        for (partition, wanted), reply in zip(by_partition.items(), replies, strict=True):
+            if isinstance(reply, PenstockError):
+                for i in wanted:
+                    found[i] = reply
+                continue
+            records, leases, generation = reply
+            self.layout.seen = max(generation, self.layout.seen)
+            for i, record, lease in zip(wanted, records, leases, strict=True):
+                if record is not None and not isinstance(found[i], PenstockError):
+                    found[i] = Held(partition, record, lease)
         return found
 
     def candidates(self, message_id: str) -> Iterable[int]:

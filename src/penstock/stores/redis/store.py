@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from penstock.model.fleet import Heartbeat
 from penstock.model.forecast import Forecast
-from penstock.model.message import Event, Message, NewMessage
-from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
+from penstock.model.message import Event, Message
+from penstock.model.outcome import Claim
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
-from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import Store, WakeListener
 from penstock.redis_kit import health
 from penstock.redis_kit.address import Address
-from penstock.redis_kit.clock import ServerClock
 from penstock.redis_kit.connect import Server
 from penstock.redis_kit.heartbeats import Heartbeats
 from penstock.redis_kit.wake import news_of
@@ -27,6 +25,7 @@ from penstock.stores.redis.messages import lookup as recall
 from penstock.stores.redis.messages.settle import Settling
 from penstock.stores.redis.messages.turns import KeyedLeases
 from penstock.stores.redis.policies.store import RedisPolicies
+from penstock.stores.redis.recurring.store import RedisRecurring
 from penstock.stores.redis.rooms import Serving, open_rooms
 from penstock.stores.redis.search import figures as overview
 from penstock.stores.redis.search import search
@@ -34,6 +33,7 @@ from penstock.stores.redis.search.figures import forecast
 from penstock.stores.redis.search.key_index import KeyIndex
 from penstock.stores.redis.session import Session
 from penstock.time.clock import Clock
+from penstock.time.server_clock import ServerClock
 
 
 class RedisStore:
@@ -52,9 +52,14 @@ class RedisStore:
         self._session = session
         self._clock = clock
         self._leases = KeyedLeases(session, cluster=server.cluster)
-        self._settling = Settling(session)
+        self.put = partial(put.put, session)
+        self.claim = self._leases.claim
+        self.settle = Settling(session).settle
+        self.reap = self._leases.reap
+        self.amend = partial(amend.amend, session)
         self._heartbeats = Heartbeats(session.runner, address.prefix)
         self.policies = RedisPolicies(session.runner, address.prefix)
+        self.recurring = RedisRecurring(session.runner, address.prefix, session.wakeups)
         self._tasks = [asyncio.create_task(session.wakeups.listen(), name="penstock-redis-wakeups")]
         if isinstance(clock, ServerClock):
             self._tasks.append(asyncio.create_task(clock.keep(), name="penstock-redis-clock"))
@@ -75,6 +80,7 @@ class RedisStore:
             messages=self,
             policies=self.policies,
             rooms=self,
+            recurring=self.recurring,
             fleet=self,
             forecasting=self,
             keyed=self,
@@ -82,14 +88,6 @@ class RedisStore:
             entries=self,
             health_name="redis",
         )
-
-    def put(self, messages: Sequence[NewMessage], now: int) -> Coroutine[Any, Any, list[Receipt]]:
-        return put.put(self._session, messages, now)
-
-    async def claim(
-        self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
-    ) -> Claim:
-        return await self._leases.claim(route, limit, lease, now, max_bytes)
 
     async def claim_keyed(
         self,
@@ -113,18 +111,9 @@ class RedisStore:
             place[2],
         )
 
-    async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
-        return await self._settling.settle(settlements, now) if settlements else []
-
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         if tokens:
             await self._leases.extend(tokens, until, self._clock.now())
-
-    async def reap(self, now: int, limit: int) -> list[Reaped]:
-        return await self._leases.reap(now, limit)
-
-    async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
-        return await amend.amend(self._session, amendments, now)
 
     async def erasures(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
         return await recall.erasures(self._session.runner, self._address.prefix, add, remove)

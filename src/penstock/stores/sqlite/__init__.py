@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from penstock.ports.store import ScratchStores, Store, StoreDriver
-from penstock.stores.sqlite.address import Address, parse_address
+from penstock.stores.sqlite.address import Address, erase, parse_address, scratch_url
 from penstock.stores.sqlite.schema import connect, prepare
-from penstock.stores.sqlite.scratch import erase, scratch_url
 from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.store import SqliteStore
 from penstock.time.clock import Clock, SystemClock
@@ -70,7 +69,7 @@ def nothing_to_read(url: str) -> str | None:
     path = parse_address(url).path
     if path is None:
         return "a store in memory is seen only by the process that made it"
-    return None if path.exists() else f"the store {path} does not exist"
+    return None if path.exists() else f"the store {path.absolute()} does not exist"
 
 
 DRIVER = StoreDriver(

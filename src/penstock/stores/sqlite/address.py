@@ -1,13 +1,13 @@
-"""A sqlite:// URL, read once."""
+"""A sqlite:// URL, read once; and a store to try things in, beside the one that it names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, StoreUnavailable
 
 _OPTIONS = {"writer": ("loop", "thread"), "synchronous": ("full", "normal")}
 
@@ -58,3 +58,28 @@ def _options(query: str) -> dict[str, str]:
         if value not in _OPTIONS[name]:
             raise ConfigError(f"store: {name} must be one of {', '.join(_OPTIONS[name])}")
     return options
+
+
+def scratch_url(url: str, mark: str) -> str:
+    """The same settings on a new file in the same folder; in memory: another one."""
+    path = parse_address(url).path
+    if path is None:
+        return url
+    query = urlsplit(url).query
+    beside = quote(str(path.with_name(f"{path.stem}-{mark}{path.suffix}")))
+    return f"sqlite:///{beside}" + (f"?{query}" if query else "")
+
+
+async def erase(url: str) -> None:
+    """Remove the file and what SQLite keeps beside it; StoreUnavailable names what stays."""
+    path = parse_address(url).path
+    if path is None:
+        return
+    for ending in ("", "-wal", "-shm", "-lock", "-unsynced"):
+        file = path.with_name(path.name + ending)
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as exc:
+            raise StoreUnavailable(
+                f"{file} is left behind and may be removed: {exc.strerror}"
+            ) from exc

@@ -18,9 +18,16 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from penstock.model.errors import PenstockError, StoreFailed, StoreUnavailable
 from penstock.model.isolation import halves
+from penstock.stores.sql.store import PUT_ROWS
+from penstock.stores.sqlite import schema
 from penstock.stores.sqlite.disk import Disk
-from penstock.stores.sqlite.errors import is_locked, translate
-from penstock.stores.sqlite.failure import FailedFsync, failed_fsync, is_failed_fsync
+from penstock.stores.sqlite.errors import (
+    FailedFsync,
+    failed_fsync,
+    is_failed_fsync,
+    is_locked,
+    translate,
+)
 from penstock.stores.sqlite.schema import BUSY_MS
 from penstock.stores.sqlite.session import Session
 
@@ -28,8 +35,6 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[Session], T]
 Wakes: TypeAlias = dict[str, int]
 
-PUT_ROWS = 500
-"""Messages of one put at most."""
 MAX_ROWS = 2 * PUT_ROWS + 50
 """Rows one transaction changes, about: a claim and a settle with what goes with them, or two puts.
 Longer ones would hold up the loop; shorter ones would pay for an fsync more often."""
@@ -88,13 +93,13 @@ class GroupCommit:
         committed: Callable[[Wakes], None],
         disk: Disk | None = None,
         busy: Callable[[], bool] = bool,
-        check: Callable[[Session], None] | None = None,
+        watches: bool = False,
         failed: Callable[[StoreFailed], None] | None = None,
     ) -> None:
         """`disk`: what can be told without waiting; `busy`: whether a message is due soon.
 
-        `check` runs at the start of each transaction and raises StoreFailed where the file is not
-        what it was; `failed` is called once, when nothing is accepted any more.
+        `watches`: other processes may change the file, and its schema is checked in each
+        transaction. `failed` is called once, when nothing is accepted any more.
         """
         self._session = session
         self._name = name
@@ -103,7 +108,9 @@ class GroupCommit:
         if disk is not None:
             disk.on_failure = self.sync_failed
         self._busy = busy
-        self._check = check
+        self._watches = watches
+        self._changes = 0
+        """Rows changed when the disk was last told."""
         self._failed = failed
         self._failure: StoreFailed | None = None
         """Why nothing is accepted any more."""
@@ -198,7 +205,8 @@ class GroupCommit:
         self._queue.clear()
         if self._thread is None:
             disk = self._disk_for(batch)
-            self._session.wait_for_disk(disk is None)
+            if self._session.waits is not (disk is None):
+                self._session.wait_for_disk(disk is None)
             outcomes = self._run_all(batch)
             if any(type(outcome) is _Locked for outcome in outcomes):
                 batch, outcomes = self._wait_for_lock(batch, outcomes)
@@ -269,14 +277,16 @@ class GroupCommit:
         if self._queue or self._between:
             self._flush_soon()
         wakes, self._session.wakes = self._session.wakes, {}
-        done, changed = list(zip(batch, outcomes, strict=False)), self._session.has_changed()
+        done = list(zip(batch, outcomes, strict=False))
         if disk is not None:
+            changed = self._session.connection.total_changes != self._changes
             waiting = [pair for pair in done if pair[0].durable]
             if waiting:
                 disk.tell(partial(self._on_disk, waiting))
             elif changed:
                 disk.tell()
             done = [pair for pair in done if not pair[0].durable]
+        self._changes = self._session.connection.total_changes
         for operation, outcome in done:
             _answer(operation.future, outcome)
         if self._failure is None:
@@ -310,21 +320,23 @@ class GroupCommit:
         if self._failure is not None:
             return [self._failed_request()] * len(batch)
         try:
-            session.execute(
+            session.connection.execute(
                 "BEGIN IMMEDIATE" if any(operation.writes for operation in batch) else "BEGIN"
             )
         except sqlite3.Error as exc:
             return [self._refused(exc)] * len(batch)
         wakes = dict(session.wakes)
-        full = session.changes + MAX_ROWS
+        connection = session.connection
+        full = connection.total_changes - session.uncounted + MAX_ROWS
         try:
-            if self._check is not None:
-                self._check(session)
+            if self._watches:
+                session.check_schema(self._name, schema.SCHEMA_VERSION)
             for operation in batch:
-                if results and session.changes + operation.rows > full:
+                changes = connection.total_changes - session.uncounted
+                if results and changes + operation.rows > full:
                     break
                 results.append(operation.work(session))
-            session.execute("COMMIT")
+            session.connection.execute("COMMIT")
         except Exception as exc:  # noqa: BLE001 - each caller gets the outcome of its own request
             self._notice(exc)
             self._roll_back()
@@ -344,7 +356,7 @@ class GroupCommit:
     def _roll_back(self) -> None:
         self._session.rollbacks += 1
         if self._session.connection.in_transaction:
-            self._session.execute("ROLLBACK")
+            self._session.connection.execute("ROLLBACK")
 
 
 def _answer(future: asyncio.Future[Any], outcome: Any) -> None:

@@ -8,7 +8,6 @@ import stat
 from pathlib import Path
 
 from penstock.model.errors import StoreUnavailable
-from penstock.stores.sqlite import statements
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.schema import get_meta
 from penstock.stores.sqlite.session import Session
@@ -19,7 +18,10 @@ PROBE = 8 * 1024
 """Bytes that are written to see whether there is room: more than is free in a page."""
 MIN_FREE = 1024 * 1024
 """Bytes: with less on its disk the write-ahead log cannot grow for what is accepted next."""
-
+DURABILITY = {
+    "full": "every commit is on disk before it is acknowledged (synchronous=full)",
+    "normal": "a power cut may lose the last commits, a crash loses none (synchronous=normal)",
+}
 
 RESET_BUG_FIXED = (3, 51, 3)
 RESET_BUG_FIXED_ALSO = {(3, 50): 7, (3, 44): 6}
@@ -60,8 +62,8 @@ def read(session: Session) -> str | None:
 
 def try_write(session: Session) -> str | None:
     """In one transaction, so that nobody ever sees it."""
-    session.execute(statements.SET_META, ("probe", "0" * PROBE))
-    session.execute(statements.DROP_META, ("probe",))
+    session.execute("set_meta", ("probe", "0" * PROBE))
+    session.execute("drop_meta", ("probe",))
     return read(session)
 
 
@@ -78,6 +80,7 @@ def of_file(address: Address) -> dict[str, str]:
     warnings = warnings_of(path)
     return {
         **({"warning": "; ".join(warnings)} if warnings else {}),
+        "durability": DURABILITY[address.synchronous],
         "sqlite_version": sqlite3.sqlite_version,
         "path": str(path),
         "size": str(_size(path)),
@@ -91,3 +94,9 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+def integrity(session: Session) -> list[str]:
+    """What is wrong with the file; empty when nothing is."""
+    found = [str(row[0]) for row in session.connection.execute("PRAGMA integrity_check")]
+    return [] if found == ["ok"] else found

@@ -12,6 +12,7 @@ from penstock.model.errors import StoreUnavailable
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.errors import store_errors
 from penstock.stores.sqlite.schema import connect
+from penstock.stores.sqlite.session import Session
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ class Reader:
         self._connection: sqlite3.Connection | None = None
         self._closed = False
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, work: Callable[[Session], T]) -> T:
         if self._closed:
             raise StoreUnavailable(f"{self._address.name}: the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, work)
@@ -39,12 +40,12 @@ class Reader:
         if self._connection is not None:
             self._connection.close()
 
-    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _read(self, work: Callable[[Session], T]) -> T:
         with store_errors(self._address.name):
             if self._connection is None:
                 self._connection = connect(self._address)
             self._connection.execute("BEGIN")
             try:
-                return work(self._connection)
+                return work(Session(self._connection))
             finally:
                 self._connection.execute("ROLLBACK")

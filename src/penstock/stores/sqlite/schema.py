@@ -7,18 +7,16 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
-from penstock.model.errors import ConfigError, StoreFailed, StoreUnavailable
+from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.model.identity import DEFAULT_PARTITIONS
-from penstock.stores.sqlite import statements
+from penstock.stores.sql.statements import load_schema
 from penstock.stores.sqlite.address import Address
-from penstock.stores.sqlite.errors import store_errors
-from penstock.stores.sqlite.failure import sync_what_is_marked
-from penstock.stores.sqlite.session import Session
+from penstock.stores.sqlite.errors import store_errors, sync_what_is_marked
+from penstock.stores.sqlite.session import DIALECT, STATEMENTS
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 APPLICATION_ID = 0x50454E53  # "PENS"
 BUSY_MS = 5_000
 """How long to wait for another process's transaction (they take milliseconds)."""
@@ -63,30 +61,6 @@ def make_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
-class SchemaWatch:
-    """Called at the start of each transaction: is the file still one that this program knows?
-
-    A newer program may have changed the tables while this one has the file open.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._seen: int | None = None
-
-    def __call__(self, session: Session) -> None:
-        """Cheap while nobody else writes: a number tells whether another process has."""
-        (changed,) = session.execute("PRAGMA data_version").fetchone()
-        if changed == self._seen:
-            return
-        version = int(get_meta(session.connection, "schema_version") or 0)
-        if version > SCHEMA_VERSION:
-            raise StoreFailed(
-                f"{self._name}: a newer Penstock has changed this file (schema {version}, this one"
-                f" knows {SCHEMA_VERSION}): upgrade Penstock and start it again"
-            )
-        self._seen = changed
-
-
 def prepare(connection: sqlite3.Connection, address: Address, total_partitions: int | None) -> int:
     """Make the tables or check that they are ours and not newer than this program.
 
@@ -101,7 +75,7 @@ def prepare(connection: sqlite3.Connection, address: Address, total_partitions: 
         try:
             _bring_up_to_date(connection, address)
             _check_partitions(connection, address, total_partitions)
-            (epoch,) = connection.execute(statements.NEXT_EPOCH).fetchone()
+            (epoch,) = connection.execute(STATEMENTS["next_number"], ("epoch",)).fetchone()
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -128,7 +102,7 @@ def _journal_mode(connection: sqlite3.Connection) -> str:
 
 
 def get_meta(connection: sqlite3.Connection, name: str) -> str | None:
-    row = connection.execute(statements.GET_META, (name,)).fetchone()
+    row = connection.execute(STATEMENTS["meta"], (name,)).fetchone()
     return None if row is None else str(row[0])
 
 
@@ -157,21 +131,14 @@ def _bring_up_to_date(connection: sqlite3.Connection, address: Address) -> None:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    for statement in _statements():
+    for statement in load_schema(DIALECT):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     _set_version(connection, SCHEMA_VERSION)
 
 
-def _statements() -> list[str]:
-    """Of the schema, one by one: executescript would commit first."""
-    script = files("penstock.stores.sqlite").joinpath("schema.sql").read_text("utf-8")
-    lines = [line.partition("--")[0] for line in script.splitlines()]
-    return [text for part in "\n".join(lines).split(";") if (text := part.strip())]
-
-
 def _set_version(connection: sqlite3.Connection, version: int) -> None:
-    connection.execute(statements.SET_META, ("schema_version", str(version)))
+    connection.execute(STATEMENTS["set_meta"], ("schema_version", str(version)))
 
 
 def _check_partitions(connection: sqlite3.Connection, address: Address, total: int | None) -> None:
@@ -180,9 +147,9 @@ def _check_partitions(connection: sqlite3.Connection, address: Address, total: i
         total = recorded or DEFAULT_PARTITIONS
     if recorded == total:
         return
-    if total < recorded and connection.execute(statements.HOLDS_MESSAGES).fetchone():
+    if total < recorded and connection.execute(STATEMENTS["holds_messages"]).fetchone():
         raise ConfigError(
             f"{address.name}: worker.total_partitions is {total}, but this store holds messages"
             f" laid out in {recorded}; it may grow, never shrink: set it to {recorded} or more"
         )
-    connection.execute(statements.SET_META, ("total_partitions", str(total)))
+    connection.execute(STATEMENTS["set_meta"], ("total_partitions", str(total)))

@@ -1,127 +1,163 @@
-"""What every operation works on: the connection inside a transaction, and what is told after it."""
+"""SQLite's dialect, and a transaction on one of its connections."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
 
-from penstock.model.lifecycle import Step
-from penstock.model.message import Event
-from penstock.model.state import State
-from penstock.stores.sqlite import statements
-from penstock.stores.sqlite.rows import content_values, event_of, json_array, progress_values
+import msgspec
 
-MAX_EVENTS = 200
-"""Lines kept of one message's timeline; the oldest go first."""
+from penstock.model.errors import StoreFailed
+from penstock.model.message import NewMessage
+from penstock.stores.sql.rows import plain_values, put_rows
+from penstock.stores.sql.statements import Dialect, load
+from penstock.stores.sql.tx import Tx, Values
+
 ROWS = 8
 """Rows that one statement takes: more of them gain nothing, and what is left goes singly."""
-_TOKEN_BITS = 32
+
+
+def _values(width: int, rows: int) -> str:
+    return "VALUES " + ", ".join([f"({', '.join('?' * width)})"] * rows)
+
+
+def _dialect(rows: int) -> Dialect:
+    """With so many rows in a statement that takes several."""
+    return Dialect(
+        words={
+            "lock": "",  # a transaction that writes holds the whole file
+            "lock_rooms": "",
+            "skip_locked": "",
+            "join": "CROSS JOIN",  # in this order: the list first
+            # The whole transaction is rolled back when anything fails: SQLite then keeps no copy
+            # of every page to undo this statement alone.
+            "update_or_fail": "UPDATE OR FAIL",
+            "serial": "INTEGER PRIMARY KEY",
+            "int_key": "INTEGER PRIMARY KEY",
+            "blob": "BLOB",
+            "by_key": "WITHOUT ROWID",
+        },
+        macros={
+            "each": "json_each(:{0})".format,
+            "each_int": "json_each(:{0})".format,
+            "index": "INDEXED BY {0}".format,
+            "contains": "instr({0}, :error) > 0".format,
+            "rows": lambda types: _values(len(types.split()), rows),
+        },
+        own=("penstock.stores.sqlite", "own.sql"),
+    )
+
+
+DIALECT: Final = _dialect(1)
+STATEMENTS: Final = load(DIALECT)
+_SEVERAL: Final = load(_dialect(ROWS))
+_TURNS: Final = [f"turns_{number}" for number in range(1, 11)]
 _WAIT, _GO_ON = "PRAGMA synchronous = full", "PRAGMA synchronous = normal"
+_encode = msgspec.json.Encoder().encode
 
 
-class Session:
+@cache
+def _with_conditions(name: str, where: tuple[str, ...]) -> str:
+    return STATEMENTS[name].replace("{where}", " ".join(STATEMENTS[one] for one in where))
+
+
+class Session(Tx):
     """One connection, used by one operation at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, epoch: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, epoch: int = 0) -> None:
+        super().__init__(epoch)
         self.connection = connection
-        self.execute = connection.execute
-        self.wakes: dict[str, int] = {}
-        """Route → the nearest due that this transaction brought."""
-        self.rollbacks = 0
-        """Transactions that came to nothing: what was remembered of them is wrong."""
-        self.counters_written = 0
-        """Rows of accounts: a message brings one with it, in the transaction that settles it."""
-        self._last_token = epoch << _TOKEN_BITS
-        self._waits = True
-        self._changes = 0
+        self._execute = connection.execute
+        self.uncounted = 0
+        """Rows written that come with others: they do not make a transaction long."""
+        self.waits = True
+        """Whether a commit waits for the disk."""
+        self._seen_version: int | None = None
 
-    def wait_for_disk(self, wait: bool) -> None:
-        """Whether commits from now on wait for it, of a session that does at first."""
-        if wait != self._waits:
-            self._waits = wait
-            # Not `execute`, which would find the statement prepared: this one acts as it is.
-            self.connection.executescript(_WAIT if wait else _GO_ON)
+    def execute(self, name: str, values: Values = ()) -> None:
+        self._execute(STATEMENTS[name], values)
 
-    def has_changed(self) -> bool:
-        """Whether there is a row that was written since this was last asked."""
-        before, self._changes = self._changes, self.connection.total_changes
-        return self._changes != before
+    def many(self, name: str, rows: Sequence[Values]) -> None:
+        self.connection.executemany(STATEMENTS[name], rows)
 
-    @property
-    def changes(self) -> int:
-        """Rows changed so far, without those that come with others."""
-        return self.connection.total_changes - self.counters_written
+    def query(self, name: str, values: Values = ()) -> list[Any]:
+        return self._execute(STATEMENTS[name], values).fetchall()
 
-    def wake(self, route: str, due: int) -> None:
-        if due < self.wakes.get(route, due + 1):
-            self.wakes[route] = due
+    def one(self, name: str, values: Values = ()) -> Any:
+        return self._execute(STATEMENTS[name], values).fetchone()
 
-    def new_token(self) -> int:
-        """Never given before, by any process: `epoch` is this session's own."""
-        self._last_token += 1
-        return self._last_token
+    def each(self, name: str, rows: Sequence[Values]) -> list[Any]:
+        text = STATEMENTS[name]
+        return [self._execute(text, values).fetchone() for values in rows]
 
-    def write_rows(self, statement: Callable[[int], str], values: list[Any], width: int) -> int:
-        """Many rows, given value after value, some in a statement: fewer steps for each of them.
+    def stream(self, name: str, values: Values, where: Sequence[str] = ()) -> sqlite3.Cursor:
+        return self._execute(_with_conditions(name, tuple(where)), values)
 
-        `statement`: that for so many rows. Returns how many were written.
-        """
-        execute_many = self.connection.executemany
+    def bulk(self, name: str, values: list[Any], width: int, *, counted: bool = True) -> int:
+        """Some rows in a statement: fewer steps for each of them."""
         step = ROWS * width
         whole = len(values) // step * step
         written = 0
         if whole:
             slices = [values[i : i + step] for i in range(0, whole, step)]
-            written = execute_many(statement(ROWS), slices).rowcount
+            written = self.connection.executemany(_SEVERAL[name], slices).rowcount
         if whole < len(values):
             singles = [values[i : i + width] for i in range(whole, len(values), width)]
-            written += execute_many(statement(1), singles).rowcount
+            written += self.connection.executemany(STATEMENTS[name], singles).rowcount
+        if not counted:
+            self.uncounted += written
         return written
 
-    def close_leases(self, token: int, number: int) -> None:
-        """So many messages of the lease are settled; with the last one the lease goes."""
-        row = self.execute(statements.RELEASE_LEASED, (number, token)).fetchone()
-        if row is not None and row[0] <= 0:
-            self.execute(statements.DROP_LEASE, (token,))
+    def put_new(self, messages: Sequence[NewMessage], now: int) -> set[str] | None:
+        keyed = messages[0].key != messages[0].id
+        values = plain_values(messages, now, keyed=keyed)
+        if values is None:
+            rows = put_rows(messages, now)
+            kept = self.connection.executemany(STATEMENTS["put"], rows).rowcount
+        elif keyed:
+            kept = self.bulk("put_keyed", values, 7)
+        else:
+            kept = self.bulk("put_plain", values, 6)
+        if kept == len(messages):
+            return None
+        # The rows that this batch brought are the last ones, numbered without a gap.
+        (last,) = self.one("last_seq")
+        ids = self.array([message.id for message in messages])
+        return {row[0] for row in self.query("ids_after", {"ids": ids, "seq": last - kept})}
 
-    def retire(self, seqs: Sequence[int], at: int) -> None:
-        """These are settled for good: purge forgets them when their time has come."""
-        if seqs:
-            values = {"at": at, "count": len(seqs), "seqs": json_array(seqs)}
-            self.execute(statements.RETIRE, values)
+    def make_turns(self) -> None:
+        if self.one("has_turns") is None:
+            for name in _TURNS:
+                self.execute(name)
 
-    def remove(self, seqs: Sequence[int]) -> None:
-        """Keep nothing of these messages; none of them is leased."""
-        gone = {"seqs": json_array(seqs)}
-        self.execute(statements.REMOVE, gone)
-        self.execute(statements.FORGET_EVENTS, gone)
+    def array(self, values: Sequence[int] | Sequence[str]) -> str:
+        return _encode(values).decode()
 
-    def write(self, step: Step[Any], *, content: bool = False) -> None:
-        """Write the record and the timeline's lines that a step leaves, and wake its route.
+    def foreign_version(self) -> int:
+        (version,) = self._execute("PRAGMA data_version").fetchone()
+        return int(version)
 
-        With `content` also payload, headers and the like. The caller closes the lease, and
-        retires or removes the message.
+    def wait_for_disk(self, wait: bool) -> None:
+        """Whether commits from now on wait for the disk."""
+        self.waits = wait
+        # Not `execute`, which would find the statement prepared: this one acts as it is.
+        self.connection.executescript(_WAIT if wait else _GO_ON)
+
+    def check_schema(self, name: str, known: int) -> None:
+        """Called at the start of each transaction: is the file still one that this program knows?
+
+        A newer program may have changed the tables while this one has the file open. Cheap while
+        nobody else writes: a number tells whether another process has.
         """
-        record = step.record
-        if record is None:
+        (seen,) = self._execute("PRAGMA data_version").fetchone()
+        if seen == self._seen_version:
             return
-        values = progress_values(record)
-        if content:
-            values |= content_values(record.message)
-        self.execute(statements.WRITE_CONTENT if content else statements.WRITE, values)
-        for line in step.events:
-            self._note(record.message.ref, line)
-        if record.message.state is State.SCHEDULED:
-            self.wake(record.message.route, record.message.due)
-
-    def _note(self, seq: int, line: Event) -> None:
-        """Add a line to the message's timeline."""
-        values = (seq, seq, line.at, line.event, line.detail, line.attempt)
-        (number,) = self.execute(statements.ADD_EVENT, values).fetchone()
-        if number > MAX_EVENTS:
-            self.execute(statements.TRIM_EVENTS, (seq, number - MAX_EVENTS))
-
-    def last_event(self, seq: int) -> tuple[Event, ...]:
-        """The last line of the message's timeline, if there is any."""
-        return tuple(map(event_of, self.execute(statements.LAST_EVENT, (seq,))))
+        (version,) = self.one("meta", ("schema_version",)) or (0,)
+        if int(version) > known:
+            raise StoreFailed(
+                f"{name}: a newer Penstock has changed this file (schema {version}, this one"
+                f" knows {known}): upgrade Penstock and start it again"
+            )
+        self._seen_version = seen

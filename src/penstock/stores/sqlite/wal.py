@@ -21,7 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from penstock.stores.sqlite.failure import is_failed_fsync
+from penstock.stores.sqlite.errors import is_failed_fsync
 
 log = logging.getLogger("penstock.sqlite")
 

@@ -80,12 +80,14 @@ const MEANING = {
   paused: "Nothing of it is released until it is resumed.",
   "nobody serves it": "The store holds messages for it, and no process knows where they go.",
   "breaker open": "The sink does not answer: messages wait in the store, one probes now and then.",
+  "sink never reached": "The sink has not answered since a worker started: messages go to it one by one until it does.",
 };
 
 function stateOf(route) {
   if (route.paused) return "paused";
   if (route.sink === null) return "nobody serves it";
-  return route.waiting_for_sink ? "breaker open" : "running";
+  if (route.waiting_for_sink) return "breaker open";
+  return route.reached === false ? "sink never reached" : "running";
 }
 
 function showState(node, route) {

@@ -2,6 +2,7 @@
 --
 -- Repeating a round of a claim with the same token returns the same messages again; another
 -- round adds to the grant.
+-- A copy of `penstock.model.lifecycle.lease`.
 --
 -- KEYS  a group: generation, records, leases, tokens, grants, counters, index, then the lanes of
 --       priority 9 … 0

@@ -3,6 +3,7 @@
 -- Looks at turns, never at the backlog of a busy key. Repeating a round with the same token returns
 -- the same messages again. Where the numbers of what waits and what is leased are not those of the
 -- counters (somebody wrote who did not know that the route keeps turns), nothing is given.
+-- A copy of `penstock.model.lifecycle.lease`.
 --
 -- KEYS  a group: generation, records, leases, tokens, grants, counters, index, line, turns, busy,
 --       then the lanes of priority 9 … 0

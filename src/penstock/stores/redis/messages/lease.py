@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from penstock.model import lifecycle
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Reaped
@@ -25,14 +26,19 @@ from penstock.model.size import ANY_SIZE
 from penstock.redis_kit.connect import Argument, Reply
 from penstock.redis_kit.runner import MAX_GROUPS, Group, raw
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.keys import PAUSED, PartitionKeys, counter_of_lane, member_of_bucket
-from penstock.stores.redis.messages.buckets import parse_member
-from penstock.stores.redis.messages.records import STATES, pack_token, unpack_claimed, unpack_id
+from penstock.stores.redis.keys import PAUSED, counter_of_lane, member_of_bucket, parse_member
+from penstock.stores.redis.messages.records import (
+    Held,
+    new_token,
+    pack_token,
+    token_of,
+    unpack_claimed,
+)
+from penstock.stores.redis.messages.swap import Swap, load, try_swap
 from penstock.stores.redis.session import Session
 
 _EXTEND = Script("stores/redis/messages/extend.lua")
 _EXPIRED = Script("stores/redis/messages/expired.lua")
-_REAP = Script("stores/redis/messages/reap.lua")
 _PROMOTE = Script("stores/redis/messages/promote.lua")
 _DUE = Script("stores/redis/messages/due.lua")
 _CLAIM = Script("stores/redis/messages/claim.lua")
@@ -91,7 +97,7 @@ class Leases(ABC):
             if found is not None:
                 return found.claimed(limit)
         for _ in range(ROUNDS):
-            work = begin(self._session.token())
+            work = begin(new_token())
             order = self._order(route)
             some = order if route in layout.keyed else self._worth_asking(known, order, now)
             if len(some) == len(order):
@@ -222,59 +228,36 @@ class Leases(ABC):
         )
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        """Leases that have ended, route by route, until `limit` messages are back."""
+        """Messages whose lease has ended, at most `limit`; the others when asked again."""
         layout, runner = self._session.layout, self._session.runner
         every = layout.all_keys()
-        groups = [Group(keys.number, (keys.tokens, keys.grants, keys.generation)) for keys in every]
-        replies = await runner.try_run(_EXPIRED, groups, [now, TOKENS])
+        groups = [
+            Group(
+                keys.number,
+                (keys.records, keys.leases, keys.tokens, keys.grants, keys.generation),
+            )
+            for keys in every
+        ]
+        replies = await runner.try_run(_EXPIRED, groups, [now, TOKENS, limit])
         failed = [reply for reply in replies if isinstance(reply, PenstockError)]
         if len(failed) == len(replies):
             raise failed[0]
-        by_route: dict[bytes, list[tuple[PartitionKeys, bytes]]] = {}
+        reaped: list[Reaped] = []
+        swaps: list[Swap] = []
         for keys, reply in zip(every, replies, strict=True):
-            if not isinstance(reply, PenstockError):
-                generation, *ended = reply
-                for token, route in zip(ended[::2], ended[1::2], strict=True):
-                    by_route.setdefault(route, []).append((keys, token))
-                if ended and generation != b"%d" % layout.generation:
-                    await layout.renew([keys.number])  # the route may keep turns by now
-        reaped: list[Reaped] = []
-        for route, ended in by_route.items():
-            reaped += await self._reap_route(route.decode(), ended, now, limit - len(reaped))
-        return reaped
-
-    async def _reap_route(
-        self, route: str, ended: list[tuple[PartitionKeys, bytes]], now: int, limit: int
-    ) -> list[Reaped]:
-        counters = [counter_of_lane(route, priority) for priority in range(9, -1, -1)]
-        channel = self._session.wakeups.channel
-        reaped: list[Reaped] = []
-        # One call a token: in a cluster calls do not share the limit.
-        for keys, token in ended:
-            if len(reaped) >= limit:
-                break
-            keyed = route in self._session.layout.keyed
-            used = _reap_keys(keys, route) + (keys.turns(route) if keyed else [])
-            group = Group(keys.number, used, [raw(token), counters, keyed])
-            common: list[Argument] = [now, limit - len(reaped), channel, route]
-            reply = await self._session.runner.single(_REAP, group, common)
-            for member, state, attempt in zip(reply[::3], reply[1::3], reply[2::3], strict=True):
-                reaped.append(Reaped(unpack_id(member), route, STATES[state], attempt))
-        if reaped:
-            self._session.wakeups.tell(route, now)
-        return reaped
-
-
-def _reap_keys(keys: PartitionKeys, route: str) -> list[bytes]:
-    return [
-        keys.records,
-        keys.leases,
-        keys.tokens,
-        keys.grants,
-        keys.counters,
-        keys.settled,
-        *keys.lanes(route),
-    ]
+            if isinstance(reply, PenstockError):
+                continue
+            generation, *ended = reply
+            if ended and generation != b"%d" % layout.generation:
+                await layout.renew([keys.number])  # the route may keep turns by now
+            for member, record, lease in zip(ended[::3], ended[1::3], ended[2::3], strict=True):
+                loaded = load(member, Held(keys.number, record, lease))
+                lost, after, noted = lifecycle.lose(loaded.record, token_of(lease), now)
+                if lost is not None and after is not None and len(swaps) < limit:
+                    reaped.append(lost)
+                    swaps.append(Swap(loaded, after.message, noted, over_by=now))
+        done = await try_swap(self._session, swaps, now)
+        return [lost for lost, was_done in zip(reaped, done, strict=True) if was_done is True]
 
 
 class ClaimRequest(NamedTuple):

@@ -1,4 +1,5 @@
 -- PUT: keep messages whose ids are all new to their partition.
+-- A copy of `penstock.model.lifecycle.put` for new ids.
 --
 -- KEYS  a group: generation, records, leases, counters, index by key, then the lanes, buckets and
 --       indexes its plan points at

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
 
 from penstock.model import lifecycle
-from penstock.model.errors import StoreUnavailable
-from penstock.model.lifecycle import Record, accepted
+from penstock.model.errors import PenstockError, StoreUnavailable
+from penstock.model.lifecycle import accepted
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt
 from penstock.model.size import in_calls
@@ -16,24 +16,20 @@ from penstock.model.state import State
 from penstock.redis_kit.runner import Group, Plan, Prepared
 from penstock.redis_kit.scripts import Script
 from penstock.redis_kit.wake import news_of
-from penstock.stores.redis.keys import DEAD, PartitionKeys
-from penstock.stores.redis.messages.buckets import OFFSET, Bucket, offsets, spot_for
+from penstock.stores.redis.keys import DEAD, OFFSET, Bucket, PartitionKeys, offsets, spot_for
 from penstock.stores.redis.messages.pointers import reserve, unpoint
 from penstock.stores.redis.messages.records import (
     NO_NONCE,
     NUMBERS,
     Held,
     NewPacker,
-    add_events,
     as_away,
     joined_ids,
     pack,
-    pack_event,
     pack_id,
-    read,
     target_of,
 )
-from penstock.stores.redis.messages.swap import Swap, swap
+from penstock.stores.redis.messages.swap import Swap, change, first_of_each, load
 from penstock.stores.redis.session import Session
 
 _PUT = Script("stores/redis/messages/put.lua")
@@ -54,7 +50,7 @@ DUE = b"%015d"
 async def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
     """One receipt each, in order."""
     if len(messages) == 1:
-        receipt = await put_one(session, messages[0], now)
+        receipt = await put_one_plain(session, messages[0], now)
         if receipt is not None:
             return [receipt]
     receipts: list[Receipt] = []
@@ -67,27 +63,12 @@ async def put(session: Session, messages: Sequence[NewMessage], now: int) -> lis
 async def _put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
     receipts: list[Receipt | None] = [None] * len(messages)
     waiting = list(range(len(messages)))
+    ids = [message.id for message in messages]
     while waiting:
-        now_unique, waiting = _first_of_each(messages, waiting)
+        now_unique, waiting = first_of_each(ids, waiting)
         await _PutBatch(session, messages, now, receipts).keep(now_unique)
     session.wakeups.tell_earliest(messages)
     return [receipt for receipt in receipts if receipt is not None]
-
-
-def _first_of_each(
-    messages: Sequence[NewMessage], places: list[int]
-) -> tuple[list[int], list[int]]:
-    """(the first of every id, the later ones): an id again in one batch comes after."""
-    if len({messages[i].id for i in places}) == len(places):
-        return places, []
-    seen: set[str] = set()
-    first: list[int] = []
-    later: list[int] = []
-    for i in places:
-        message_id = messages[i].id
-        (later if message_id in seen else first).append(i)
-        seen.add(message_id)
-    return first, later
 
 
 class _PutBatch:
@@ -235,41 +216,46 @@ class _PutBatch:
 
     async def _meet(self, known: dict[int, Held]) -> None:
         """Known ids: keep the first message, or replace it while it waits, by `on_conflict`."""
-        for _ in range(ROUNDS):
-            swaps: dict[int, Swap] = {}
-            for i, held in known.items():
-                self._receipts[i], change = self._step(self._messages[i], held)
-                if change is not None:
-                    swaps[i] = change
-            done = await swap(self._session, list(swaps.values()), self._now)
-            lost = [i for i, was_done in zip(swaps, done, strict=True) if not was_done]
-            if not lost:
-                return
-            found = await self._session.find_here([self._messages[i].id for i in lost])
-            known = {i: held for i, held in zip(lost, found, strict=True) if held is not None}
-            if len(known) < len(lost):  # forgotten meanwhile, so it is new
-                await self.keep([i for i in lost if i not in known])
-        raise StoreUnavailable(
-            f"gave up after {ROUNDS} concurrent updates of this message; retry", retry_after=1.0
-        )
+        places, loaded = list(known), [*known.values()]
+        ids = [self._messages[i].id for i in places]
 
-    def _step(self, message: NewMessage, held: Held) -> tuple[Receipt, Swap | None]:
-        """The receipt of a put with a known id, and the change that it takes; None: none."""
-        member = pack_id(message.id)
-        before, events = read(member, held)
-        record = Record(before)
-        receipt, after, noted = lifecycle.put(record, message, self._now)
-        if after is record or after is None:
+        async def load_known(indexes: list[int]) -> Sequence[Held | None]:
+            if loaded:  # the first time; then another process came between
+                first, loaded[:] = [*loaded], []
+                return first
+            return await self._session.find_here([ids[i] for i in indexes])
+
+        def step(i: int, held: Held | None) -> tuple[Receipt | None, Swap | None]:
+            return self._step(self._messages[places[i]], held)
+
+        receipts = await change(self._session, ids, load_known, step, self._now)
+        forgotten = []
+        for i, receipt in zip(places, receipts, strict=True):
+            if isinstance(receipt, PenstockError):
+                raise receipt
+            self._receipts[i] = receipt
+            if receipt is None:
+                forgotten.append(i)
+        if forgotten:
+            await self.keep(forgotten)
+
+    def _step(self, message: NewMessage, held: Held | None) -> tuple[Receipt | None, Swap | None]:
+        """The receipt of a put with a known id, and its change; None: the id was forgotten."""
+        if held is None:
+            return None, None
+        loaded = load(pack_id(message.id), held)
+        receipt, after, noted = lifecycle.put(loaded.record, message, self._now)
+        if after is loaded.record or after is None:
             return receipt, None
-        lines = [pack_event(e.at, e.event, e.detail, e.attempt) for e in noted]
-        return receipt, Swap(member, held, before, after.message, add_events(events, *lines))
+        return receipt, Swap(loaded, after.message, noted)
 
 
-async def put_one(session: Session, message: NewMessage, now: int) -> Receipt | None:
+async def put_one_plain(session: Session, message: NewMessage, now: int) -> Receipt | None:
     """PUT of one plain new message by itself; None, and nothing written, if it is not one.
 
-    A caller that puts one after another waits for every call, so the cost of the way counts more
-    than what many could share: the calls to one bucket or lane are packed but for four arguments.
+    A caller that puts one after another waits for every call, so its cost counts more than what
+    many could share: the calls to one bucket or lane are packed but for four arguments. Measured
+    on single puts in a row: 132 µs of this process and 76 of Redis, against 243 and 134 by `_put`.
     """
     layout, route, due, message_id = session.layout, message.route, message.due, message.id
     ends = message.blocked is not None or message.dead is not None

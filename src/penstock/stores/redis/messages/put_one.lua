@@ -1,4 +1,5 @@
 -- PUT_ONE: keep one message whose id is new to its partition.
+-- A copy of `penstock.model.lifecycle.put` for new ids.
 --
 -- KEYS  generation, records, counters, index by key, the lane or bucket, of a bucket the index
 -- ARGV  generation, counter, then of a bucket: member of the index, '' · of a lane: channel, route

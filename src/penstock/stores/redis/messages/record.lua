@@ -4,10 +4,9 @@
 
 local TOUCHED, KEY, EVENTS, ERROR, EXTRAS, HEADERS, DECIDED = 1, 2, 4, 8, 16, 32, 64
 local AWAY = 128 -- the id's own partition has a pointer to this one
-local SCHEDULED, LEASED, DELIVERED, DEAD, CANCELLED = 0, 1, 2, 3, 6
+local SCHEDULED, LEASED, DELIVERED, DEAD = 0, 1, 2, 3
 local ELSEWHERE = 7 -- no message but a pointer (pointers.py): its id is in another partition
 local NO_NONCE = '\0\0\0\0'
-local MAX_EVENTS = 20
 
 -- The head of a record as a table, with the place where the route begins.
 local function read_head(record)
@@ -23,12 +22,6 @@ local function read_head(record)
   end
   h.at = at
   return h
-end
-
-local function write_head(h)
-  return struct.pack('<BBBBI2I3I6I6I2I2I6I6c4', h.state, bit.bor(h.flags, TOUCHED), h.priority,
-    h.generation, h.edition, h.version, h.due, h.created, math.min(h.attempt, 65535), h.floor,
-    h.claimed, h.settled, h.nonce)
 end
 
 -- Where the section that starts at `at` ends, if the flag says that it is there.
@@ -57,61 +50,17 @@ local function by_key(index)
   return redis.call('EXISTS', index) == 1
 end
 
--- One line of the timeline, packed.
-local function event(at, word, detail, attempt)
-  local packed = cmsgpack.pack({ at, word, detail or false, attempt or false })
-  return struct.pack('<I2', #packed) .. packed
-end
-
--- All events in one string, the oldest dropped beyond MAX_EVENTS.
-local function keep_last(events)
-  local starts, at = {}, 1
-  while at <= #events do
-    starts[#starts + 1] = at
-    at = at + 2 + struct.unpack('<I2', events, at)
-  end
-  if #starts <= MAX_EVENTS then return events end
-  return string.sub(events, starts[#starts - MAX_EVENTS + 1])
-end
-
--- The record under a changed head: `added` events, `failed` as its last error and `decided` as
--- its last refusal (false: as it was), and without headers and payload when it is `bare`.
-local function rewrite(record, h, added, failed, bare, decided)
-  local flags = h.flags
-  local key_end = h.at + 1 + string.byte(record, h.at)
-  key_end = past(record, key_end, flags, KEY, '<I2', 2)
-  local events_end = past(record, key_end, flags, EVENTS, '<I2', 2)
-  local error_end = past(record, events_end, flags, ERROR, '<I2', 2)
-  local decided_end = past(record, error_end, flags, DECIDED, '<I2', 2)
-  local extras_end = past(record, decided_end, flags, EXTRAS, '<I4', 4)
-  local parts = { '', string.sub(record, h.at, key_end - 1) }
-  if added ~= '' then
-    local all = keep_last(string.sub(record, key_end + 2, events_end - 1) .. added)
-    h.flags = bit.bor(h.flags, EVENTS)
-    parts[3] = struct.pack('<I2', #all) .. all
-  else
-    parts[3] = string.sub(record, key_end, events_end - 1)
-  end
-  if failed then
-    h.flags = bit.bor(h.flags, ERROR)
-    parts[4] = struct.pack('<I2', #failed) .. failed
-  else
-    parts[4] = string.sub(record, events_end, error_end - 1)
-  end
-  if decided then
-    h.flags = bit.bor(h.flags, DECIDED)
-    parts[5] = struct.pack('<I2', #decided) .. decided
-  else
-    parts[5] = string.sub(record, error_end, decided_end - 1)
-  end
-  if bare then
-    h.flags = bit.band(h.flags, bit.bnot(HEADERS))
-    parts[6] = string.sub(record, decided_end, extras_end - 1)
-  else
-    parts[6] = string.sub(record, decided_end)
-  end
-  parts[1] = write_head(h)
-  return table.concat(parts)
+-- The record up to its payload.
+local function without_payload(record)
+  local flags = byte(record, 2)
+  if byte(record, 1) == ELSEWHERE then return record end
+  local at = bit.band(flags, TOUCHED) ~= 0 and 42 or 22
+  at = past(record, at + 1 + byte(record, at), flags, KEY, '<I2', 2)
+  at = past(record, at, flags, EVENTS, '<I2', 2)
+  at = past(record, at, flags, ERROR, '<I2', 2)
+  at = past(record, at, flags, DECIDED, '<I2', 2)
+  at = past(record, at, flags, EXTRAS, '<I4', 4)
+  return sub(record, 1, past(record, at, flags, HEADERS, '<I4', 4) - 1)
 end
 
 -- A delivered message's record: without headers and payload, with `decided` (false: as it was).
@@ -140,46 +89,6 @@ local function bare(record, lease, moment, nonce, decided)
     .. moment .. nonce .. sub(record, at, finish - 1) .. decided .. sub(record, old_end, extras_end)
 end
 
--- The same for many of one moment and decision, most of which were never touched and have nothing
--- but a key and extras: pieces are put together then, and what they have in common is made once.
-local function baring(moment, nonce, decided)
-  local section = decided and struct.pack('<I2', #decided) .. decided or ''
-  local begins = {} -- flags → how the record begins; false: there is more to it
-  local function begin_of(flags)
-    local rest = bit.band(flags, bit.bnot(KEY + EXTRAS + HEADERS + AWAY))
-    local kept = bit.bor(bit.band(flags, bit.bnot(HEADERS)), TOUCHED, decided and DECIDED or 0)
-    begins[flags] = rest == 0 and string.char(DELIVERED, kept)
-    return begins[flags]
-  end
-  local latest, middle = nil, nil
-  return function(record, lease)
-    local flags = byte(record, 2)
-    local begin = begins[flags]
-    if begin == nil then begin = begin_of(flags) end
-    if not begin then return bare(record, lease, moment, nonce, decided) end
-    if lease ~= latest then
-      latest, middle = lease, '\1\0\0\0' .. sub(lease, 9, 14) .. moment .. nonce
-    end
-    local finish = 22 + byte(record, 22)
-    if flags % 4 >= KEY then
-      local low, high = byte(record, finish + 1, finish + 2)
-      finish = finish + 2 + low + 256 * high
-    end
-    if flags % 32 < EXTRAS then
-      return begin .. sub(record, 3, 21) .. middle .. sub(record, 22, finish) .. section
-    end
-    local a, b, c, d = byte(record, finish + 1, finish + 4)
-    local extras_end = finish + 4 + a + 256 * (b + 256 * (c + 256 * d))
-    return begin .. sub(record, 3, 21) .. middle .. sub(record, 22, finish) .. section
-      .. sub(record, finish + 1, extras_end)
-  end
-end
-
-local function read_lease(lease)
-  local token, claimed, asked = struct.unpack('<c8I6B', lease)
-  return token, claimed, asked == 1
-end
-
 -- Add up counters, then write each once.
 local function count(counts, field, by)
   counts[field] = (counts[field] or 0) + by
@@ -191,11 +100,15 @@ local function write_counts(key, counts)
   end
 end
 
+local function end_token(tokens, grants, token)
+  redis.call('HDEL', grants, token, token .. 'n', token .. 'r')
+  redis.call('ZREM', tokens, token)
+end
+
 -- `number` messages of a token are settled or lost; the last one ends it.
 local function close_grant(tokens, grants, token, number)
   if redis.call('HINCRBY', grants, token .. 'n', -number) <= 0 then
-    redis.call('HDEL', grants, token, token .. 'n', token .. 'r')
-    redis.call('ZREM', tokens, token)
+    end_token(tokens, grants, token)
   end
 end
 

@@ -5,15 +5,16 @@
   route (B length) · [KEY key (I2)] · [EVENTS (I2)] · [ERROR last_error (I2)]
   [DECIDED the last refusal (I2)] · [EXTRAS (I4)] · [HEADERS (I4)] · payload
 
-All little-endian. Lua reads and rewrites the head and the sections up to DECIDED (record.lua);
-the rest it copies. Events are packed each with its length before it, the last MAX_EVENTS kept; Lua
-does the same. `edition` is drawn anew with every write: two equal strings are the same write, so a
-call that is repeated because its answer was lost recognizes its own work. A message is leased when
-it is in the partition's leases; the record itself is not touched by a claim.
+All little-endian. Lua (record.lua) reads records, and writes those of the delivered. Events are
+packed each with its length before it, the last MAX_EVENTS kept. `edition` is drawn again with every
+write: two equal strings are the same write, so a call that is repeated because its answer was lost
+recognizes its own work. A message is leased when it is in the partition's leases; the record itself
+is not touched by a claim.
 """
 
 from __future__ import annotations
 
+import secrets
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -124,7 +125,8 @@ def pack(message: Message, *, generation: int, edition: int, nonce: bytes, event
     """A message as it is held; its state is the record's own (never leased)."""
     flags = 0
     touched = b""
-    if message.attempt or message.attempt_floor or message.claimed or message.settled:
+    times = message.claimed or message.settled
+    if message.attempt or message.attempt_floor or times or nonce != NO_NONCE:
         flags |= TOUCHED
         claimed, settled = message.claimed or 0, message.settled or 0
         touched = _TOUCHED.pack(
@@ -197,49 +199,11 @@ def unpack(member: bytes, held: Held) -> Message:
 
 
 def unpack_claimed(partition: int, lease: bytes, taken: list[bytes]) -> list[Message]:
-    """The messages that one partition gave to a claim: ids and records in turn, under one lease.
-
-    Nearly all of them are sent for the first time and have nothing but a payload and perhaps a
-    key: those are read here without looking for the rest.
-    """
-    _, low, high, _ = _LEASE.unpack(lease)
-    claimed = low | high << 32
-    head, leased, ref = _HEAD.unpack_from, State.LEASED, partition + 1
-    messages = []
-    for member, record in zip(taken[::2], taken[1::2], strict=True):
-        flags = record[1]
-        if flags and flags != KEY:
-            messages.append(unpack(member, Held(partition, record, lease)))
-            continue
-        _, _, priority, _, _, version, more, due, due_high, made, made_high = head(record)
-        end = body = 22 + record[21]
-        key = message_id = unpack_id(member)
-        if flags:
-            body = end + 2 + (record[end] | record[end + 1] << 8)
-            key = record[end + 2 : body].decode()
-        messages.append(
-            Message(  # in the order of its fields: this runs once for every message released
-                message_id,
-                _decode_route(record[22:end]),
-                key,
-                record[body:],
-                due | due_high << 32,
-                JSON,
-                None,
-                None,
-                priority,
-                None,
-                None,
-                leased,
-                version | more << 16,
-                1,
-                0,
-                made | made_high << 32,
-                claimed,
-                ref=ref,
-            )
-        )
-    return messages
+    """The messages that one partition gave to a claim: ids and records in turn, under one lease."""
+    return [
+        unpack(member, Held(partition, record, lease))
+        for member, record in zip(taken[::2], taken[1::2], strict=True)
+    ]
 
 
 def read(member: bytes, held: Held) -> tuple[Message, bytes]:
@@ -374,8 +338,24 @@ def pack_decided(decided: Decided) -> bytes:
     return _encoder.encode(decided)
 
 
+def new_token() -> int:
+    """Of a lease: never 0, and never one that was given out before."""
+    return secrets.randbits(62) + 1
+
+
 def pack_token(token: int) -> bytes:
     return token.to_bytes(8, "big")
+
+
+def token_of(lease: bytes) -> int:
+    return int.from_bytes(lease[:8], "big")
+
+
+def nonce_of(record: bytes) -> bytes:
+    """Of the settlement that wrote the record."""
+    return (
+        record[head_length(record) - 4 : head_length(record)] if record[1] & TOUCHED else NO_NONCE
+    )
 
 
 def pack_id(text: str) -> bytes:

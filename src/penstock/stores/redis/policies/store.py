@@ -15,7 +15,7 @@ from penstock.limits.counter import Counter
 from penstock.limits.figures import figures
 from penstock.limits.pace import PaceState
 from penstock.limits.rules import Rules
-from penstock.model.decision import Conclusion, CounterFigure, Decision, End, Room, Subject
+from penstock.model.decision import Conclusion, CounterFigure, Decision, End, PaceAllowance, Subject
 from penstock.model.errors import StoreUnavailable
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
@@ -127,7 +127,7 @@ class RedisPolicies:
             for i in range(0, len(reply), 5)
         }
 
-    async def room(self, route: str, now: int) -> Room | None:
+    async def allowance(self, route: str, now: int) -> PaceAllowance | None:
         """What the paces of the whole route let through now, by the rules last seen."""
         rules = self._book.rules
         names = [pace.state for pace in rules.whole_paces(route)]

@@ -1,4 +1,5 @@
 -- ENTER: redeem admissions, each at most once and only while it holds its slot.
+-- A copy of `penstock.model.room_steps.enter`.
 --
 -- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 … (user, pass) each

@@ -1,4 +1,5 @@
 -- JOIN: line up at the end of the lane, once.
+-- A copy of `penstock.model.room_steps.join`.
 --
 -- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 channel of wake-ups · 4 the room's name

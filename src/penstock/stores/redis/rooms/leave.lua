@@ -1,4 +1,5 @@
 -- LEAVE: end live tickets; each that held a slot gives exactly one back.
+-- A copy of `penstock.model.room_steps.end`.
 --
 -- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 channel of wake-ups · 4 the room's name

@@ -1,4 +1,5 @@
 -- LOOK and HEARTBEAT: tickets with their place, and signs of life.
+-- A copy of `penstock.model.room_steps.see` and `heartbeat`.
 --
 -- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT
@@ -15,7 +16,8 @@ local function go_on(user)
   local packed = redis.call('HGET', KEYS[TICKETS], user)
   local ticket = packed and unpack_ticket(packed)
   if not ticket or ticket[STATE] ~= 'E' or ticket[OURS] ~= 1 then return end
-  ticket[UNTIL] = r.session_ttl and now + r.session_ttl or -1
+  -- One that arrives late shortens nothing: a later one may have been here before it.
+  ticket[UNTIL] = r.session_ttl and math.max(now + r.session_ttl, ticket[UNTIL]) or -1
   redis.call('HSET', KEYS[TICKETS], user, cmsgpack.pack(ticket))
   redis.call('ZADD', KEYS[HELD], r.session_ttl and ticket[UNTIL] or '+inf', user)
 end

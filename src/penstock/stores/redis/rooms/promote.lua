@@ -1,6 +1,7 @@
 -- PROMOTE: one atomic step for each room: end what is over, drop who is silent, let in as many
 -- as slots and rate allow. Reads as many members as there are slots, however many wait; members
 -- whose record has not come yet are passed over for a while, and those behind them are read.
+-- A copy of `penstock.model.room_steps.promote`.
 --
 -- KEYS  each room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT ('': such rooms are left alone) · 3 limit

@@ -1,4 +1,5 @@
 -- PUT: make a room or change its settings.
+-- A copy of `penstock.model.room_steps.configure`.
 --
 -- KEYS  a room's 15
 -- ARGV  1 now · 2 settings (JSON) · 3 state, or '' to leave it · 4 state if the room is new

@@ -1,4 +1,5 @@
 -- STATE: open, pause or close a room, or reset it: a new epoch in which nobody has come yet.
+-- A copy of `penstock.model.room_steps.set_state` and `reset`.
 --
 -- KEYS  a room's 15
 -- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 state, or 'reset'

@@ -123,7 +123,7 @@ class RoomWatch(Wakeups):
             try:
                 await self._learn(sorted(new))
             except PenstockError as exc:
-                log.debug("a search will find them: %s", exc)
+                log.debug("rooms could not be listed now, the next search finds them: %s", exc)
                 continue
             if len(self._known) + len(new) > MAX_KNOWN:
                 self._known.clear()

@@ -11,8 +11,7 @@ from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.state import State
 from penstock.redis_kit.runner import Group, Plan
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.keys import DEAD, LEASED, SCHEDULED, PartitionKeys
-from penstock.stores.redis.messages.buckets import parse_member
+from penstock.stores.redis.keys import DEAD, LEASED, SCHEDULED, PartitionKeys, parse_member
 from penstock.stores.redis.messages.lease import IndexedBucket, promote
 from penstock.stores.redis.messages.records import NUMBERS
 from penstock.stores.redis.session import Session

@@ -9,8 +9,7 @@ from penstock.model.state import State
 from penstock.redis_kit.connect import Argument
 from penstock.redis_kit.runner import Group, Plan
 from penstock.redis_kit.scripts import Script
-from penstock.stores.redis.keys import PartitionKeys
-from penstock.stores.redis.messages.buckets import Bucket, parse_member, read_entry
+from penstock.stores.redis.keys import Bucket, PartitionKeys, parse_member, read_entry
 from penstock.stores.redis.messages.records import STATES, state_and_due
 from penstock.stores.redis.search.figures import PEEK, Overview
 from penstock.stores.redis.search.key_index import listed_by_key

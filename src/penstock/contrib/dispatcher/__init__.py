@@ -1,0 +1,1 @@
+"""The Dispatcher: waiting rooms that other programs write to Redis."""

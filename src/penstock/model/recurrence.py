@@ -1,0 +1,615 @@
+"""Recurring rules: `PUT /v1/recurring/{id}`, their moments, and the pure steps of a rule's row.
+
+A rule is a row with its next moment. Planting is `plant`: (row, now) → the moments to put as
+messages and the row to write after that. A store writes the row only if nobody else has meanwhile
+(compare-and-set on `revision`); a crash between the two repeats a put of known ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice, takewhile
+from typing import Protocol
+from zlib import crc32
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.model.cron import cron
+from penstock.model.draft import (
+    check_headers,
+    check_labels,
+    check_priority,
+    check_size,
+    payload_bytes,
+)
+from penstock.model.errors import InvalidMessage
+from penstock.model.identity import is_key
+from penstock.model.message import (
+    DEFAULT_PRIORITY,
+    DEFAULT_ROUTE,
+    JSON,
+    MAX_PAYLOAD,
+    Labels,
+    NewMessage,
+)
+from penstock.model.route import is_route_name
+from penstock.model.times import MAX_TIME, format_moment, parse_duration, parse_moment
+from penstock.model.wire import read_json
+from penstock.model.zone import DEFAULT_ZONE, is_zone
+
+HEADER = "penstock-recurring"
+"""Header of every occurrence: its rule."""
+AHEAD_MS = 1_000
+"""An occurrence is planted so long before its moment, and never before the one before it has come:
+it is as late as any message, and a change of the rule takes effect within that time. An occurrence
+that may be skipped or replace another (`overlap`) is planted at its moment, when that is known."""
+GRACE_MS = 5_000
+"""A moment that is late by less is not missed: a process that is restarted takes so long."""
+STEP = 500
+"""Occurrences of one rule that one step plants at most."""
+NEXT = 5
+"""Moments shown of what is to come."""
+RECENT = 10
+"""Moments shown of what has been."""
+MAX_BACKFILL = 10_000
+MAX_LIMIT = 1_000_000_000
+MAX_JITTER_MS = 86_400_000
+MAX_PERIOD_MS = 400 * 86_400_000
+"""Longest `every`, `expires_after` and `catch_up`."""
+SECOND = 1_000
+_NULL = b"null"
+
+
+class Misfire(StrEnum):
+    """What becomes of moments that passed while nobody could plant them."""
+
+    LATEST = "latest"  # the last of them is planted
+    SKIP = "skip"  # none is
+    ALL = "all"  # every one within `catch_up` is
+
+
+class Overlap(StrEnum):
+    """What becomes of a moment whose predecessor has not settled."""
+
+    ALLOW = "allow"
+    SKIP = "skip"  # it is not planted
+    REPLACE = "replace"  # the one before is cancelled
+
+
+class Rule(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """What somebody wrote: when, and which message."""
+
+    cron: str | None = None
+    every: str | float | None = None
+    anchor: str | None = None
+    """`every` is counted from here, and begins here. Unset: from 1970-01-01T00:00:00Z."""
+    zone: str = DEFAULT_ZONE
+    """Of the wall clock that `cron` reads."""
+    route: str = DEFAULT_ROUTE
+    key: str | None = None
+    """Unset: the id of each occurrence."""
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    payload_base64: str | None = None
+    content_type: str | None = None
+    headers: dict[str, str] | None = None
+    labels: Labels | None = None
+    priority: int = DEFAULT_PRIORITY
+    expires_after: str | float | None = None
+    """After its moment; an occurrence that would be planted later than that is missed."""
+    start: str | None = None
+    end: str | None = None
+    """Moments from `start` to `end`, both included."""
+    limit: int | None = None
+    """Occurrences planted at most."""
+    jitter: str | float | None = None
+    """Each occurrence is due within this time after its moment, at a place of its own."""
+    misfire: Misfire = Misfire.LATEST
+    catch_up: str | float = "1d"
+    """How far back `misfire: all` reaches."""
+    overlap: Overlap = Overlap.ALLOW
+    paused: bool = False
+
+
+class What(StrEnum):
+    """What became of a moment."""
+
+    PLANTED = "planted"
+    MISSED = "missed"
+    SKIPPED = "skipped"
+    TRIGGERED = "triggered"
+
+
+class Recent(msgspec.Struct, frozen=True, array_like=True):
+    at: int
+    what: What
+
+
+class RuleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A rule as a store keeps it."""
+
+    id: str
+    rule: Rule
+    version: int = 1
+    """Counts the changes that callers made."""
+    revision: int = 1
+    """Counts every write of the row: what compare-and-set looks at."""
+    changed: int
+    cursor: int
+    """Every moment up to here is accounted for: planted, missed or skipped, or not in force."""
+    next: int | None = None
+    """The first moment after the cursor; None: there is none."""
+    wake: int | None = None
+    """When the next moment is to be planted; None: never."""
+    before: int | None = None
+    """The last moment that was planted."""
+    planted: int = 0
+    missed: int = 0
+    skipped: int = 0
+    recent: tuple[Recent, ...] = ()
+    error: str | None = None
+    """Why the rule cannot be planted; it is tried again."""
+    source: str | None = None
+    """Digest of the settings that the rule came from; None: it came by an API."""
+    managed: bool = False
+    """The rule goes when it is no longer in the settings."""
+
+
+_rule = msgspec.json.Decoder(Rule)
+_row = msgspec.json.Decoder(RuleRow)
+encode_row = msgspec.json.Encoder().encode
+
+
+def decode_row(data: bytes) -> RuleRow:
+    """What `encode_row` wrote."""
+    return _row.decode(data)
+
+
+def decode_rule(body: bytes, *, max_payload: int = MAX_PAYLOAD) -> Rule:
+    """JSON → a checked rule, or an error that names the field."""
+    return check_rule(read_json(_rule, body), max_payload=max_payload)
+
+
+def rule_from(values: object, *, max_payload: int = MAX_PAYLOAD) -> Rule:
+    """What a TOML table or a mapping says → a checked rule."""
+    try:
+        body = msgspec.json.encode(values)
+    except TypeError as exc:
+        raise InvalidMessage("payload", f"is not JSON: {exc}") from exc
+    return decode_rule(body, max_payload=max_payload)
+
+
+def digest(rule: Rule) -> str:
+    """The same for the same rule, in every process."""
+    return hashlib.sha256(msgspec.json.encode(rule)).hexdigest()[:16]
+
+
+def check_rule_id(text: str) -> str:
+    if not is_route_name(text):
+        raise InvalidMessage("id", "must be 1-100 letters, digits, _ . or -")
+    return text
+
+
+# --- validation
+
+
+def check_rule(rule: Rule, *, max_payload: int = MAX_PAYLOAD) -> Rule:
+    """The same rule, or InvalidMessage naming what makes no sense."""
+    check_moments(rule)
+    _check_message(rule, max_payload)
+    if rule.limit is not None and not 1 <= rule.limit <= MAX_LIMIT:
+        raise InvalidMessage("limit", f"must be 1-{MAX_LIMIT:,}")
+    if rule.jitter is not None and parse_duration(rule.jitter, "jitter") > MAX_JITTER_MS:
+        raise InvalidMessage("jitter", "must be at most 1d")
+    _check_span(rule.catch_up, "catch_up", least=0)
+    if rule.expires_after is not None:
+        _check_span(rule.expires_after, "expires_after", least=1)
+    return rule
+
+
+def check_moments(rule: Rule) -> None:
+    """When it fires: cron in a zone, or every so often from an anchor."""
+    if (rule.cron is None) == (rule.every is None):
+        wrong = "cron" if rule.cron is None else "every"
+        raise InvalidMessage(wrong, "give either cron or every, and only one of them")
+    if not is_zone(rule.zone):
+        raise InvalidMessage("zone", f"{rule.zone[:50]!r} is not an IANA time zone")
+    if rule.cron is not None:
+        if rule.anchor is not None:
+            raise InvalidMessage("anchor", "is for every; cron has moments of its own")
+        cron(rule.cron, rule.zone).check_it_comes()
+    elif rule.every is not None:
+        _check_every(rule.every, rule.anchor)
+    start = None if rule.start is None else parse_moment(rule.start, "start")
+    end = None if rule.end is None else parse_moment(rule.end, "end")
+    if start is not None and end is not None and end < start:
+        raise InvalidMessage("end", "is before start")
+
+
+def _check_every(every: str | float, anchor: str | None) -> None:
+    period = parse_duration(every, "every")
+    if period < SECOND:
+        raise InvalidMessage("every", "must be at least 1s")
+    if period > MAX_PERIOD_MS or period % SECOND:
+        raise InvalidMessage("every", "must be whole seconds, at most 400 days")
+    if anchor is not None and parse_moment(anchor, "anchor") % SECOND:
+        raise InvalidMessage("anchor", "must be a whole second")
+
+
+def _check_span(value: str | float, field: str, *, least: int) -> None:
+    if not least <= parse_duration(value, field) <= MAX_PERIOD_MS:
+        raise InvalidMessage(field, "must be more than 0 and at most 400 days")
+
+
+def _check_message(rule: Rule, max_payload: int) -> None:
+    if not is_route_name(rule.route):
+        raise InvalidMessage("route", "must be 1-100 letters, digits, _ . or -")
+    if rule.key is not None and not is_key(rule.key):
+        raise InvalidMessage("key", "must be 1-512 printable characters")
+    check_size(rule_body(rule)[0], max_payload)
+    check_priority(rule.priority)
+    check_headers(rule.headers or {})
+    if rule.labels is not None:
+        check_labels(rule.labels)
+
+
+def rule_body(rule: Rule) -> tuple[bytes, str]:
+    """The payload of its occurrences, and its content type."""
+    body = payload_bytes(rule.payload, rule.payload_base64, rule.content_type)
+    return (_NULL, rule.content_type or JSON) if body is None else body
+
+
+# --- moments
+
+
+class Schedule(Protocol):
+    """Moments in epoch seconds."""
+
+    def after(self, moment: int) -> Iterator[int]:
+        """Every moment after this one, in order."""
+        ...
+
+    def first_after(self, moment: int) -> int | None:
+        """The first moment after this one, or None."""
+        ...
+
+    def count(self, after: int, until: int) -> int:
+        """How many moments there are in (after, until]."""
+        ...
+
+    def latest(self, after: int, until: int) -> int | None:
+        """The last moment in (after, until], or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """From the anchor on, always as far apart."""
+
+    period: int
+    anchor: int
+
+    def after(self, moment: int) -> Iterator[int]:
+        moment = self._at(self._number(moment))
+        while moment * SECOND <= MAX_TIME:
+            yield moment
+            moment += self.period
+
+    def first_after(self, moment: int) -> int | None:
+        return next(self.after(moment), None)
+
+    def count(self, after: int, until: int) -> int:
+        return max(0, self._number(until) - self._number(after))
+
+    def latest(self, after: int, until: int) -> int | None:
+        found = self._at(self._number(until) - 1)
+        return found if found > after and found >= self.anchor else None
+
+    def _number(self, moment: int) -> int:
+        """Moments up to and including this one."""
+        return max(0, (moment - self.anchor) // self.period + 1)
+
+    def _at(self, number: int) -> int:
+        return self.anchor + number * self.period
+
+
+class Moments:
+    """The moments of one rule in epoch milliseconds, within its start and end."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._first = 0 if rule.start is None else parse_moment(rule.start, "start")
+        self._last = MAX_TIME if rule.end is None else parse_moment(rule.end, "end")
+        self._schedule: Schedule
+        if rule.cron is not None:
+            self._schedule = cron(rule.cron, rule.zone)
+        else:
+            anchor = 0 if rule.anchor is None else parse_moment(rule.anchor, "anchor")
+            period = parse_duration(rule.every or 0, "every")
+            self._schedule = Every(period // SECOND, anchor // SECOND)
+
+    def after(self, moment: int) -> Iterator[int]:
+        """Every moment after this one, in order."""
+        found = (at * SECOND for at in self._schedule.after(self._floor(moment)))
+        return takewhile(lambda at: at <= self._last, found)
+
+    def first_after(self, moment: int) -> int | None:
+        found = self._schedule.first_after(self._floor(moment))
+        return None if found is None or found * SECOND > self._last else found * SECOND
+
+    def count(self, after: int, until: int) -> int:
+        """How many moments there are in (after, until]."""
+        return self._schedule.count(self._floor(after), min(until, self._last) // SECOND)
+
+    def latest(self, after: int, until: int) -> int | None:
+        """The last moment in (after, until], or None."""
+        found = self._schedule.latest(self._floor(after), min(until, self._last) // SECOND)
+        return None if found is None else found * SECOND
+
+    def has(self, moment: int) -> bool:
+        return self.count(moment - 1, moment) > 0
+
+    def _floor(self, moment: int) -> int:
+        """Nothing at or before this second is meant."""
+        return max(moment, self._first - 1) // SECOND
+
+
+def words(rule: Rule) -> str:
+    """When it fires, in English."""
+    if rule.cron is not None:
+        return f"{cron(rule.cron, rule.zone).words()} ({rule.zone})"
+    said = f"Every {_period_words(parse_duration(rule.every or 0, 'every'))}"
+    return said if rule.anchor is None else f"{said}, counted from {rule.anchor}"
+
+
+_UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))
+
+
+def _period_words(period: int) -> str:
+    for unit, name in _UNITS:
+        if period % unit == 0:
+            return name if period == unit else f"{period // unit} {name}s"
+    return f"{period} ms"
+
+
+# --- occurrences
+
+
+def occurrence_id(rule_id: str, moment: int) -> str:
+    """A moment of the rule is a whole second; what was triggered in between shows milliseconds."""
+    text = format_moment(moment)
+    return f"{rule_id}@{text[:19]}Z" if moment % SECOND == 0 else f"{rule_id}@{text}"
+
+
+def occurrence(row: RuleRow, moment: int, due: int | None = None) -> NewMessage:
+    """The message of a moment. `due`: later than the rule says."""
+    rule = row.rule
+    name = occurrence_id(row.id, moment)
+    payload, content_type = rule_body(rule)
+    if due is None:
+        due = moment + jitter_of(row.id, rule, moment)
+    after = rule.expires_after
+    return NewMessage(
+        id=name,
+        route=rule.route,
+        key=rule.key or name,
+        payload=payload,
+        due=due,
+        content_type=content_type,
+        headers={**(rule.headers or {}), HEADER: row.id},
+        expires=None if after is None else due + parse_duration(after, "expires_after"),
+        priority=rule.priority,
+        labels=rule.labels,
+    )
+
+
+def jitter_of(rule_id: str, rule: Rule, moment: int) -> int:
+    """The occurrence's own place within the jitter: by a hash, the same in every process."""
+    if rule.jitter is None:
+        return 0
+    width = parse_duration(rule.jitter, "jitter")
+    return crc32(f"{rule_id}@{moment}".encode()) % (width + 1)
+
+
+# --- steps of a row
+
+
+class Planting(msgspec.Struct, frozen=True):
+    """What one step does: first `cancel`, then put `moments`, then write `row`."""
+
+    moments: tuple[int, ...]
+    row: RuleRow
+    cancel: int | None = None
+    """The occurrence of this moment is to be cancelled: another takes its place."""
+
+
+def needs_state(row: RuleRow) -> bool:
+    """Whether planting depends on the state of the occurrence before."""
+    return row.rule.overlap is not Overlap.ALLOW and row.before is not None
+
+
+def plant(row: RuleRow, now: int, *, unsettled: bool = False, ahead: int = AHEAD_MS) -> Planting:
+    """Everything of the row that is due for planting at `now`.
+
+    `unsettled`: the occurrence before (`row.before`) is neither delivered nor otherwise settled.
+    """
+    rule = row.rule
+    if row.next is None or rule.paused:
+        return Planting((), aimed(replace(row, revision=row.revision + 1)))
+    moments = Moments(rule)
+    found, cursor, missed = _overdue(row, moments, now)
+    if ahead and rule.overlap is Overlap.ALLOW and cursor <= now and len(found) < STEP:
+        coming = row.next if row.next > now else moments.first_after(max(cursor, now))
+        if coming is not None and coming <= now + ahead:
+            found.append(coming)
+            cursor = coming
+    fresh = [at for at in found if not _has_expired(row, at, now)]
+    missed += len(found) - len(fresh)
+    chosen, skipped = _without_overlap(rule.overlap, fresh, unsettled)
+    if rule.limit is not None:
+        chosen = chosen[: rule.limit - row.planted]  # with the last of them the rule ends
+    cancel = row.before if unsettled and rule.overlap is Overlap.REPLACE and chosen else None
+    after = replace(
+        row,
+        revision=row.revision + 1,
+        cursor=cursor,
+        before=chosen[-1] if chosen else row.before,
+        planted=row.planted + len(chosen),
+        missed=row.missed + missed,
+        skipped=row.skipped + skipped,
+        recent=_recent(
+            row, chosen, fresh if skipped else chosen, cursor if missed and not fresh else None
+        ),
+        error=None,
+    )
+    return Planting(tuple(chosen), aimed(after, moments), cancel)
+
+
+def _overdue(row: RuleRow, moments: Moments, now: int) -> tuple[list[int], int, int]:
+    """Moments of (cursor, now] to plant, the moment up to which that accounts, and the missed."""
+    if row.next is None or row.next > now:
+        return [], row.cursor, 0
+    latest = moments.latest(row.cursor, now)
+    if latest is None:
+        return [], row.cursor, 0
+    if row.rule.misfire is Misfire.ALL:
+        reach = max(row.cursor, now - parse_duration(row.rule.catch_up, "catch_up") - 1)
+        found = list(islice(takewhile(lambda at: at <= now, moments.after(reach)), STEP + 1))
+        missed = moments.count(row.cursor, reach)
+        if len(found) > STEP:
+            return found[:STEP], found[STEP - 1], missed
+        return found, latest, missed
+    missed = moments.count(row.cursor, latest) - 1
+    if row.rule.misfire is Misfire.SKIP and now - latest > GRACE_MS:
+        return [], latest, missed + 1
+    return [latest], latest, missed
+
+
+def _has_expired(row: RuleRow, moment: int, now: int) -> bool:
+    after = row.rule.expires_after
+    if after is None:
+        return False
+    due = moment + jitter_of(row.id, row.rule, moment)
+    return due + parse_duration(after, "expires_after") <= now
+
+
+def _without_overlap(
+    overlap: Overlap, moments: list[int], unsettled: bool
+) -> tuple[list[int], int]:
+    """Those to plant, and how many are not because another is not settled."""
+    if overlap is Overlap.ALLOW or not moments:
+        return moments, 0
+    if overlap is Overlap.REPLACE:
+        return moments[-1:], len(moments) - 1
+    return ([], len(moments)) if unsettled else (moments[:1], len(moments) - 1)
+
+
+def _recent(
+    row: RuleRow, chosen: list[int], found: list[int], missed: int | None
+) -> tuple[Recent, ...]:
+    planted = set(chosen)
+    news = [Recent(at, What.PLANTED if at in planted else What.SKIPPED) for at in found]
+    if missed is not None:
+        news.append(Recent(missed, What.MISSED))
+    return (*row.recent, *news)[-RECENT:]
+
+
+def aimed(row: RuleRow, moments: Moments | None = None) -> RuleRow:
+    """The row with its next moment, and when that is to be planted."""
+    rule = row.rule
+    if rule.limit is not None and row.planted >= rule.limit:
+        return replace(row, next=None, wake=None)
+    coming = (Moments(rule) if moments is None else moments).first_after(row.cursor)
+    if coming is None or rule.paused:
+        return replace(row, next=coming, wake=None)
+    ahead = AHEAD_MS if rule.overlap is Overlap.ALLOW else 0
+    return replace(row, next=coming, wake=max(coming - ahead, row.cursor))
+
+
+def failed(row: RuleRow, error: str, again_at: int) -> RuleRow:
+    """The row of a rule that cannot be planted: it shows why, and nobody looks at it for a while.
+
+    Its cursor stays: when it can be planted again, `misfire` decides what becomes of the moments
+    that passed.
+    """
+    return replace(row, revision=row.revision + 1, error=error, wake=again_at)
+
+
+def change(
+    row: RuleRow | None,
+    rule_id: str,
+    rule: Rule,
+    now: int,
+    *,
+    source: str | None = None,
+    managed: bool = False,
+) -> RuleRow:
+    """The row with another rule: the same object if nothing changes.
+
+    The new rule is in force after `now`, and after an occurrence that was planted ahead: no moment
+    is planted by both, and none that both have is left out. Whoever calls this has planted what was
+    due before; if that cannot be, it counts as missed.
+    """
+    if row is None:
+        made = RuleRow(
+            id=rule_id, rule=rule, changed=now, cursor=now, source=source, managed=managed
+        )
+        return aimed(made)
+    if (row.rule, row.source, row.managed) == (rule, source, managed):
+        return row
+    return aimed(
+        replace(
+            row,
+            rule=rule,
+            version=row.version + 1,
+            revision=row.revision + 1,
+            changed=now,
+            cursor=max(row.cursor, now),
+            missed=row.missed + _left_over(row, now),
+            error=None,
+            source=source,
+            managed=managed,
+        )
+    )
+
+
+def _left_over(row: RuleRow, now: int) -> int:
+    """Moments of the rule so far that nobody could plant."""
+    if row.rule.paused or row.next is None or row.next > now:
+        return 0
+    return Moments(row.rule).count(row.cursor, now)
+
+
+def overdue(row: RuleRow, now: int) -> bool:
+    """Whether a moment has come that is not planted."""
+    return not row.rule.paused and row.next is not None and row.next <= now
+
+
+def noted(row: RuleRow, moment: int, what: What) -> RuleRow:
+    """The row with one more line in what is shown of it."""
+    recent = (*row.recent, Recent(moment, what))[-RECENT:]
+    return replace(row, revision=row.revision + 1, recent=recent)
+
+
+def backfill(row: RuleRow, first: int, last: int, now: int) -> list[int]:
+    """The rule's moments in [first, last], whether it was in force then or not."""
+    if last < first:
+        raise InvalidMessage("to", "is before from")
+    if last > now:
+        raise InvalidMessage("to", "is in the future: those moments are planted when they come")
+    moments = Moments(row.rule)
+    number = moments.count(first - 1, last)
+    if number > MAX_BACKFILL:
+        raise InvalidMessage("to", f"has {number:,} moments since from; at most {MAX_BACKFILL:,}")
+    return list(islice(moments.after(first - 1), number))
+
+
+def upcoming(row: RuleRow, now: int, number: int = NEXT) -> list[int]:
+    """The next moments that will be planted or are planted ahead; of a paused rule, if resumed."""
+    if row.rule.limit is not None:
+        number = min(number, row.rule.limit - row.planted + (row.cursor > now))
+    return list(islice(Moments(row.rule).after(now), max(0, number)))

@@ -1,0 +1,76 @@
+"""Every driver by the scheme of its address; adding one is one line in these tables.
+
+A driver is imported when its scheme is first named, so one whose extra is not installed costs
+nothing until then. Only wiring asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+from penstock.model.errors import ConfigError, missing_extra
+from penstock.ports.store import StoreDriver
+
+STORES = {
+    # scheme: (module with `DRIVER: penstock.ports.store.StoreDriver`, extra)
+    "memory": ("penstock.stores.memory", None),
+    "sqlite": ("penstock.stores.sqlite", None),
+    "redis": ("penstock.stores.redis", "redis"),
+    "rediss": ("penstock.stores.redis", "redis"),
+    "redis+cluster": ("penstock.stores.redis", "redis"),
+    "rediss+cluster": ("penstock.stores.redis", "redis"),
+    "redis+unix": ("penstock.stores.redis", "redis"),
+    "unix": ("penstock.stores.redis", "redis"),
+    "postgresql": ("penstock.stores.postgres", "postgres"),
+    "postgres": ("penstock.stores.postgres", "postgres"),
+    "dynamodb+redis": ("penstock.stores.dynamodb", "dynamodb"),
+}
+SINKS = {
+    # scheme: (module with `async def open_sink(url, options: SinkOptions) -> Sink`, extra)
+    "log": ("penstock.sinks.log", None),
+    "http": ("penstock.sinks.webhook", None),
+    "https": ("penstock.sinks.webhook", None),
+    "python": ("penstock.sinks.python", None),
+    "kafka": ("penstock.sinks.kafka", "kafka"),
+    "rabbitmq": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "amqp": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "amqps": ("penstock.sinks.rabbitmq", "rabbitmq"),
+    "nats": ("penstock.sinks.nats", "nats"),
+    "tls": ("penstock.sinks.nats", "nats"),
+    "redis": ("penstock.sinks.redis_streams", "redis"),
+    "rediss": ("penstock.sinks.redis_streams", "redis"),
+}
+SOURCES = {
+    # scheme: (module with `async def open_source(url, options: SourceOptions) -> Source`, extra)
+    "kafka": ("penstock.sources.kafka", "kafka"),
+    "rabbitmq": ("penstock.sources.rabbitmq", "rabbitmq"),
+    "amqp": ("penstock.sources.rabbitmq", "rabbitmq"),
+    "amqps": ("penstock.sources.rabbitmq", "rabbitmq"),
+    "nats": ("penstock.sources.nats", "nats"),
+    "tls": ("penstock.sources.nats", "nats"),
+}
+
+
+def store_driver(url: str) -> StoreDriver:
+    """The driver of the store at this address."""
+    driver: StoreDriver = driver_of(STORES, url, "store").DRIVER
+    return driver
+
+
+def driver_of(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:
+    """The module that this address is for; ConfigError names the field and the missing extra."""
+    scheme = urlsplit(url).scheme
+    if scheme not in table:
+        known = ", ".join(sorted(table))
+        found = f"no driver for {scheme!r}" if scheme else "the address has no scheme"
+        raise ConfigError(f"{field}: {found}; known schemes: {known}")
+    module, extra = table[scheme]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as exc:
+        if extra is None or (exc.name or "").startswith("penstock."):
+            raise
+        raise missing_extra(f"{field}: {scheme}://", extra) from exc

@@ -1,0 +1,58 @@
+"""What a program passes in of policies, suppression lists, questions and rooms → their values.
+
+Apart from `asked`, so that a client that only schedules does not load any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from penstock.model.policy import (
+    Policy,
+    Suppression,
+    check_policy,
+    check_suppression,
+    policy_from,
+    suppression_from,
+)
+from penstock.model.policy_view import DecisionIn
+from penstock.model.room import RoomDraft
+from penstock.model.wire import read_value
+from penstock.sdk.asked import delay_value, labels_value, moment_text
+
+PolicyLike: TypeAlias = Policy | Mapping[str, Any]
+SuppressionLike: TypeAlias = Suppression | Mapping[str, Any]
+
+
+def policy_value(policy: PolicyLike) -> Policy:
+    """A policy, or what its JSON says."""
+    return policy_from(policy) if isinstance(policy, Mapping) else check_policy(policy)
+
+
+def room_draft(fields: Mapping[str, Any]) -> RoomDraft:
+    """What a room is told, in the words of its JSON."""
+    given = dict(fields)
+    for name in ("claim_ttl", "session_ttl", "wait_grace"):
+        if given.get(name) is not None:
+            given[name] = delay_value(given[name], name)
+    if given.get("opens_at") is not None:
+        given["opens_at"] = moment_text(given["opens_at"], "opens_at")
+    return read_value(given, RoomDraft)
+
+
+def suppression_value(suppression: SuppressionLike) -> Suppression:
+    """A suppression list, or what its JSON says."""
+    if isinstance(suppression, Mapping):
+        return suppression_from(suppression)
+    return check_suppression(suppression)
+
+
+def question(fields: Mapping[str, Any]) -> DecisionIn:
+    """A message that is only asked about."""
+    given = dict(fields)
+    if given.get("labels") is not None:
+        given["labels"] = labels_value(given["labels"])
+    if given.get("expires") is not None:
+        given["expires"] = moment_text(given["expires"], "expires")
+    return DecisionIn(**given)

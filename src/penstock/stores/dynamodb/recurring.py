@@ -1,0 +1,171 @@
+"""RECURRING: rules are items of the table, which is the truth about them.
+
+A rule is the item `r:<id>`: `n` its revision, `body` the row as JSON, and while it is to be looked
+at, its place in the list `rw` by that moment. Beside it are two items without content, which only
+give it a place in lists by id: `rn:<id>` of every rule, made before the rule and removed after it,
+and `rm:<id>` of one that settings manage. A list may be a moment behind the rules, and have ids
+whose rule is gone: whoever reads it looks at the rules themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from zlib import crc32
+
+from penstock.model.errors import PenstockError
+from penstock.model.recurrence import RuleRow, decode_row, encode_row
+from penstock.ports.recurring import DueRules, RuleListener, Swap
+from penstock.stores.dynamodb.items import Item, list_key
+from penstock.stores.dynamodb.table import LIST, Change, Range, Table
+
+DIGITS = 15
+"""Of a moment in the order of a list."""
+_NAMES = list_key("rn", "recurring", 0)
+_MANAGED = list_key("rm", "recurring", 0)
+
+
+class DynamoRecurring:
+    """Rules in DynamoDB; Redis knows nothing of them."""
+
+    def __init__(self, table: Table, shards: int) -> None:
+        self._table = table
+        self._shards = shards
+        self._listeners: list[RuleListener] = []
+        self._marked: set[str] = set()
+        """Rules known to have their place among the managed ones."""
+
+    async def rules(self, ids: Sequence[str]) -> list[RuleRow | None]:
+        found = await self._items(ids)
+        return [None if item is None else _row(item) for item in map(found.get, ids)]
+
+    async def swap(self, swaps: Sequence[Swap]) -> list[bool]:
+        done = [False] * len(swaps)
+        left = list(range(len(swaps)))
+        while left:  # in rounds, where one id comes several times: statements have no order
+            first = {swaps[place].id: place for place in reversed(left)}
+            places = sorted(first.values())
+            answers = await self._swap([swaps[place] for place in places])
+            for place, answer in zip(places, answers, strict=True):
+                done[place] = answer
+            left = [place for place in left if place not in places]
+        return done
+
+    async def due(self, now: int, limit: int) -> DueRules:
+        orders = sorted(
+            order
+            for part in await asyncio.gather(
+                *(self._first(shard, limit + 1) for shard in range(self._shards))
+            )
+            for order in part
+        )
+        due = [order for order in orders if _wake_in(order) <= now]
+        rows = await self.rules([order[DIGITS + 1 :] for order in due[:limit]])
+        found = [row for row in rows if row is not None and row.wake is not None]
+        found.sort(key=lambda row: row.wake or 0)
+        later = orders[len(due) :]
+        return DueRules(
+            tuple(row for row in found if (row.wake or 0) <= now),
+            _wake_in(later[0]) if later and len(due) < limit else None,
+        )
+
+    async def page(self, after: str | None, limit: int) -> list[RuleRow]:
+        found: list[RuleRow] = []
+        async for items in self._table.pages(Range(LIST, _NAMES, after), limit):
+            rows = await self.rules([item["o"]["S"] for item in items])
+            found += [row for row in rows if row is not None]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    async def managed(self) -> list[str]:
+        found: list[str] = []
+        async for items in self._table.pages(Range(LIST, _MANAGED)):
+            rows = await self.rules([item["o"]["S"] for item in items])
+            found += [row.id for row in rows if row is not None and row.managed]
+        return found
+
+    def listen(self, listener: RuleListener) -> None:
+        self._listeners.append(listener)
+
+    async def _swap(self, swaps: Sequence[Swap]) -> list[bool]:
+        """Swaps of different rules."""
+        made = [swap.row for swap in swaps if swap.expected == 0 and swap.row is not None]
+        names = [_place("rn", _NAMES, row.id) for row in made]
+        managed = [swap.row for swap in swaps if swap.row is not None and swap.row.managed]
+        marked = {row.id for row in managed} - self._marked
+        await self._table.insert(names + [_place("rm", _MANAGED, name) for name in sorted(marked)])
+        self._marked |= marked
+        changed = [swap for swap in swaps if swap.expected and swap.row is not None]
+        dropped = [swap for swap in swaps if swap.row is None]
+        inserts, changes, drops = await asyncio.gather(
+            self._table.insert([self._item(row) for row in made]),
+            self._table.change([self._change(swap) for swap in changed]),
+            asyncio.gather(*map(self._drop, dropped)),
+        )
+        for answer in inserts:
+            if isinstance(answer, PenstockError):
+                raise answer
+        done = {row.id: answer is True for row, answer in zip(made, inserts, strict=True)}
+        done |= {swap.id: answer for swap, answer in zip(changed, changes, strict=True)}
+        done |= {swap.id: answer for swap, answer in zip(dropped, drops, strict=True)}
+        for swap in swaps:
+            if done[swap.id] and swap.row is not None and swap.row.wake is not None:
+                for listener in self._listeners:
+                    listener(swap.row.wake)
+        return [done[swap.id] for swap in swaps]
+
+    async def _drop(self, swap: Swap) -> bool:
+        if swap.id not in await self._items([swap.id]):
+            return False
+        if not await self._table.delete(f"r:{swap.id}", str(swap.expected)):
+            return False
+        await asyncio.gather(*(self._table.delete(f"{kind}:{swap.id}") for kind in ("rn", "rm")))
+        self._marked.discard(swap.id)
+        return True
+
+    async def _first(self, shard: int, number: int) -> list[str]:
+        """The first orders of a shard's list by moment."""
+        found: list[str] = []
+        async for items in self._table.pages(Range(LIST, _wakes(shard)), number):
+            found += [item["o"]["S"] for item in items]
+            if len(found) >= number:
+                break
+        return found[:number]
+
+    async def _items(self, ids: Sequence[str]) -> dict[str, Item]:
+        found = await self._table.get([f"r:{name}" for name in ids])
+        return {pk.removeprefix("r:"): item for pk, item in found.items()}
+
+    def _item(self, row: RuleRow) -> Item:
+        item: Item = {
+            "pk": {"S": f"r:{row.id}"},
+            "n": {"N": str(row.revision)},
+            "body": {"S": encode_row(row).decode()},
+        }
+        if row.wake is not None:
+            item["l"] = {"S": _wakes(crc32(row.id.encode()) % self._shards)}
+            item["o"] = {"S": f"{row.wake:0{DIGITS}}:{row.id}"}
+        return item
+
+    def _change(self, swap: Swap) -> Change:
+        assert swap.row is not None, "chosen so"  # noqa: S101 - for the type
+        sets = self._item(swap.row)
+        removes = () if "o" in sets else ("l", "o")
+        return Change(sets.pop("pk")["S"], str(swap.expected), sets, removes)
+
+
+def _wakes(shard: int) -> str:
+    return list_key("rw", "recurring", shard)
+
+
+def _place(kind: str, of: str, rule_id: str) -> Item:
+    return {"pk": {"S": f"{kind}:{rule_id}"}, "l": {"S": of}, "o": {"S": rule_id}}
+
+
+def _wake_in(order: str) -> int:
+    return int(order[:DIGITS])
+
+
+def _row(item: Item) -> RuleRow:
+    return decode_row(item["body"]["S"].encode())

@@ -1,0 +1,87 @@
+"""The store people already run: one schema of a PostgreSQL database, 13 or newer.
+
+`postgresql://` and `postgres://`; see `address.py` for what a URL may say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.model.errors import ConfigError, StoreUnavailable
+from penstock.ports.store import ScratchStores, Store, StoreDriver
+from penstock.stores.postgres.address import parse_address, with_schema
+from penstock.stores.postgres.schema import drop, migrate, register
+from penstock.stores.postgres.store import PostgresStore
+from penstock.time.clock import Clock
+
+__all__ = ["DRIVER", "PostgresStore", "open_store"]
+
+
+async def open_store(
+    url: str,
+    *,
+    total_partitions: int | None,
+    retention: int,
+    retention_count: int,
+    bucket_size_sec: int = 60,  # noqa: ARG001 - for stores with a cold tier; every driver is given it
+    clock: Clock | None = None,
+) -> Store:
+    """Connect, and make the tables or bring them up to date; whoever opens it closes it.
+
+    `retention` (milliseconds) and `retention_count` bound how long and how many settled
+    messages stay known, whichever comes first. `clock` replaces the server's: it can only be
+    behind it, because claims hold every `now` against the server's own time.
+    """
+    address = parse_address(url)
+    await asyncio.to_thread(migrate, address)
+    epoch = await asyncio.to_thread(register, address, total_partitions)
+    store = PostgresStore(
+        address, epoch, clock, retention=retention, retention_count=retention_count
+    )
+    try:
+        await store.start()
+    except BaseException:
+        await store.close()
+        raise
+    return store.as_store()
+
+
+async def init_store(url: str) -> str:
+    """Make the schema or bring it up to date, and say what was done."""
+    address = parse_address(url)
+    before, after = await asyncio.to_thread(migrate, address)
+    if before == after:
+        return f"{address.name} is up to date (schema version {after})"
+    done = "made" if before == 0 else f"brought up to date from schema version {before}"
+    return f"{address.name}: {done}, schema version {after}"
+
+
+def nothing_to_read(url: str) -> str | None:
+    """Check the URL; a server is there or it is not."""
+    parse_address(url)
+    return None
+
+
+def scratch_url(url: str, mark: str) -> str:
+    """The same server and settings; a schema of its own."""
+    return with_schema(url, f"{parse_address(url).schema}_{mark}".replace("-", "_")[:48])
+
+
+async def erase(url: str) -> None:
+    """Drop the schema; StoreUnavailable names it when it may stay."""
+    address = parse_address(url)
+    try:
+        await asyncio.to_thread(drop, address)
+    except (ConfigError, StoreUnavailable) as exc:
+        raise StoreUnavailable(
+            f"the schema {address.schema} may be left behind: {exc.message}"
+        ) from exc
+
+
+DRIVER = StoreDriver(
+    open_store=open_store,
+    nothing_to_read=nothing_to_read,
+    on_server=True,
+    init_store=init_store,
+    scratch=ScratchStores(url=scratch_url, erase=erase),
+)

@@ -1,0 +1,89 @@
+"""A postgresql:// URL, read once; what is not ours in it goes to libpq as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from penstock.model.errors import ConfigError
+
+DEFAULT_SCHEMA = "penstock"
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+"""So short that the names of channels and partitions made from it still are names."""
+_MOST_CONNECTIONS = 64
+_PATIENCE = {
+    # A server that is gone is noticed: by connecting, by an answer that does not come back.
+    "connect_timeout": "5",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+    "application_name": "penstock",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the database is, which schema in it is ours, how many connections we take."""
+
+    conninfo: str
+    """As libpq takes it, with the password: never shown."""
+    name: str
+    """Without user and password, for errors and health."""
+    schema: str = DEFAULT_SCHEMA
+    connections: int = 4
+    """Transactions at a time; one connection for counters and one that listens come besides."""
+
+
+def parse_address(url: str) -> Address:
+    """postgresql://user@host,host/db?sslmode=…&schema=…&connections=…"""
+    parts = urlsplit(url)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    own = dict(pair for pair in options if pair[0] in {"schema", "connections"})
+    rest = urlencode([pair for pair in options if pair[0] not in own], quote_via=quote)
+    schema = own.get("schema", DEFAULT_SCHEMA)
+    if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+        raise ConfigError(
+            "store: schema must be lower-case letters, digits and _ (at most 48, not pg_…)"
+        )
+    try:
+        given = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{rest}")
+        conninfo = make_conninfo("", **{**_PATIENCE, **given})
+    except psycopg.Error:
+        # libpq's text may repeat the address, and with it the password.
+        raise ConfigError("store: libpq cannot read this address: check its parameters") from None
+    return Address(conninfo, _name(given, schema), schema, _connections(own))
+
+
+def _connections(own: dict[str, str]) -> int:
+    text = own.get("connections", "4")
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_CONNECTIONS:
+        raise ConfigError(f"store: connections must be 1 to {_MOST_CONNECTIONS}")
+    return int(text)
+
+
+def _name(given: Mapping[str, object], schema: str) -> str:
+    if "service" in given and "host" not in given:
+        place = f"service={given['service']}"
+    else:
+        hosts = str(given.get("host") or "localhost").split(",")
+        ports = str(given.get("port") or "5432").split(",")
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        place = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False))
+    database = given.get("dbname") or ""
+    return f"postgresql://{place}/{database}?schema={schema}"
+
+
+def with_schema(url: str, schema: str) -> str:
+    """The same server and settings, another schema."""
+    parts = urlsplit(url)
+    options = [
+        pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] != "schema"
+    ]
+    query = urlencode([*options, ("schema", schema)], quote_via=quote)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}?{query}"

@@ -1,0 +1,77 @@
+"""A message in the caller's own transaction, on whatever kind of connection it has.
+
+    psycopg 3 (async and sync) · asyncpg · SQLAlchemy sessions and connections (async and sync)
+    · any connection whose cursors take %s: Django's, psycopg 2's
+
+Each kind is known by the package of its type, which is not imported for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from contextlib import closing
+from importlib import import_module
+from typing import Any
+
+from penstock.model.errors import ConfigError, InvalidMessage
+from penstock.model.message import NewMessage, OnConflict
+from penstock.model.outcome import Receipt
+from penstock.stores.sql.rows import STATES, put_rows
+
+_TYPES = (
+    *("text",) * 3,
+    "bytea",
+    *("text",) * 4,
+    *("bigint",) * 3,
+)
+"""Of the values of `put_message`, in order."""
+
+
+class CallersTransactions:
+    """Calls the schema's `put_message` on connections of others."""
+
+    def __init__(self, schema: str) -> None:
+        name = f'"{schema}".put_message'  # a schema's name was checked when the address was read
+        self._call = f"SELECT is_new, held_state, held_due FROM {name}"  # noqa: S608 - see above
+
+    async def put_within(self, connection: object, message: NewMessage) -> Receipt:
+        if message.on_conflict is not OnConflict.KEEP:
+            raise InvalidMessage("on_conflict", "only keep can be part of your transaction")
+        *values, _ = put_rows([message], 0)[0]  # the server says when it was created
+        package = type(connection).__module__.partition(".")[0]
+        if package == "asyncpg":
+            row = await self._asyncpg(connection, values)
+        elif package == "sqlalchemy":
+            row = await self._sqlalchemy(connection, values)
+        elif hasattr(connection, "cursor"):
+            row = await self._cursor(connection, values)
+        else:
+            raise ConfigError(
+                "connection: must be of psycopg, asyncpg, SQLAlchemy or Django, not"
+                f" {type(connection).__qualname__}"
+            )
+        is_new, state, due = row
+        return Receipt(message.id, STATES[state], due, duplicate=not is_new)
+
+    async def _asyncpg(self, connection: Any, values: Sequence[Any]) -> Any:
+        places = ", ".join(f"${n}::{kind}" for n, kind in enumerate(_TYPES, 1))
+        return await connection.fetchrow(f"{self._call}({places})", *values)
+
+    async def _sqlalchemy(self, connection: Any, values: Sequence[Any]) -> Any:
+        places = ", ".join(f"CAST(:v{n} AS {kind})" for n, kind in enumerate(_TYPES))
+        statement = import_module("sqlalchemy").text(f"{self._call}({places})")
+        result = connection.execute(statement, {f"v{n}": value for n, value in enumerate(values)})
+        return (await result if inspect.isawaitable(result) else result).one()
+
+    async def _cursor(self, connection: Any, values: Sequence[Any]) -> Any:
+        """psycopg's own connections, and whatever wraps one."""
+        statement = f"{self._call}({', '.join(f'%s::{kind}' for kind in _TYPES)})"
+        cursor = connection.cursor()
+        executed = cursor.execute(statement, values)
+        if inspect.isawaitable(executed):
+            async with cursor:
+                await executed
+                return await cursor.fetchone()
+        with closing(cursor):
+            return cursor.fetchone()

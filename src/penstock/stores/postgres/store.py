@@ -1,0 +1,142 @@
+"""A PostgreSQL schema as a store: the lanes, the listener, the clock, the history's partitions."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from penstock.model.errors import StoreUnavailable
+from penstock.model.outcome import Claim
+from penstock.ports.store import Store
+from penstock.stores.postgres import history
+from penstock.stores.postgres.address import Address
+from penstock.stores.postgres.callers import CallersTransactions
+from penstock.stores.postgres.lane import Lane, Wakes
+from penstock.stores.postgres.schema import SCHEMA_VERSION
+from penstock.stores.postgres.session import Session
+from penstock.stores.postgres.wake import News, listen
+from penstock.stores.sql.recurring import SqlRecurring
+from penstock.stores.sql.store import SqlStore
+from penstock.stores.sql.tx import Tx
+from penstock.time.clock import Clock, SystemClock
+from penstock.time.server_clock import ServerClock
+
+log = logging.getLogger("penstock.stores.postgres")
+
+T = TypeVar("T")
+_TOKEN_BITS = 32
+
+
+class PostgresStore(SqlStore):
+    """Messages in one schema of a PostgreSQL database. Made by `open_store`."""
+
+    def __init__(
+        self,
+        address: Address,
+        epoch: int,
+        clock: Clock | None,
+        *,
+        retention: int,
+        retention_count: int,
+    ) -> None:
+        self._address = address
+        tokens = itertools.count((epoch << _TOKEN_BITS) + 1)
+        news = News(address, epoch).send
+        self._lane = Lane(
+            address, tokens, threads=address.connections, committed=self._committed, news=news
+        )
+        self._counters = Lane(
+            address, tokens, threads=1, committed=self._committed, news=news, before="lock_counters"
+        )
+        super().__init__(
+            self._lane,
+            clock or ServerClock(self.server_time),
+            retention=retention,
+            retention_count=retention_count,
+            counting=self._counters,
+        )
+        self._epoch = epoch
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Measure the server's clock; listen; have partitions for what is settled first."""
+        if isinstance(self._clock, ServerClock):
+            await self._clock.measure()
+            self._tasks.append(asyncio.create_task(self._clock.keep()))
+        self._tasks.append(asyncio.create_task(listen(self._address, self._epoch, self._heard)))
+        await self._keep_partitions()
+
+    @property
+    def name(self) -> str:
+        return self._address.name
+
+    def as_store(self) -> Store:
+        """Everything this store can."""
+        return Store(
+            messages=self,
+            policies=self.policies,
+            rooms=self,
+            recurring=SqlRecurring(self._lane),
+            fleet=self,
+            forecasting=self,
+            dead=self,
+            keyed=self,
+            counted=self,
+            transactions=CallersTransactions(self._address.schema),
+            health_name="postgresql",
+        )
+
+    async def server_time(self) -> float:
+        (now,) = await self._lane.look(lambda tx: tx.one("server_time"))
+        return float(now)
+
+    def read(self, work: Callable[[Any], T]) -> Awaitable[T]:
+        return self._lane.look(work)
+
+    def claimed(self, route: str, claim: Claim, now: int) -> None:
+        """Whoever waits for a route is woken by the server."""
+
+    def purge_within(self, tx: Tx, now: int, limit: int) -> int:
+        return history.purge(tx, now, limit, self._retention, self._retention_count)
+
+    async def purge(self, now: int, limit: int) -> int:
+        purged = await super().purge(now, limit)
+        await self._keep_partitions()
+        return purged
+
+    async def _keep_partitions(self) -> None:
+        try:
+            await self._lane.submit(history.keep_partitions)
+        except StoreUnavailable as exc:  # somebody reads history: there is time
+            log.debug("partitions of history are left as they are: %s", exc)
+
+    async def check(self) -> dict[str, str]:
+        """Facts for health; asks the server, so one that does not answer says so."""
+        version = await self._lane.look(_schema_version)
+        return {"store": self.name, "schema_version": version or str(SCHEMA_VERSION)}
+
+    async def close(self) -> None:
+        """Answer what was asked for, then let go of the connections; twice is harmless."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._lane.close()
+        await self._counters.close()
+        if isinstance(self._clock, SystemClock):
+            self._clock.close()
+
+    def _committed(self, wakes: Wakes) -> None:
+        for route, due in wakes.items():
+            self._heard(route, due)
+
+    def _heard(self, route: str, due: int) -> None:
+        for listener in self._listeners:
+            listener(route, due)
+
+
+def _schema_version(tx: Session) -> str | None:
+    row = tx.one("meta", ("schema_version",))
+    return None if row is None else str(row[0])

@@ -1,0 +1,448 @@
+"""The operations on messages, each a step over a transaction; their statements are in messages.sql.
+
+    put · claim, extend, reap · settle · amend · find, timeline · purge · pause · erasures
+
+An operation loads the records of its batch, takes the pure step of `penstock.model.lifecycle` for
+each and writes the changes together. Three are hot and exist a second time, in SQL: put of new ids
+(`Tx.put_new`), claim (`lease`) and delivery (`deliver`); tests hold each equal to its step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from operator import itemgetter
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock.model import lifecycle
+from penstock.model.lifecycle import Record, Step
+from penstock.model.message import Event, Message, NewMessage
+from penstock.model.outcome import (
+    Action,
+    Amended,
+    Amendment,
+    Claim,
+    Reaped,
+    Receipt,
+    Settlement,
+)
+from penstock.model.size import ANY_SIZE
+from penstock.model.state import PURGEABLE, State
+from penstock.model.timeline import lines_of
+from penstock.stores.sql.rows import (
+    content_values,
+    decided_column,
+    event_of,
+    from_json_array,
+    json_array,
+    progress_values,
+    to_message,
+    to_record,
+)
+from penstock.stores.sql.tx import Row, Tx
+
+MAX_EVENTS = 200
+"""Lines kept of one message's timeline; the oldest go first."""
+_DELIVERED = State.DELIVERED
+_SEQ = itemgetter(0)
+_PAYLOAD, _HEADERS = 4, 6
+_DUE_AND_ID = itemgetter(9, 1)
+_PRIORITY = itemgetter(11)
+_ERASE, _AFTER_ERASE = "erase:", "erase;"
+"""The prefix of the name of a fact that a message is to be erased, and the end of all of these."""
+
+
+class Changes:
+    """What the steps of one operation leave, written together."""
+
+    def __init__(self) -> None:
+        self._records: dict[int, Record] = {}
+        self._with_content: set[int] = set()
+        self._events: list[dict[str, Any]] = []
+        self._settled: Counter[int] = Counter()
+        self._retired: list[int] = []
+        self._removed: list[int] = []
+
+    def add(self, step: Step[Any], *, content: bool = False) -> None:
+        """The record and the lines of a step; with `content` its payload and headers too."""
+        record = step.record
+        if record is None:
+            return
+        seq = record.message.ref
+        self._records[seq] = record
+        if content:
+            self._with_content.add(seq)
+        self._events += [
+            {"seq": seq, "at": e.at, "event": e.event, "detail": e.detail, "attempt": e.attempt}
+            for e in step.events
+        ]
+        if record.message.state in PURGEABLE:
+            self._retired.append(seq)
+
+    def settle(self, token: int, number: int = 1) -> None:
+        """So many messages of the lease are settled."""
+        self._settled[token] += number
+
+    def retire(self, seqs: Iterable[int]) -> None:
+        """These are settled for good, and were written already."""
+        self._retired += seqs
+
+    def remove(self, seq: int) -> None:
+        self._removed.append(seq)
+
+    def save(self, tx: Tx, now: int) -> None:
+        if self._records:
+            self._write(tx)
+        if self._settled:
+            closed = tx.each("close_lease", [(n, token) for token, n in self._settled.items()])
+            done = [t for t, row in zip(self._settled, closed, strict=True) if row and row[0] <= 0]
+            if done:
+                tx.many("drop_lease", [(token,) for token in done])
+        if self._retired:
+            seqs = json_array(self._retired)
+            tx.execute("retire", {"at": now, "count": len(self._retired), "seqs": seqs})
+        if self._removed:
+            _remove(tx, self._removed)
+
+    def _write(self, tx: Tx) -> None:
+        plain = [
+            progress_values(record)
+            for seq, record in self._records.items()
+            if seq not in self._with_content
+        ]
+        if plain:
+            tx.many("write", plain)
+        if self._with_content:
+            changed = [self._records[seq] for seq in self._with_content]
+            values = [progress_values(one) | content_values(one.message) for one in changed]
+            tx.many("write_content", values)
+        if self._events:
+            self._note(tx)
+        for record in self._records.values():
+            if record.message.state is State.SCHEDULED:
+                tx.wake(record.message.route, record.message.due)
+
+    def _note(self, tx: Tx) -> None:
+        numbers = [row[0] for row in tx.each("add_event", self._events)]
+        long = {
+            line["seq"]: number - MAX_EVENTS
+            for line, number in zip(self._events, numbers, strict=True)
+            if number > MAX_EVENTS
+        }
+        if long:
+            tx.many("trim_events", list(long.items()))
+
+
+def _remove(tx: Tx, seqs: Sequence[int]) -> None:
+    """Keep nothing of these messages; none of them is leased."""
+    values = {"seqs": tx.array(seqs)}
+    tx.execute("remove", values)
+    tx.execute("remove_events", values)
+
+
+# --- put -----------------------------------------------------------------------------------
+
+
+def put(tx: Tx, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
+    """Keep what is new, and let `on_conflict` decide about what is known. One receipt each."""
+    new = tx.put_new(messages, now)
+    ending = [m.id for m in messages if m.blocked is not None or m.dead is not None]
+    if new is None and not ending:
+        _wake(tx, messages)
+        return [Receipt(m.id, State.SCHEDULED, m.due) for m in messages]
+    fresh = {m.id for m in messages} if new is None else new
+    again = [m.id for m in messages if m.id not in fresh]
+    if new is not None and len(fresh) + len(again) < len(messages):
+        again = [m.id for m in messages]  # the same new id twice
+    rows = tx.query("known", {"ids": tx.array([*ending, *again])})
+    known = {record.message.id: record for record in map(to_record, rows)}
+    changes = Changes()
+    receipts = []
+    for message in messages:
+        is_new = message.id in fresh
+        if is_new:
+            fresh.discard(message.id)  # again in this batch: a duplicate
+            step = _begin(tx, known, message, now)
+        else:
+            step = lifecycle.put(known[message.id], message, now)
+        receipts.append(step.answer)
+        if step.record is not None and step.record is not known[message.id]:
+            changes.add(step, content=not is_new)
+            known[message.id] = step.record
+    changes.save(tx, now)
+    return receipts
+
+
+def _begin(tx: Tx, known: dict[str, Record], message: NewMessage, now: int) -> Step[Receipt]:
+    """A message that was just put; one that came with an ending is settled in the same step."""
+    receipt = Receipt(message.id, State.SCHEDULED, message.due)
+    if message.ending is None:
+        tx.wake(message.route, message.due)
+        return Step(receipt, None)
+    ended = replace(lifecycle.accepted(message, now), ref=known[message.id].message.ref)
+    return Step(Receipt(message.id, ended.state, ended.due), Record(ended))
+
+
+def _wake(tx: Tx, messages: Sequence[NewMessage]) -> None:
+    routes = {message.route for message in messages}
+    if len(routes) == 1:
+        tx.wake(routes.pop(), min([message.due for message in messages]))
+        return
+    for message in messages:
+        tx.wake(message.route, message.due)
+
+
+# --- claim, extend, reap -------------------------------------------------------------------
+
+
+def claim(tx: Tx, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE) -> Claim:
+    """Lease what is due, in order; when nothing is, nothing is written."""
+    if limit <= 0 or tx.one("is_paused", (route,)):
+        return Claim(0)
+    rows: list[Row] = []
+    stopped = False
+    with closing(tx.stream("due", {"route": route, "limit": limit, "now": now})) as due:
+        for row in due:
+            max_bytes -= len(row[_PAYLOAD]) + (len(row[_HEADERS]) if row[_HEADERS] else 0)
+            if max_bytes < 0 and rows:
+                stopped = True  # what is behind is not read
+                break
+            rows.append(row)
+    token, messages = lease_rows(tx, route, rows, lease, now)
+    next_due = None
+    if len(rows) < limit and not stopped:
+        (next_due,) = tx.one("next_due", {"route": route})
+    return Claim(token, messages, next_due, stopped)
+
+
+def lease_rows(
+    tx: Tx, route: str, rows: list[Row], lease: int, now: int
+) -> tuple[int, tuple[Message, ...]]:
+    """`lifecycle.lease` of the rows that were just read; of none, nothing is written."""
+    if not rows:
+        return 0, ()
+    rows.sort(key=_DUE_AND_ID)
+    rows.sort(key=_PRIORITY, reverse=True)  # stable: equal ones stay in their order
+    token = tx.new_token()
+    seqs = list(map(_SEQ, rows))
+    tx.execute("lease", {"seqs": tx.array(seqs), "token": token, "now": now})
+    tx.execute("add_lease", (token, route, now + lease, len(rows), json_array(seqs)))
+    return token, tuple(map(to_message, rows))
+
+
+def extend(tx: Tx, tokens: Sequence[int], until: int) -> None:
+    tx.many("extend", [(until, token) for token in tokens])
+
+
+def reap(tx: Tx, now: int, limit: int) -> list[Reaped]:
+    """Lease by lease, oldest end first, until `limit` messages are back."""
+    reaped: list[Reaped] = []
+    changes = Changes()
+    while len(reaped) < limit:
+        ended = tx.one("ended_lease", (now,))
+        if ended is None:
+            break
+        token, text = ended
+        seqs = from_json_array(text)
+        room = limit - len(reaped)
+        for row in tx.query("lost", {"seqs": tx.array(seqs[:room]), "token": token}):
+            step = lifecycle.lose(to_record(row), token, now)
+            if step.answer is not None:
+                changes.add(step)
+                changes.settle(token)
+                reaped.append(step.answer)
+        if len(seqs) > room:
+            tx.execute("keep_rest_of_lease", (json_array(seqs[room:]), token))
+        else:
+            tx.execute("drop_lease", (token,))
+    changes.save(tx, now)
+    return reaped
+
+
+# --- settle --------------------------------------------------------------------------------
+
+
+def settle(tx: Tx, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+    """End leases by the outcome of the send; a stale token changes nothing.
+
+    The delivered of a lease of whom policies said the same go in one statement.
+    """
+    states: list[State | None] = [None] * len(settlements)
+    delivered: defaultdict[tuple[int, str | None], list[int]] = defaultdict(list)
+    others: list[int] = []
+    for place, settlement in enumerate(settlements):
+        if settlement.state is _DELIVERED:
+            delivered[settlement.token, settlement.allowed].append(place)
+        else:
+            others.append(place)
+    changes = Changes()
+    if others:
+        _settle_others(tx, settlements, others, now, states, changes)
+    for (token, _), places in delivered.items():
+        for place in _deliver(tx, settlements, places, token, now, changes):
+            states[place] = _DELIVERED
+    changes.save(tx, now)
+    return states
+
+
+def _deliver(
+    tx: Tx,
+    settlements: Sequence[Settlement],
+    places: list[int],
+    token: int,
+    now: int,
+    changes: Changes,
+) -> list[int]:
+    """`lifecycle.settle` of many delivered messages at once.
+
+    The places of those that still were under this token, each message once.
+    """
+    seqs = [settlements[place].message.ref for place in places]
+    decided = decided_column(settlements[places[0]].kept)
+    values = {"seqs": tx.array(seqs), "token": token, "now": now, "decided": decided}
+    hit = [row[0] for row in tx.query("deliver", values)]
+    if not hit:
+        return []
+    changes.retire(hit)
+    changes.settle(token, len(hit))
+    if len(hit) == len(places):
+        return places
+    left = set(hit)
+    current = []
+    for place, seq in zip(places, seqs, strict=True):
+        if seq in left:
+            left.discard(seq)
+            current.append(place)
+    return current
+
+
+def _settle_others(
+    tx: Tx,
+    settlements: Sequence[Settlement],
+    places: list[int],
+    now: int,
+    states: list[State | None],
+    changes: Changes,
+) -> None:
+    seqs = tx.array([settlements[place].message.ref for place in places])
+    leases = {seq: (token, asked) for seq, token, asked in tx.query("leases_of", {"seqs": seqs})}
+    for place in places:
+        settlement = settlements[place]
+        message = settlement.message  # as it was claimed: under a lease only a cancel is noted
+        token, cancel_pending = leases.get(message.ref, (None, 0))
+        if cancel_pending:
+            message = replace(message, cancel_pending=True)
+        record = Record(message, token)
+        step = lifecycle.settle(record, settlement, now)
+        if step.record is record or token is None:
+            continue
+        states[place] = step.answer
+        leases[message.ref] = (None, 0)
+        changes.add(step)
+        changes.settle(token)
+
+
+# --- amend ---------------------------------------------------------------------------------
+
+
+def amend(tx: Tx, amendments: Sequence[Amendment], now: int) -> list[Amended]:
+    """Cancel, reschedule, release, redrive, delete, erase: each with a definite answer."""
+    records: dict[str, Record | None] = {
+        record.message.id: record
+        for record in _with_last_event(tx, [amendment.id for amendment in amendments])
+    }
+    changes = Changes()
+    answers = []
+    for amendment in amendments:
+        record = records.get(amendment.id)
+        step = lifecycle.amend(record, amendment, now)
+        answers.append(step.answer)
+        if record is None or step.record is record:
+            continue
+        records[amendment.id] = step.record
+        if step.record is None:
+            changes.remove(record.message.ref)
+        else:
+            changes.add(step, content=amendment.action is Action.RESCHEDULE)
+    changes.save(tx, now)
+    return answers
+
+
+def _with_last_event(tx: Tx, ids: Sequence[str]) -> list[Record]:
+    """The records of the ids; of the dead with the last line of their timeline."""
+    records = [to_record(row) for row in tx.query("records", {"ids": tx.array(ids)})]
+    dead = [r.message.ref for r in records if r.message.state is State.DEAD]
+    if not dead:
+        return records
+    rows = tx.query("last_events", {"seqs": tx.array(dead)})
+    last = {row[0]: (event_of(row[1:]),) for row in rows}
+    return [replace(record, noted=last.get(record.message.ref, ())) for record in records]
+
+
+# --- what is known of messages and routes --------------------------------------------------
+
+
+def find(tx: Tx, ids: Sequence[str]) -> list[Message | None]:
+    rows = tx.query("found", {"ids": tx.array(ids)})
+    found = {message.id: message for message in map(to_message, rows)}
+    return [found.get(message_id) for message_id in ids]
+
+
+def timeline(tx: Tx, message_id: str) -> list[Event]:
+    """The usual course is read off the message's columns, the rest off its events."""
+    row = tx.one("known", {"ids": tx.array([message_id])})
+    if row is None:
+        return []
+    message = to_record(row).message
+    return lines_of(message, [event_of(row) for row in tx.query("events", {"seq": message.ref})])
+
+
+def purge(tx: Tx, now: int, limit: int, retention: int, retention_count: int) -> int:
+    """Forget the oldest settled ones that are past the time, or more than the count."""
+    purged = 0
+    while purged < limit:
+        oldest = tx.one("oldest_retired")
+        if oldest is None:
+            break
+        number, at, count, text, total = oldest
+        over = count if now - at > retention else min(count, total - retention_count)
+        over = min(over, limit - purged)
+        if over <= 0:
+            break
+        seqs = from_json_array(text)
+        if over < count:
+            tx.execute("keep_rest_of_retired", (count - over, json_array(seqs[over:]), number))
+        else:
+            tx.execute("drop_retired", (number,))
+        rows = tx.query("retired_then", {"seqs": tx.array(seqs[:over]), "at": at})
+        _remove(tx, [row[0] for row in rows])
+        purged += over
+    return purged
+
+
+def erasures(tx: Tx, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
+    """The ids that are to be erased once they can be, after adding and removing some."""
+    for message_id in add:
+        tx.execute("set_meta", (f"{_ERASE}{message_id}", ""))
+    for message_id in remove:
+        tx.execute("drop_meta", (f"{_ERASE}{message_id}",))
+    rows = tx.query("meta_names", (_ERASE, _AFTER_ERASE))
+    return [name.removeprefix(_ERASE) for (name,) in rows]
+
+
+def pause(tx: Tx, route: str, paused: bool) -> None:
+    """Kept in the store, so that it holds for every process and after a restart."""
+    if paused:
+        tx.execute("pause", (route,))
+        return
+    tx.execute("resume", (route,))
+    (next_due,) = tx.one("next_due", {"route": route})
+    if next_due is not None:
+        tx.wake(route, next_due)
+
+
+def paused_routes(tx: Tx) -> frozenset[str]:
+    return frozenset(row[0] for row in tx.query("paused"))

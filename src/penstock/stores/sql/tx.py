@@ -1,0 +1,119 @@
+"""The seam between the shared steps and a database: one transaction, and who runs it.
+
+A step is a plain function `step(tx, …)`. SQLite runs it inline on the loop, PostgreSQL in a thread.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from penstock.model.message import NewMessage
+
+T = TypeVar("T")
+Row: TypeAlias = Sequence[Any]
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
+_TOKEN_BITS = 32
+
+
+class RowStream(Protocol):
+    """Rows of an answer; whoever stops early closes it."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Tx(ABC):
+    """A transaction under way. Statements go by their name in the `.sql` files."""
+
+    def __init__(self, epoch: int) -> None:
+        self.wakes: dict[str, int] = {}
+        """Route → the nearest due that this transaction brought."""
+        self.rollbacks = 0
+        """Transactions that were rolled back: what was remembered of them is wrong."""
+        self._last_token = epoch << _TOKEN_BITS
+
+    @abstractmethod
+    def execute(self, name: str, values: Values = ()) -> None:
+        """Run a statement that answers nothing. It may be sent together with the next ones."""
+
+    @abstractmethod
+    def many(self, name: str, rows: Sequence[Values]) -> None:
+        """Run a statement once for each row of values."""
+
+    @abstractmethod
+    def query(self, name: str, values: Values = ()) -> list[Any]:
+        """Every row of the answer."""
+
+    @abstractmethod
+    def one(self, name: str, values: Values = ()) -> Any:
+        """The first row of the answer, or None."""
+
+    @abstractmethod
+    def each(self, name: str, rows: Sequence[Values]) -> list[Any]:
+        """Run a statement once for each row of values; the first row of each answer, or None."""
+
+    @abstractmethod
+    def bulk(self, name: str, values: list[Any], width: int, *, counted: bool = True) -> int:
+        """Run a statement with `{rows:types}` for values given one after the other.
+
+        Returns how many rows were written. Not `counted`: rows that come with others do not make
+        a transaction long.
+        """
+
+    @abstractmethod
+    def stream(self, name: str, values: Values, where: Sequence[str] = ()) -> RowStream:
+        """The rows of the answer, read as they are needed; `where` names conditions to add."""
+
+    @abstractmethod
+    def put_new(self, messages: Sequence[NewMessage], now: int) -> set[str] | None:
+        """`lifecycle.put` of new ids, as scheduled messages; the ids that were new, None: all."""
+
+    @abstractmethod
+    def make_turns(self) -> None:
+        """Make the tables and triggers of turns, unless they are there."""
+
+    def lock_turns(self, route: str) -> None:  # noqa: B027 - one writer at a time needs none
+        """Until the end of the transaction nobody else takes or gives turns of the route."""
+
+    @abstractmethod
+    def array(self, values: Sequence[int] | Sequence[str]) -> Any:
+        """A list as the macro `each` takes it."""
+
+    @abstractmethod
+    def foreign_version(self) -> object:
+        """Another value after another connection has written; the same after writes of our own.
+
+        A database that cannot tell gives a new value each time.
+        """
+
+    def wake(self, route: str, due: int) -> None:
+        """After the commit: something of the route is due then."""
+        if due < self.wakes.get(route, due + 1):
+            self.wakes[route] = due
+
+    def new_token(self) -> int:
+        """Never given before, by any process: the epoch is this session's own."""
+        self._last_token += 1
+        return self._last_token
+
+
+class Runner(Protocol):
+    """Runs steps in transactions."""
+
+    def submit(
+        self,
+        work: Callable[[Any], T],
+        *,
+        rows: int = 1,
+        writes: bool = True,
+        durable: bool = True,
+    ) -> Awaitable[T]:
+        """The result once it is durable. Not `durable`: once it is committed."""
+        ...
+
+    def look(self, work: Callable[[Any], T]) -> Awaitable[T]:
+        """A short read that waits for no other transaction."""
+        ...

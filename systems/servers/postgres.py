@@ -1,0 +1,155 @@
+"""A real PostgreSQL of our own: loopback, a free port, a temporary folder, a user not root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from systems.servers.ports import free_port
+from systems.servers.process import ServerProcess
+
+USERS = ("postgres", "nobody")
+"""Who runs the server when root starts it: PostgreSQL refuses root."""
+SETTINGS = (
+    "unix_socket_directories=",
+    "listen_addresses=127.0.0.1",
+    "max_connections=200",
+    "shared_buffers=64MB",
+    "logging_collector=off",
+    "log_checkpoints=off",
+)
+
+
+def binaries() -> Path:
+    """The folder of the newest PostgreSQL that Debian installed, or of the one on PATH."""
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: float(p.parts[-3])
+    )
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("postgres")
+    if on_path is None:
+        raise RuntimeError("there is no PostgreSQL here: run scripts/install-servers")
+    return Path(on_path).parent
+
+
+class PostgresServer(ServerProcess):
+    """One cluster with a database `penstock`, whose superuser `penstock` needs no password."""
+
+    def __init__(self, folder: Path | None = None, *settings: str) -> None:
+        super().__init__(folder or Path(tempfile.mkdtemp(prefix="penstock-postgres-")))
+        self.port = free_port()
+        self._settings = (*SETTINGS, f"port={self.port}", *settings)
+        self._user = _server_user()
+        self._data = self.folder / "data"
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://penstock@127.0.0.1:{self.port}/penstock"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "server.log"
+
+    def command(self) -> list[str]:
+        options = [part for setting in self._settings for part in ("-c", setting)]
+        return self._as_user([str(binaries() / "postgres"), "-D", str(self._data), *options])
+
+    def before_start(self) -> None:
+        if self._data.exists():
+            (self._data / "postmaster.pid").unlink(missing_ok=True)
+            return
+        if self._user is not None:
+            for folder in (self.folder, *self.folder.parents):
+                if folder == Path(tempfile.gettempdir()) or folder == folder.parent:
+                    break
+                folder.chmod(folder.stat().st_mode | 0o055)
+            shutil.chown(self.folder, self._user)
+        self._run("initdb", "-D", str(self._data), "-U", "penstock", "-A", "trust", "-N", "-E",
+                  "UTF8", "--locale=C.UTF-8")  # fmt: skip
+
+    def answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                pass
+        except OSError:
+            return False
+        done = self._psql("postgres", "SELECT 1 FROM pg_database WHERE datname = 'penstock'")
+        if done.returncode == 0 and not done.stdout.strip():
+            done = self._psql("postgres", "CREATE DATABASE penstock")
+        return done.returncode == 0
+
+    def sql(self, text: str) -> str:
+        """What psql prints: rows without headings."""
+        done = self._psql("penstock", text)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+        return done.stdout.strip()
+
+    def stop(self) -> None:
+        """A fast shutdown: sessions are ended, what is committed is on the disk."""
+        self._postmaster(signal.SIGINT)
+        super().kill()
+
+    def immediate(self) -> None:
+        """A shutdown as after a power cut: recovery follows at the next start."""
+        self._postmaster(signal.SIGQUIT)
+        super().kill()
+
+    def close(self) -> None:
+        self.immediate()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _postmaster(self, how: signal.Signals) -> None:
+        """The process that its own file names: what was started may be a wrapper around it."""
+        if self._process is None:
+            return
+        with suppress(OSError, ValueError):
+            text = (self._data / "postmaster.pid").read_text()
+            os.kill(int(text.split()[0]), how)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(60)
+
+    def _psql(self, database: str, text: str) -> subprocess.CompletedProcess[str]:
+        command = [str(binaries() / "psql"), "-h", "127.0.0.1", "-p", str(self.port)]
+        command += ["-U", "penstock", "-d", database, "-XAtqc", text]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = self._as_user([str(binaries() / program), *arguments])
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder)
+        if done.returncode != 0:
+            raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
+
+    def _as_user(self, command: list[str]) -> list[str]:
+        return command if self._user is None else ["setpriv", *_ids(self._user), *command]
+
+
+def _ids(user: str) -> list[str]:
+    entry = pwd.getpwnam(user)
+    return [f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
+
+
+def _server_user() -> str | None:
+    """None: we are not root, and run it ourselves."""
+    if os.geteuid() != 0:
+        return None
+    for name in USERS:
+        with suppress(KeyError):
+            return pwd.getpwnam(name).pw_name
+    raise RuntimeError("PostgreSQL does not run as root, and there is no other user")
