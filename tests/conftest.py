@@ -1,5 +1,7 @@
 """What every test shares."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # Two busy cores: no test asserts a time, and slow data generation is not a fault.
@@ -11,3 +13,7 @@ settings.register_profile("quick", settings.get_profile("penstock"), max_example
 settings.load_profile("penstock")
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+# A shell starts its background jobs with SIGINT ignored, and the processes of a test inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

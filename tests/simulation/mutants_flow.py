@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
-from penstock.flow import deliver, release
+from penstock.flow import deliver
 from penstock.flow.breaker import Breaker
 from penstock.flow.deliver import Deliver, Sent
 from penstock.flow.ingest import Ingest
@@ -162,7 +162,10 @@ def oversleeps() -> Any:
 
 @mutant("waits for a moment that a clock set back has put far away", 200)
 def far_away() -> Any:
-    return patch.object(release, "is_ahead", lambda moment, now, _most: now < moment)
+    async def gather(self: Lane) -> None:
+        await self._clock.sleep_until(self._last.at + self._last.spacing)
+
+    return patch.object(Lane, "_gather", gather)
 
 
 @mutant("asks on and on when its clock is ahead", 60)
