@@ -71,6 +71,7 @@ BROKE = (
     600_004_448,
     40_001_195,
     41_010_626,
+    70_015_486,
 )
 """Seeds that broke a promise once, by a fault of the product or of what was kept of the run."""
 

@@ -17,6 +17,17 @@ REAP = 500
 MAX_PERIOD_MS = 1_000
 
 
+async def extend_leases(
+    store: MessageStore, contact: Contact, observer: Observer, tokens: Sequence[int], lease: int
+) -> tuple[int, int]:
+    """Give these leases their whole time once more; since when, and until when they have it."""
+    now = await contact.ensure()
+    with observer.asking("extend"):
+        await store.extend(tokens, now + lease)
+    contact.answered(now)
+    return now, now + lease
+
+
 class Recover:
     """Runs in every worker; any of them may return what another one lost."""
 
@@ -92,11 +103,9 @@ class Recover:
 
     async def _extend(self) -> None:
         if tokens := list(self._held()):
-            now = await self._contact.ensure()
-            with self._observer.asking("extend"):
-                until = now + self._lease
-                await self._store.extend(tokens, until)
-            self._contact.answered(now)
+            now, until = await extend_leases(
+                self._store, self._contact, self._observer, tokens, self._lease
+            )
             self._extended(tokens, now, until)
 
     async def _reap(self, now: int) -> list[Reaped]:

@@ -20,6 +20,7 @@ from penstock.flow.decide import Decide, Ruling
 from penstock.flow.deliver import Deliver, Interrupted
 from penstock.flow.observe import Contact, Observer
 from penstock.flow.policies import REFRESH_MS, Policies
+from penstock.flow.recover import extend_leases
 from penstock.flow.settle import SettledStates, Settler
 from penstock.model.decision import PaceAllowance
 from penstock.model.errors import PenstockError, StoreUnavailable
@@ -407,6 +408,8 @@ class Lane:
         self.in_flight += len(claim.messages)
         self._hold(total_size(claim.messages))
         self.leases.take(claim.token, len(claim.messages), claimed.at + self._lease)
+        if self._clock.now() - claimed.at > self._lease // 3:
+            await self._extend(claim.token)
         if len(claim.messages) > 1 and not self.breaker.lets_all_pass:
             claim = self._only_probe(claim)
         await self._decided_to(DECIDING - 1)
@@ -416,6 +419,18 @@ class Lane:
             self._deciding.append((self._spawn(releasing), len(claim.messages)))
         else:
             await releasing
+
+    async def _extend(self, token: int) -> None:
+        """The answer to a claim came late: what is left of its lease may be too short for a send
+        that takes long, and to be extended in time with the others."""
+        try:
+            times = await extend_leases(
+                self._store, self._contact, self._observer, [token], self._lease
+            )
+        except StoreUnavailable as exc:
+            log.warning("store away, a lease for %s is not extended: %s", self.route.name, exc)
+        else:
+            self.leases.extended([token], *times)
 
     def _only_probe(self, claim: Claim) -> Claim:
         """One of them is sent to see whether the sink answers; the others go back unsent."""

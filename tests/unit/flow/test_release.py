@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import pytest
 
+from penstock.flow.recover import Recover
 from penstock.flow.release import PER_MS, SPACING_MS
 from penstock.model.errors import AlreadyReleased
 from penstock.model.outcome import DELIVERED, Claim, Dead, Retry, SendOutcome
@@ -327,19 +329,26 @@ async def test_an_expiry_can_be_removed(engine: Engine) -> None:
     assert changed.expires is None
 
 
-async def test_an_answer_later_than_its_lease_is_not_acted_on(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+def answer_a_claim_late(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, late_by: Callable[[int], int]
 ) -> None:
+    """The first claim that finds messages; `late_by`: milliseconds, of a lease."""
     claim = engine.store.claim
 
     async def late(route: str, limit: int, lease: int, now: int, max_bytes: int) -> Claim:
         claimed = await claim(route, limit, lease, now, max_bytes)
         if claimed.messages:
-            engine.clock.jump(lease)
+            engine.clock.jump(late_by(lease))
             monkeypatch.setattr(engine.store, "claim", claim)
         return claimed
 
     monkeypatch.setattr(engine.store, "claim", late)
+
+
+async def test_an_answer_later_than_its_lease_is_not_acted_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_a_claim_late(engine, monkeypatch, lambda lease: lease)
     receipt = await engine.schedule(id="m")
     async with engine.working() as worker:
         lease = worker.lanes["default"]._lease
@@ -347,6 +356,24 @@ async def test_an_answer_later_than_its_lease_is_not_acted_on(
     ((sent, attempt, at),) = engine.sink.sent
     assert (sent, attempt) == ("m", 1)
     assert at >= receipt.due + lease
+
+
+async def test_an_answer_late_in_its_lease_is_sent_with_a_whole_one(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def too_late(_self: Recover) -> None:
+        """Leases were extended just before the claim was answered."""
+
+    monkeypatch.setattr(Recover, "run", too_late)
+    answer_a_claim_late(engine, monkeypatch, lambda lease: lease - 2)
+    engine.sink.gate = asyncio.Event()
+    await engine.schedule(id="m")
+    async with engine.working():
+        await engine.clock.advance(5)
+        assert await engine.store.reap(engine.clock.now(), 10) == []
+        engine.sink.gate.set()
+        await engine.clock.advance(1)
+    assert [(name, attempt) for name, attempt, _ in engine.sink.sent] == [("m", 1)]
 
 
 async def test_a_message_that_is_tried_again_counts_once(
