@@ -36,15 +36,18 @@ def _granted(fleet: Fleet, sends: Iterable[Send]) -> dict[Allowed, Send]:
     for allowed in rulings.allowed:
         unused[allowed.who, allowed.message_id].append(allowed)
     granted: dict[Allowed, Send] = {}
+    began: dict[tuple[str, str, int], int] = {}
+    """Of an attempt: before it, or never, its process decides; and parts are sent after that."""
     for send in sorted(sends, key=lambda send: send.order):
+        name = send.message.id
+        first = began.setdefault((send.who, name, send.message.attempt), send.began)
         if send.parted:
             continue  # what it was allowed by, its parts are
-        name = send.message.id
         mine = [one for one in unused[send.who, name] if one.elapsed <= send.began]
         if mine:
             granted[mine[-1]] = send
             unused[send.who, name].remove(mine[-1])
-        elif rulings.bound(send.who, send.began):
+        elif rulings.bound(send.who, first):
             fleet.journal.fail(DECIDED, name, f"{send.who} sent it, and nothing allowed it")
         elif _should_know(fleet, send):
             fleet.journal.fail(HEARD, name, f"{send.who} sent it, and knows of no policy")

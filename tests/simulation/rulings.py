@@ -71,8 +71,8 @@ class Rulings:
         """Process → since when it knows that there are policies, or that there are none."""
         self._binding: list[tuple[int, bool]] = []
         """Since when there are policies or lists, or none."""
-        self._held: dict[str, set[str]] = {}
-        """Key → messages that were allowed, and nothing was said of them since."""
+        self._held: dict[str, dict[str, int]] = {}
+        """Key → messages that were allowed, and nothing was said of them since → held until."""
         self._counted: dict[str, dict[str, int]] = {}
         """Key → message → how long it may count, by what was said of it: at most. A message that
         was counted stays so, whatever is decided about it afterwards."""
@@ -141,7 +141,7 @@ class Rulings:
             if decision.verdict is Verdict.ALLOW:
                 self._check_allowed(subject, now)
                 self._allow(who, subject, now)
-                self._held.setdefault(subject.key, set()).add(subject.id)
+                self._held.setdefault(subject.key, {})[subject.id] = now + hold
             elif decision.verdict is Verdict.DEFER:
                 self._check_until(subject, now, decision)
                 self._check_places(subject, now, decision)
@@ -152,8 +152,9 @@ class Rulings:
         for conclusion in conclusions:
             subject = conclusion.subject
             self._journal.note(who, "conclude", _named(subject), conclusion.end.value)
-            if conclusion.end is not End.KEEP:
-                self._held.setdefault(subject.key, set()).discard(subject.id)
+            held = self._held.setdefault(subject.key, {})
+            if conclusion.end is not End.KEEP and conclusion.ends(held.get(subject.id, 0)):
+                held.pop(subject.id, None)
             if conclusion.end is End.COMMIT:
                 counted = self._counted.setdefault(subject.key, {})
                 counted[subject.id] = max(now + CAP_WINDOW, counted.get(subject.id, 0))
@@ -202,7 +203,7 @@ class Rulings:
             return
         counted = self._counted.get(subject.key, {})
         places = {name for name, until in counted.items() if until > now}
-        used = len((places | self._held.get(subject.key, set())) - {subject.id})
+        used = len((places | self._held.get(subject.key, {}).keys()) - {subject.id})
         if used < CAP_LIMIT:
             told = f"the cap is full for {subject.key}, but only {used} went or are on their way"
             self._journal.fail(UNCHANGED, subject.id, told)

@@ -72,6 +72,9 @@ BROKE = (
     40_001_195,
     41_010_626,
     70_015_486,
+    70_021_890,
+    70_032_878,
+    70_032_955,
 )
 """Seeds that broke a promise once, by a fault of the product or of what was kept of the run."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from penstock.model.decision import Conclusion, End, Share, Subject
+from penstock.model.decision import Conclusion, End, Share, Subject, mark_of
 from penstock.model.message import Message
 from penstock.model.outcome import Settlement
 from penstock.model.state import State
@@ -93,7 +93,9 @@ def unsent(
 ) -> list[Conclusion]:
     """After the messages are settled: whoever will be tried again keeps its place until then.
 
-    Refusals by policies hold nothing, and a lost lease is for its new owner to conclude.
+    Refusals by policies hold nothing, and a lost lease is for its new owner to conclude. A message
+    that is scheduled again may be claimed before this is said: the mark of the lease tells what it
+    reserved from what the next one has.
     """
     conclusions: list[Conclusion] = []
     delivered = State.DELIVERED
@@ -108,7 +110,8 @@ def unsent(
             end, until = End.KEEP, due + hold
         elif settlement.may_have_arrived:  # cancelled while it was to be tried again
             end = End.COMMIT
-        conclusions += [Conclusion(one, end, until) for one in counted(settlement.message)]
+        mark = mark_of(settlement.token)
+        conclusions += [Conclusion(one, end, until, mark) for one in counted(settlement.message)]
     return conclusions
 
 

@@ -12,7 +12,7 @@ from penstock.flow.conclude import committed, counted_in_doubt
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.limits.engine import expired
-from penstock.model.decision import Decision, PaceAllowance, allowed_text
+from penstock.model.decision import Decision, PaceAllowance, allowed_text, marked
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Settlement, may_have_arrived_before
 from penstock.model.route import Route
@@ -84,7 +84,8 @@ class Decide:
             ids = {settlement.message.id for settlement in refused}
             ready = [message for message in claim.messages if message.id not in ids]
         if ready and self._policies is not None and self.asks:
-            decisions = await self._policies.decide(ready, now, self._hold)
+            hold = marked(now + self._hold, claim.token) - now
+            decisions = await self._policies.decide(ready, now, hold)
             await self._count_doubtful(self._policies, ready, decisions, now)
             ruling = self._sort(ready, decisions, claim.token)
             return ruling._replace(refused=refused + ruling.refused)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from penstock.flow.conclude import counted_as, keys_of, shares
 from penstock.model.decision import (
+    MARKS,
     Conclusion,
     Decision,
     End,
@@ -85,7 +86,8 @@ async def _decide_wave(
             released += [message, *part[1:]]
         decisions.append(decision)
     if released:
-        await store.conclude([Conclusion(one, End.RELEASE) for one in released], now)
+        mark = (now + hold) % MARKS
+        await store.conclude([Conclusion(one, End.RELEASE, mark=mark) for one in released], now)
     return decisions
 
 

@@ -107,7 +107,9 @@ def conclude(rules: Rules, conclusion: Conclusion, now: int, books: Books) -> No
         case End.COMMIT:
             _count(plan, subject, now, books)
         case End.RELEASE:
-            _let_go(plan, subject, books)
+            for counter in _open_held(plan, subject, books):
+                if conclusion.ends(counter.held[subject.id]):
+                    release(counter, subject.id)
         case End.KEEP:
             for counter in _open_held(plan, subject, books):
                 if counter.held[subject.id] > now:  # one that is over may be somebody else's by now

@@ -111,6 +111,19 @@ class End(StrEnum):
     KEEP = "keep"  # it will be tried again: its place is held until then
 
 
+MARKS = 10_000
+
+
+def mark_of(token: int) -> int:
+    """What a lease's reservations end in, so that only this lease gives them back; never 0."""
+    return token % (MARKS - 1) + 1
+
+
+def marked(moment: int, token: int) -> int:
+    """The next moment but a few seconds with the mark of the lease."""
+    return moment - moment % MARKS + MARKS + mark_of(token)
+
+
 class Conclusion(msgspec.Struct, frozen=True, gc=False):
     """The end of one message's reservations. Saying it twice is the same as saying it once."""
 
@@ -118,6 +131,13 @@ class Conclusion(msgspec.Struct, frozen=True, gc=False):
     end: End
     until: int = 0
     """KEEP: how long to hold the place."""
+    mark: int = 0
+    """RELEASE: only what is held until a moment with this mark, which the lease decided; what the
+    next lease of the message has reserved meanwhile stays. 0: whatever is held."""
+
+    def ends(self, held_until: int) -> bool:
+        """Whether a place that is held until then is one of those it ends."""
+        return self.end is not End.RELEASE or not self.mark or held_until % MARKS == self.mark
 
 
 class CounterFigure(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from penstock.testing import policy_worlds as worlds
 from penstock.testing.policy_walk import (
     Beside,
     Step,
+    check_a_release_is_of_its_lease,
     check_changes_bind_everywhere,
     check_counts_anew_after_a_drop,
     sequences,
@@ -83,6 +84,12 @@ class PolicySuite:
     async def test_all_keys_are_asked_or_none_counts(self, make_harness: MakeHarness) -> None:
         async with opened(make_harness()) as (store,):
             await check_all_or_nothing(store, worlds.START)
+
+    async def test_a_release_leaves_what_the_next_lease_reserved(
+        self, make_harness: MakeHarness
+    ) -> None:
+        async with opened(make_harness()) as (store,):
+            await check_a_release_is_of_its_lease(store)
 
     async def test_a_policy_that_was_dropped_and_put_again_counts_anew(
         self, make_harness: MakeHarness

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 from hypothesis import strategies as st
 
-from penstock.model.decision import Conclusion, End, Question
+from penstock.model.decision import Conclusion, End, Question, mark_of, marked
 from penstock.model.policy import Cap, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
@@ -15,6 +15,8 @@ from penstock.stores.memory.policies import MemoryPolicies
 from penstock.testing import policy_worlds as worlds
 
 IDS = st.sampled_from(["p1", "p2", "p3", "p4", "p5"])
+LEASES = 3
+"""Tokens, so that some conclusions are those of another lease."""
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -39,6 +41,8 @@ class Decide(msgspec.Struct, frozen=True):
 class Conclude(msgspec.Struct, frozen=True):
     number: int
     end: End
+    token: int = 0
+    """Of the lease that ends; 0: whichever has reserved."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -60,14 +64,14 @@ steps: st.SearchStrategy[Step] = st.one_of(
     decides,
     decides,
     decides,
-    st.builds(Conclude, st.integers(1, 12), st.sampled_from(End)),
+    st.builds(Conclude, st.integers(1, 12), st.sampled_from(End), st.integers(0, LEASES)),
     st.builds(Wait, worlds.waits),
 )
 sequences = st.tuples(worlds.books, st.lists(steps, min_size=1, max_size=30))
 traffic: st.SearchStrategy[Step] = st.one_of(
     decides,
     decides,
-    st.builds(Conclude, st.integers(1, 12), st.sampled_from(End)),
+    st.builds(Conclude, st.integers(1, 12), st.sampled_from(End), st.integers(0, LEASES)),
     st.builds(Wait, worlds.waits),
 )
 """Without changes of the rules."""
@@ -80,6 +84,7 @@ class Beside:
         self.store = store
         self.reference = MemoryPolicies()
         self.now = worlds.START
+        self.token = 0
         self.flying: dict[str, Question] = {}
         self.waiting: dict[str, Question] = {}
 
@@ -104,8 +109,8 @@ class Beside:
                 await self.suppress(list_id, suppression, add)
             case Decide(batch):
                 await self.decide(batch)
-            case Conclude(number, end):
-                await self.conclude(number, end)
+            case Conclude(number, end, token):
+                await self.conclude(number, end, token)
             case Wait(millis):
                 self.now += millis
 
@@ -137,8 +142,10 @@ class Beside:
         questions = [q for q in asked.values() if q.id not in self.flying]
         told = await self.store.explain(questions, self.now)
         assert told == await self.reference.explain(questions, self.now)
-        decisions = await self.store.decide(questions, self.now, worlds.HOLD)
-        assert decisions == await self.reference.decide(questions, self.now, worlds.HOLD)
+        self.token = self.token % LEASES + 1
+        hold = marked(self.now + worlds.HOLD, self.token) - self.now
+        decisions = await self.store.decide(questions, self.now, hold)
+        assert decisions == await self.reference.decide(questions, self.now, hold)
         for question, decision in zip(questions, decisions, strict=True):
             self.waiting.pop(question.id, None)
             if decision.verdict is Verdict.ALLOW:
@@ -146,10 +153,11 @@ class Beside:
             elif decision.verdict is Verdict.DEFER:
                 self.waiting[question.id] = worlds.woken(question, decision)
 
-    async def conclude(self, number: int, end: End) -> None:
+    async def conclude(self, number: int, end: End, token: int) -> None:
         ids = list(self.flying)[:number]
+        mark = mark_of(token) if token else 0
         conclusions = [
-            Conclusion(self.flying.pop(message_id), end, self.now + worlds.HOUR)
+            Conclusion(self.flying.pop(message_id), end, self.now + worlds.HOUR, mark)
             for message_id in ids
         ]
         await self.store.conclude(conclusions, self.now)
@@ -183,6 +191,24 @@ async def check_changes_bind_everywhere(here: PolicyStore, there: PolicyStore) -
     assert await sends(there, 3, worlds.START + 2) == 0
     await here.drop_policy("daily")
     assert await sends(there, 3, worlds.START + 3) == 3
+
+
+async def check_a_release_is_of_its_lease(policies: PolicyStore) -> None:
+    """A message that goes back unsent may be decided by its next lease before its last one gives
+    back what it had reserved: the new reservation stays."""
+    now = worlds.START
+    for name, scope in (("own", Scope.KEY), ("all", Scope.ROUTE)):
+        await policies.put_policy(name, Cap(scope=(scope,), limit=1, window="24h"))
+    asked, other = (Question(id=name, key=name, due=now) for name in "ab")
+    for token in (1, 2):
+        (decision,) = await policies.decide([asked], now, marked(now + worlds.HOLD, token) - now)
+        assert decision.verdict is Verdict.ALLOW
+    for token, verdict in ((1, Verdict.DEFER), (2, Verdict.ALLOW)):
+        await policies.conclude([Conclusion(asked, End.RELEASE, mark=mark_of(token))], now)
+        figures = await policies.counters("a", now)
+        assert [one.used for one in figures if one.policy == "own"] == [token % 2]
+        (decision,) = await policies.explain([other], now)
+        assert decision.verdict is verdict
 
 
 async def check_counts_anew_after_a_drop(policies: PolicyStore) -> None:

@@ -19,6 +19,7 @@ from penstock.limits.books import Account, Books, Held, Needs, account_of, open_
 from penstock.limits.counter import Counter
 from penstock.limits.pace import PaceState
 from penstock.limits.rules import Rules
+from penstock.model.decision import Conclusion
 from penstock.stores.sql.tx import Tx
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -84,6 +85,10 @@ class Ledger:
         """Write how these ended."""
         changed = self._holds.end(tx, ids)
         self._write(tx, books, rules, now, changed=changed)
+
+    def ended_by(self, conclusions: Sequence[Conclusion]) -> list[str]:
+        """The ids without those whose place is held by a later lease."""
+        return [one.subject.id for one in conclusions if self._holds.are_ended_by(one)]
 
     def forget(self, tx: Tx, now: int, limit: int) -> None:
         """Drop what cannot matter any more: a few accounts after the others, round and round."""
@@ -250,6 +255,11 @@ class Holds:
         number = tx.new_token()
         tx.execute("add_reservations", (number, until, bytearray(_encode(held))))
         self._keep(number, held, until, [me for part in held for me in part.ids])
+
+    def are_ended_by(self, conclusion: Conclusion) -> bool:
+        """What the row of the message says, if it is in one."""
+        number = self._where.get(conclusion.subject.id)
+        return number is None or conclusion.ends(self._rows[number].until)
 
     def end(self, tx: Tx, ids: list[str]) -> bool:
         """These hold no more what their rows say; False: none of them is in a row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from penstock.limits.batch import (
     explain_batch,
     room_on,
 )
-from penstock.limits.books import Books, Needs, account_of
+from penstock.limits.books import Needs, account_of
 from penstock.limits.figures import figures
 from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Subject
@@ -74,32 +74,22 @@ class SqlPolicies:
         return await self._runner.submit(work)
 
     async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
-        def end(rules: Rules, books: Books, needs: Needs) -> None:
+        def work(tx: Tx) -> None:
+            rules = self._current.get(tx)
+            needs = Needs(rules, [conclusion.subject for conclusion in conclusions])
+            books = self._ledger.load(tx, needs)
             conclude_batch(rules, conclusions, now, books, needs)
+            self._ledger.concluded(tx, self._ledger.ended_by(conclusions), books, rules, now)
 
-        subjects = [conclusion.subject for conclusion in conclusions]
-        await self._runner.submit(lambda tx: self._end_within(tx, subjects, now, end))
+        await self._runner.submit(work)
 
     def count_within(self, tx: Tx, sent: Sequence[Subject], now: int) -> None:
         """As a part of a transaction that writes: all of these were sent."""
-
-        def end(rules: Rules, books: Books, needs: Needs) -> None:
-            count_batch(rules, sent, now, books, needs)
-
-        self._end_within(tx, sent, now, end)
-
-    def _end_within(
-        self,
-        tx: Tx,
-        subjects: Sequence[Subject],
-        now: int,
-        end: Callable[[Rules, Books, Needs], None],
-    ) -> None:
         rules = self._current.get(tx)
-        needs = Needs(rules, subjects)
+        needs = Needs(rules, sent)
         books = self._ledger.load(tx, needs)
-        end(rules, books, needs)
-        self._ledger.concluded(tx, [one.id for one in subjects], books, rules, now)
+        count_batch(rules, sent, now, books, needs)
+        self._ledger.concluded(tx, [one.id for one in sent], books, rules, now)
 
     def forget_within(self, tx: Tx, now: int, limit: int) -> None:
         """As a part of a transaction that writes: drop what cannot matter any more."""

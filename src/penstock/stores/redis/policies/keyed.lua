@@ -6,7 +6,8 @@
 --         plans = { { lists = { place … }, caps = { cap … }, tail } … },
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         the account of each message, or false: one message an account, in their order }
---         A cap is described in common.lua. `until`: KEEP holds the place until then.
+--         A cap is described in common.lua. `until`: KEEP holds the place until then;
+--         RELEASE gives back what is held until a moment with this mark (0: whatever is held).
 --         tail: { caps as a tail has them, with fewer sends and places than this in each counter
 --         there is one more }; false: its messages never go into a tail
 --       2 now · 3 hold places until · 4 version · 5 time to live of an account (ms)
@@ -81,10 +82,10 @@ local function tidied(held)
   return table.concat(kept)
 end
 
--- Give back the place of `me`; false: it held none.
-local function give_back(c, me)
+-- Give back the place of `me`, with a mark only that of its lease; false: it held no such place.
+local function give_back(c, me, mark)
   local place, mine = look_up(c[HELD], me)
-  if mine <= 0 then return false end
+  if mine <= 0 or not has_mark(mine, mark) then return false end
   c[HELD] = without(c[HELD], place)
   return true
 end
@@ -127,11 +128,11 @@ end
 
 -- What is done about one message in the counters of its key; each says whether it changed them.
 
-local function let_go(account, caps, me)
+local function let_go(account, caps, me, mark)
   local changed = false
   for i = 1, #caps do
     local c = account[caps[i][NAME]]
-    if c and give_back(c, me) then changed = true end
+    if c and give_back(c, me, mark) then changed = true end
   end
   return changed
 end
@@ -305,7 +306,7 @@ local SHORTLY = {
 
 -- All ways of a message but the short one: its answer, and whether its counters changed.
 local function looked_at(account, caps, what, me, list, until_)
-  if what == RELEASE then return 0, let_go(account, caps, me) end
+  if what == RELEASE then return 0, let_go(account, caps, me, until_) end
   if what == COMMIT then return 0, count_send(account, caps, me) end
   if what == KEEP then return 0, keep(account, caps, me, until_) end
   local found, acts, held = findings(account, caps, me, what == LOOK)
@@ -313,7 +314,7 @@ local function looked_at(account, caps, what, me, list, until_)
   if what == DECIDE and list == 0 and not acts then
     touched = reserve(account, caps, me)
   elseif what ~= LOOK then
-    touched = let_go(account, caps, me)
+    touched = let_go(account, caps, me, 0)
   end
   if list > 0 or found then return { list, unpack(found or {}) }, touched end
   return held and -1 or 0, touched

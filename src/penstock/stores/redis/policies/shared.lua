@@ -13,7 +13,8 @@
 --           quiet spans ahead = { from, to … } } … },
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         false, or { account of each message, more of each } }
---         until: KEEP holds the place until then
+--         until: KEEP holds the place until then; RELEASE gives back what is held until a moment
+--           with this mark (0: whatever is held)
 --         more: 0, or { 1 if its refusal may come from a place held in this batch, until, deadline
 --           or 0, 1 if it is blocked, waiting since, pace whose slot it has or 0 }
 --       2 now · 3 hold places until · 4 version · 5 time to live of a counter (ms)
@@ -301,9 +302,10 @@ local function conclude(what, plan, first, last, until_)
       count_sends(c, cap[2], ids, first, last, now)
     else
       for i = first, last do
+        local ends = place_of(c, ids[i], now)
         if what == RELEASE then
-          forget_hold(c, ids[i], now)
-        elseif place_of(c, ids[i], now) > now then
+          if has_mark(ends, until_) then forget_hold(c, ids[i], now) end
+        elseif ends > now then
           write_hold(c, ids[i], until_, now)
         end
       end

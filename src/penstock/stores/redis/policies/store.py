@@ -177,6 +177,11 @@ async def _explain(
     return await DecisionBatch(scripts, rules, subjects, now).explain()
 
 
+def _kind(conclusion: Conclusion) -> Kind:
+    is_release = conclusion.end is End.RELEASE
+    return _ENDS[conclusion.end], conclusion.mark if is_release else conclusion.until, 0
+
+
 async def _conclude(
     conclusions: Sequence[Conclusion], now: int, scripts: PolicyScripts, rules: Rules
 ) -> None:
@@ -185,9 +190,9 @@ async def _conclude(
     numbers = PlanCompiler(rules, now).each(subjects)
     first = conclusions[0]
     kinds: list[Kind] | None = None
-    if any(one.end is not first.end or one.until != first.until for one in conclusions):
-        kinds = [(_ENDS[one.end], one.until, 0) for one in conclusions]
-    request = PolicyRequest(subjects, numbers, (_ENDS[first.end], first.until, 0), kinds)
+    if any(_kind(one) != _kind(first) for one in conclusions):
+        kinds = [_kind(one) for one in conclusions]
+    request = PolicyRequest(subjects, numbers, _kind(first), kinds)
     plans = request.plans.values()
     calling = [
         call(request.only({id(one) for one in plans if concerns(one)}))
