@@ -36,18 +36,19 @@ def _granted(fleet: Fleet, sends: Iterable[Send]) -> dict[Allowed, Send]:
     for allowed in rulings.allowed:
         unused[allowed.who, allowed.message_id].append(allowed)
     granted: dict[Allowed, Send] = {}
-    began: dict[tuple[str, str, int], int] = {}
-    """Of an attempt: before it, or never, its process decides; and parts are sent after that."""
+    parted: dict[tuple[str, str, int], int] = {}
+    """When an attempt began whose parts are sent again: what is known then was decided by."""
     for send in sorted(sends, key=lambda send: send.order):
         name = send.message.id
-        first = began.setdefault((send.who, name, send.message.attempt), send.began)
+        attempt = (send.who, name, send.message.attempt)
         if send.parted:
+            parted.setdefault(attempt, send.began)
             continue  # what it was allowed by, its parts are
         mine = [one for one in unused[send.who, name] if one.elapsed <= send.began]
         if mine:
             granted[mine[-1]] = send
             unused[send.who, name].remove(mine[-1])
-        elif rulings.bound(send.who, first):
+        elif rulings.bound(send.who, parted.get(attempt, send.began)):
             fleet.journal.fail(DECIDED, name, f"{send.who} sent it, and nothing allowed it")
         elif _should_know(fleet, send):
             fleet.journal.fail(HEARD, name, f"{send.who} sent it, and knows of no policy")
@@ -101,8 +102,9 @@ def _check_cap(fleet: Fleet, policy_id: str, sends: Iterable[Send], decided: set
     """A cap that bound from before the first message to the mending.
 
     A message counts once, when it first arrived by a send that was decided: also where its process
-    heard of policies in that very millisecond. A cap knows an id that it counted for a while, and
-    one that is forgotten and put again meanwhile is no new one to it.
+    heard of policies in that very millisecond. One that was given up by another process before it
+    arrived was counted then: it is left out. A cap knows an id that it counted for a while,
+    and one that is forgotten and put again meanwhile is no new one to it.
     """
     plan, rulings = fleet.plan, fleet.server.books.rulings
     changed = {event.detail for event in plan.events if event.kind is Kind.POLICY}
@@ -117,6 +119,8 @@ def _check_cap(fleet: Fleet, policy_id: str, sends: Iterable[Send], decided: set
             first[key][name] = min(at, first[key].get(name, at))
     limit, window = WINDOWS[policy_id]
     for key, arrivals in first.items():
+        for name in [name for name, at in arrivals.items() if rulings.counted_before(name, at)]:
+            del arrivals[name]
         times = sorted(arrivals.values())
         for number, at in enumerate(times):
             inside = bisect_right(times, at + window - 1) - number

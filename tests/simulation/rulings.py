@@ -73,6 +73,8 @@ class Rulings:
         """Since when there are policies or lists, or none."""
         self._held: dict[str, dict[str, int]] = {}
         """Key → messages that were allowed, and nothing was said of them since → held until."""
+        self._first_counted: dict[str, int] = {}
+        """Message → when it was counted first, by the world's time."""
         self._counted: dict[str, dict[str, int]] = {}
         """Key → message → how long it may count, by what was said of it: at most. A message that
         was counted stays so, whatever is decided about it afterwards."""
@@ -156,10 +158,16 @@ class Rulings:
             if conclusion.end is not End.KEEP and conclusion.ends(held.get(subject.id, 0)):
                 held.pop(subject.id, None)
             if conclusion.end is End.COMMIT:
+                elapsed = self._journal.clock.elapsed()
+                self._first_counted.setdefault(_named(subject), elapsed)
                 counted = self._counted.setdefault(subject.key, {})
                 counted[subject.id] = max(now + CAP_WINDOW, counted.get(subject.id, 0))
         if self._twin is not None:
             now_or_never(self._twin.conclude(conclusions, now))
+
+    def counted_before(self, message_id: str, elapsed: int) -> bool:
+        """Whether it was counted, for the first time, before this moment of the world's time."""
+        return self._first_counted.get(message_id, elapsed) < elapsed
 
     def allowance(self, route: str, now: int, got: PaceAllowance | None) -> None:
         if self._twin is not None:

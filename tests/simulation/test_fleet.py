@@ -75,6 +75,11 @@ BROKE = (
     70_021_890,
     70_032_878,
     70_032_955,
+    70_041_198,
+    70_047_880,
+    70_055_437,
+    70_068_642,
+    70_071_510,
 )
 """Seeds that broke a promise once, by a fault of the product or of what was kept of the run."""
 

@@ -24,6 +24,7 @@ from penstock.testing.policy_walk import (
     Beside,
     Step,
     check_a_release_is_of_its_lease,
+    check_an_id_with_another_key_is_another,
     check_changes_bind_everywhere,
     check_counts_anew_after_a_drop,
     sequences,
@@ -90,6 +91,12 @@ class PolicySuite:
     ) -> None:
         async with opened(make_harness()) as (store,):
             await check_a_release_is_of_its_lease(store)
+
+    async def test_an_id_that_comes_again_with_another_key_leaves_what_the_first_holds(
+        self, make_harness: MakeHarness
+    ) -> None:
+        async with opened(make_harness()) as (store,):
+            await check_an_id_with_another_key_is_another(store)
 
     async def test_a_policy_that_was_dropped_and_put_again_counts_anew(
         self, make_harness: MakeHarness

@@ -211,6 +211,18 @@ async def check_a_release_is_of_its_lease(policies: PolicyStore) -> None:
         assert decision.verdict is verdict
 
 
+async def check_an_id_with_another_key_is_another(policies: PolicyStore) -> None:
+    """An id that was forgotten may come again, while its first message may still be on its way."""
+    now = worlds.START
+    await policies.put_policy("own", Cap(scope=(Scope.KEY,), limit=1, window="24h"))
+    for key in ("ann", "bob"):
+        (decision,) = await policies.decide([Question(id="a", key=key, due=now)], now, worlds.HOLD)
+        assert decision.verdict is Verdict.ALLOW
+    for key in ("ann", "bob"):
+        (decision,) = await policies.decide([Question(id="b", key=key, due=now)], now, worlds.HOLD)
+        assert decision.verdict is Verdict.DEFER
+
+
 async def check_counts_anew_after_a_drop(policies: PolicyStore) -> None:
     daily = Cap(scope=(Scope.KEY,), limit=2, window="24h")
     for _ in range(3):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, repeat
+from typing import TypeAlias
 
 import msgspec
 
@@ -19,7 +20,7 @@ from penstock.limits.books import Account, Books, Held, Needs, account_of, open_
 from penstock.limits.counter import Counter
 from penstock.limits.pace import PaceState
 from penstock.limits.rules import Rules
-from penstock.model.decision import Conclusion
+from penstock.model.decision import Conclusion, Subject
 from penstock.stores.sql.tx import Tx
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -69,26 +70,26 @@ class Ledger:
     def decided(
         self,
         tx: Tx,
-        ids: list[str],
+        places: list[Place],
         books: Books,
         rules: Rules,
         now: int,
         until: int,
     ) -> None:
         """Write what was decided about these: whatever they held before is decided anew."""
-        changed = self._holds.end(tx, ids)
+        changed = self._holds.end(tx, places)
         if books.held:
             self._holds.add(tx, books.held, until)
         self._write(tx, books, rules, now, changed=changed or bool(books.held))
 
-    def concluded(self, tx: Tx, ids: list[str], books: Books, rules: Rules, now: int) -> None:
+    def concluded(self, tx: Tx, places: list[Place], books: Books, rules: Rules, now: int) -> None:
         """Write how these ended."""
-        changed = self._holds.end(tx, ids)
+        changed = self._holds.end(tx, places)
         self._write(tx, books, rules, now, changed=changed)
 
-    def ended_by(self, conclusions: Sequence[Conclusion]) -> list[str]:
-        """The ids without those whose place is held by a later lease."""
-        return [one.subject.id for one in conclusions if self._holds.are_ended_by(one)]
+    def ended_by(self, conclusions: Sequence[Conclusion]) -> list[Place]:
+        """Without those that a later lease holds."""
+        return places_of([one.subject for one in conclusions if self._holds.are_ended_by(one)])
 
     def forget(self, tx: Tx, now: int, limit: int) -> None:
         """Drop what cannot matter any more: a few accounts after the others, round and round."""
@@ -206,6 +207,18 @@ def unpack_account(packed: bytes) -> Account:
 
 # --- reservations --------------------------------------------------------------------------
 
+Place: TypeAlias = tuple[str, str]
+"""The key and the id of a message: an id that was forgotten may come again with another key, and
+what the first message held is not what the second one decides."""
+
+
+def places_of(subjects: Sequence[Subject]) -> list[Place]:
+    return [(subject.key, subject.id) for subject in subjects]
+
+
+def _places_in(held: list[Held]) -> list[Place]:
+    return [place for part in held for place in zip(part.keys, part.ids, strict=True)]
+
 
 class _Row:
     """One batch."""
@@ -226,10 +239,10 @@ class Holds:
 
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = {}
-        self._where: dict[str, int] = {}
-        """Message id → its row."""
-        self._unseen: dict[str, list[tuple[int, str, tuple[tuple[str, ...], ...]]]] = {}
-        """Account → (row, message id, names of counters) to be laid over it when it is read."""
+        self._where: dict[Place, int] = {}
+        """The row of each."""
+        self._unseen: dict[str, list[tuple[int, Place, tuple[tuple[str, ...], ...]]]] = {}
+        """Account → (row, place, names of counters) to be laid over it when it is read."""
 
     def __len__(self) -> int:
         """Messages that hold a place."""
@@ -244,8 +257,8 @@ class Holds:
         for number, until, packed in tx.query("reservations"):
             held = _held.decode(packed)
             gone = ended.get(number, set())
-            open_ids = [me for part in held for me in part.ids if me not in gone]
-            row = self._keep(number, held, until, open_ids)
+            left = [place for place in _places_in(held) if place[1] not in gone]
+            row = self._keep(number, held, until, left)
             row.parted = bool(gone)
             for part in held:
                 self._lay(number, part, gone)
@@ -254,25 +267,26 @@ class Holds:
         """Nobody of these has a place already that the tables know of here."""
         number = tx.new_token()
         tx.execute("add_reservations", (number, until, bytearray(_encode(held))))
-        self._keep(number, held, until, [me for part in held for me in part.ids])
+        self._keep(number, held, until, _places_in(held))
 
     def are_ended_by(self, conclusion: Conclusion) -> bool:
         """What the row of the message says, if it is in one."""
-        number = self._where.get(conclusion.subject.id)
+        subject = conclusion.subject
+        number = self._where.get((subject.key, subject.id))
         return number is None or conclusion.ends(self._rows[number].until)
 
-    def end(self, tx: Tx, ids: list[str]) -> bool:
-        """These hold no more what their rows say; False: none of them is in a row."""
-        if self._where.keys().isdisjoint(ids):
+    def end(self, tx: Tx, places: list[Place]) -> bool:
+        """These are not held any more as their rows say; False: none of them is in a row."""
+        if self._where.keys().isdisjoint(places):
             return False
-        numbers = list(map(self._where.pop, ids, repeat(0)))
-        found: dict[int, list[str]] = {}
+        numbers = list(map(self._where.pop, places, repeat(0)))
+        found: dict[int, list[Place]] = {}
         if numbers.count(numbers[0]) == len(numbers):  # mostly a batch ends as it began
-            found[numbers[0]] = ids
+            found[numbers[0]] = places
         else:
-            for number, me in zip(numbers, ids, strict=True):
+            for number, place in zip(numbers, places, strict=True):
                 if number:
-                    found.setdefault(number, []).append(me)
+                    found.setdefault(number, []).append(place)
         for number, gone in found.items():
             row = self._rows[number]
             row.left -= len(gone)
@@ -280,17 +294,18 @@ class Holds:
                 self._drop(tx, number)
             else:
                 row.parted = True
-                values = (number, tx.new_token(), bytearray(_encode(gone)))
+                ids = [me for _, me in gone]
+                values = (number, tx.new_token(), bytearray(_encode(ids)))
                 tx.execute("add_ended", values)
         return True
 
     def lay_over(self, account: Account, name: str) -> None:
         """Of an account that was just read."""
-        for number, me, own in self._unseen.pop(name):
-            if self._where.get(me) == number:  # it may have ended meanwhile
+        for number, place, own in self._unseen.pop(name):
+            if self._where.get(place) == number:  # it may have ended meanwhile
                 for names in own:
                     for counter in open_counters(account, names):
-                        counter.held[me] = self._rows[number].until
+                        counter.held[place[1]] = self._rows[number].until
 
     def unseen(self, names: Sequence[str]) -> Collection[str]:
         """Of these accounts the ones that something has to be laid over."""
@@ -309,15 +324,15 @@ class Holds:
         """Drop the rows whose time is over: their messages are not on their way any more."""
         over = [number for number, row in self._rows.items() if row.until <= now]
         for number in over:
-            for me in [me for part in self._rows[number].held for me in part.ids]:
-                if self._where.get(me) == number:
-                    del self._where[me]
+            for place in _places_in(self._rows[number].held):
+                if self._where.get(place) == number:
+                    del self._where[place]
             self._drop(tx, number)
         return bool(over)
 
-    def _keep(self, number: int, held: list[Held], until: int, ids: list[str]) -> _Row:
-        self._where.update(dict.fromkeys(ids, number))
-        row = self._rows[number] = _Row(held, until, len(set(ids)))
+    def _keep(self, number: int, held: list[Held], until: int, left: list[Place]) -> _Row:
+        self._where.update(dict.fromkeys(left, number))
+        row = self._rows[number] = _Row(held, until, len(set(left)))
         return row
 
     def _drop(self, tx: Tx, number: int) -> None:
@@ -329,7 +344,8 @@ class Holds:
         unseen = self._unseen
         for key, me in zip(part.keys, part.ids, strict=True):
             if me not in gone:
+                place = (key, me)
                 if part.own:
-                    unseen.setdefault(account_of(key), []).append((number, me, part.own))
+                    unseen.setdefault(account_of(key), []).append((number, place, part.own))
                 for name in part.shared:
-                    unseen.setdefault(name, []).append((number, me, ((name,),)))
+                    unseen.setdefault(name, []).append((number, place, ((name,),)))

@@ -19,7 +19,7 @@ from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Subject
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
-from penstock.stores.sql.ledger import Ledger, load_paces
+from penstock.stores.sql.ledger import Ledger, load_paces, places_of
 from penstock.stores.sql.tx import Runner, Tx
 
 _encode = msgspec.json.Encoder().encode
@@ -67,8 +67,7 @@ class SqlPolicies:
             needs = Needs(rules, subjects)
             books = self._ledger.load(tx, needs)
             decisions = decide_batch(rules, subjects, now, hold, books, needs)
-            ids = [subject.id for subject in subjects]
-            self._ledger.decided(tx, ids, books, rules, now, now + hold)
+            self._ledger.decided(tx, places_of(subjects), books, rules, now, now + hold)
             return decisions
 
         return await self._runner.submit(work)
@@ -89,7 +88,7 @@ class SqlPolicies:
         needs = Needs(rules, sent)
         books = self._ledger.load(tx, needs)
         count_batch(rules, sent, now, books, needs)
-        self._ledger.concluded(tx, [one.id for one in sent], books, rules, now)
+        self._ledger.concluded(tx, places_of(sent), books, rules, now)
 
     def forget_within(self, tx: Tx, now: int, limit: int) -> None:
         """As a part of a transaction that writes: drop what cannot matter any more."""
