@@ -80,6 +80,7 @@ BROKE = (
     70_055_437,
     70_068_642,
     70_071_510,
+    70_076_340,
 )
 """Seeds that broke a promise once, by a fault of the product or of what was kept of the run."""
 

@@ -146,6 +146,12 @@ def test_the_next_credit_comes_when_it_is_said(rate: Rate, credit: int, now: int
     assert then == now or earn(rate, credit, now, then - 1) < rate.per
 
 
+def test_a_clock_that_was_set_back_lets_people_in_all_the_same() -> None:
+    rate, now = Rate(2, 1_000), 1_000_000
+    assert earn(rate, 0, now + 100, now) == 0, "clocks that differ a little"
+    assert earn(rate, 0, now + 20_000, now) >= rate.per
+
+
 def test_as_many_as_slots_rate_and_people_allow() -> None:
     assert admissible(10, 4, 100, None, 500) == 6
     assert admissible(10, 4, 100, 2, 500) == 2

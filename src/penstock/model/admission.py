@@ -56,13 +56,21 @@ def burst_of(rate: Rate) -> int:
     return max(1, rate.count * BURST_MS // rate.per)
 
 
+SET_BACK_MS = 5_000
+"""A clock that is behind another by more than this was set back."""
+
+
 def earn(rate: Rate, credit: int, since: int, now: int) -> int:
-    """Credit after the time from `since` to `now`. One admission costs `rate.per`."""
+    """Credit after the time from `since` to `now`. One admission costs `rate.per`.
+
+    Clocks that differ a little earn nothing by that. One that is further behind was set back, and
+    earns by how much: else nobody would be let in for as long as it had been ahead.
+    """
     full = burst_of(rate) * rate.per
-    if now <= since:
+    if -SET_BACK_MS <= now - since <= 0:
         return min(credit, full)
     enough = full // rate.count + 1  # bounds the product: all of it stays an exact integer
-    return min(full, credit + min(now - since, enough) * rate.count)
+    return min(full, credit + min(abs(now - since), enough) * rate.count)
 
 
 def next_credit_at(rate: Rate, credit: int, now: int) -> int:
