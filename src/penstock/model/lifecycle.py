@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from penstock.model.message import Event, Message, NewMessage, OnConflict
 from penstock.model.outcome import (
@@ -37,6 +37,7 @@ from penstock.model.verdict import Decided
 
 A = TypeVar("A")
 
+_ONLY_OF_A_PUT = set(NewMessage.__struct_fields__) - set(Message.__struct_fields__)
 _SCHEDULED_ONLY = frozenset({State.SCHEDULED})
 ALLOWED: dict[Action, frozenset[State]] = {
     Action.CANCEL: _SCHEDULED_ONLY,
@@ -82,16 +83,7 @@ def put(record: Record | None, new: NewMessage, now: int) -> Step[Receipt]:
         return Step(Receipt(new.id, held.state, held.due, duplicate=True), record)
     message = replace(
         held,
-        route=new.route,
-        key=new.key,
-        payload=new.payload,
-        content_type=new.content_type,
-        headers=new.headers or None,
-        labels=new.labels,
-        topic=new.topic,
-        due=new.due,
-        expires=new.expires,
-        priority=new.priority,
+        **_content(new),
         version=held.version + 1,
         decided=_refusal_kept(held, new),
     )
@@ -103,22 +95,21 @@ def accepted(new: NewMessage, now: int) -> Message:
     """The message that a put with a new id makes, settled at once if it came with an ending."""
     state, error = new.ending or (State.SCHEDULED, None)
     return Message(
-        id=new.id,
-        route=new.route,
-        key=new.key,
-        payload=new.payload,
-        due=new.due,
-        content_type=new.content_type,
-        headers=new.headers or None,
-        expires=new.expires,
-        priority=new.priority,
-        labels=new.labels,
-        topic=new.topic,
+        **_content(new),
         state=state,
         created=now,
         settled=None if state is State.SCHEDULED else now,
         last_error=error,
     )
+
+
+def _content(new: NewMessage) -> dict[str, Any]:
+    """The fields that a message takes over from its put."""
+    fields = asdict(new)
+    for name in _ONLY_OF_A_PUT:
+        del fields[name]
+    fields["headers"] = new.headers or None
+    return fields
 
 
 def _replaces(new: NewMessage, held: Message) -> bool:

@@ -10,12 +10,12 @@ id = ANY (CAST(:ids AS TEXT[]))
 (SELECT CAST(value AS BIGINT) FROM meta WHERE name = 'horizon')
 
 -- put_all: The copy of `lifecycle.put` of new ids.
-INSERT INTO messages (id, route, key, payload, content_type, headers, labels, topic, due, expires,
+INSERT INTO messages (id, route, key, payload, content_type, headers, {extras}, due, expires,
                       priority, created)
 SELECT * FROM unnest(
     CAST(? AS TEXT[]), CAST(? AS TEXT[]), CAST(? AS TEXT[]), CAST(? AS BYTEA[]), CAST(? AS TEXT[]),
-    CAST(? AS TEXT[]), CAST(? AS TEXT[]), CAST(? AS TEXT[]), CAST(? AS BIGINT[]),
-    CAST(? AS BIGINT[]), CAST(? AS BIGINT[]), CAST(? AS BIGINT[]))
+    CAST(? AS TEXT[]), {extra_arrays}, CAST(? AS BIGINT[]), CAST(? AS BIGINT[]),
+    CAST(? AS BIGINT[]), CAST(? AS BIGINT[]))
 ON CONFLICT (id) DO NOTHING RETURNING id
 
 -- unput: Of ids that were just put, those that are settled already are not new.
@@ -48,7 +48,7 @@ least(CAST(:now AS BIGINT), CAST(floor(extract(epoch FROM now()) * 1000) AS BIGI
 SELECT {leased_columns} FROM messages WHERE {of_seqs} AND state = 0 FOR UPDATE SKIP LOCKED
 
 -- moved_columns: What a message takes along when it is settled for good.
-seq, id, route, key, payload, content_type, headers, labels, topic, due, expires, priority, state,
+seq, id, route, key, payload, content_type, headers, {extras}, due, expires, priority, state,
 version, attempt, attempt_floor, created, claimed, settled, last_error, cancel_pending, decided,
 events
 
@@ -64,7 +64,7 @@ WITH gone AS (
     DELETE FROM events WHERE seq IN (SELECT seq FROM gone)
 ), kept AS (
     INSERT INTO history ({moved_columns})
-    SELECT seq, id, route, key, NULL, content_type, NULL, labels, topic, due,
+    SELECT seq, id, route, key, NULL, content_type, NULL, {extras}, due,
            expires, priority, 2, version, attempt, attempt_floor, created, claimed, :now,
            last_error, 0, coalesce(CAST(:decided AS TEXT), decided), {events_of}
     FROM gone
@@ -81,7 +81,7 @@ WITH gone AS (
     DELETE FROM events WHERE seq IN (SELECT seq FROM gone)
 )
 INSERT INTO history ({moved_columns})
-SELECT seq, id, route, key, payload, content_type, headers, labels, topic, due,
+SELECT seq, id, route, key, payload, content_type, headers, {extras}, due,
        expires, priority, state, version, attempt, attempt_floor, created, claimed, settled,
        last_error, cancel_pending, decided, {events_of}
 FROM gone

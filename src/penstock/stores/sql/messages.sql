@@ -1,17 +1,18 @@
 -- Messages: put, claim, settle, amend, find, purge; and what is known of routes.
+-- {extras}, {extra_values} and {set_extras} are the columns of what few messages have (`rows.py`).
 -- States: 0 scheduled, 1 leased, 2 delivered, 3 dead, 4 blocked, 5 expired, 6 cancelled.
 
 -- columns: A message, in the order `rows.to_message` reads it.
-seq, id, route, key, payload, content_type, headers, labels, topic, due, expires, priority,
+seq, id, route, key, payload, content_type, headers, {extras}, due, expires, priority,
 state, version, attempt, attempt_floor, created, claimed, settled, last_error, cancel_pending, decided
 
 -- leased_columns: The same as `lifecycle.lease` leaves it under a lease taken now.
-seq, id, route, key, payload, content_type, headers, labels, topic, due, expires, priority,
+seq, id, route, key, payload, content_type, headers, {extras}, due, expires, priority,
 1, version, attempt + 1, attempt_floor, created, CAST(:now AS BIGINT), settled, last_error,
 cancel_pending, decided
 
 -- light_columns: A record without payload and headers, for steps that do not read them.
-seq, id, route, key, NULL, content_type, NULL, labels, topic, due, expires, priority,
+seq, id, route, key, NULL, content_type, NULL, {extras}, due, expires, priority,
 state, version, attempt, attempt_floor, created, claimed, settled, last_error, cancel_pending, decided,
 lease
 
@@ -19,9 +20,9 @@ lease
 seq IN (SELECT value FROM {each_int:seqs} AS listed)
 
 -- put: The copy of `lifecycle.put` of a new id.
-INSERT INTO messages (id, route, key, payload, content_type, headers, labels, topic, due, expires,
+INSERT INTO messages (id, route, key, payload, content_type, headers, {extras}, due, expires,
                       priority, created)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
+VALUES (?, ?, ?, ?, ?, ?, {extra_values}, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING
 
 -- put_plain: The same of messages whose key is the id, and that have nothing unusual.
 -- A value that is not named costs nothing; a NULL that is bound costs more than a text.
@@ -112,7 +113,7 @@ UPDATE messages SET {progress} WHERE seq = :seq
 -- write_content: What a step leaves that changes payload, headers and the like.
 UPDATE messages
 SET route = :route, key = :key, payload = :payload, content_type = :content_type,
-    headers = :headers, labels = :labels, topic = :topic, expires = :expires,
+    headers = :headers, {set_extras}, expires = :expires,
     priority = :priority, {progress}
 WHERE seq = :seq
 

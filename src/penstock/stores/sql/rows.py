@@ -26,6 +26,16 @@ STATES: Final = (
 """State ↔ number in the table; the order may never change."""
 NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
 
+EXTRAS: Final = {"labels": "TEXT", "topic": "TEXT"}
+"""Columns of what few messages have, and their types on PostgreSQL."""
+WORDS: Final = {
+    "extras": ", ".join(EXTRAS),
+    "extra_values": ", ".join("?" for _ in EXTRAS),
+    "extra_arrays": ", ".join(f"CAST(? AS {kind}[])" for kind in EXTRAS.values()),
+    "set_extras": ", ".join(f"{name} = :{name}" for name in EXTRAS),
+}
+"""How statements name them."""
+
 _encode = msgspec.json.Encoder().encode
 _headers: Final = msgspec.json.Decoder(dict[str, str])
 _labels: Final = msgspec.json.Decoder(Labels)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
+from penstock.stores.sql import rows
+
 PACKAGE = "penstock.stores.sql"
 CONCERNS = ("messages", "turns", "policies", "search", "rooms", "recurring")
 """The shared files, without their ending."""
@@ -49,7 +51,8 @@ def read_blocks(package: str, name: str) -> dict[str, str]:
 
 def load(dialect: Dialect, concerns: Iterable[str] = CONCERNS) -> dict[str, str]:
     """Every statement by name, as the dialect's database takes it."""
-    blocks = dict(dialect.words)
+    words = {**rows.WORDS, **dialect.words}
+    blocks = dict(words)
     for concern in concerns:
         blocks |= read_blocks(PACKAGE, f"{concern}.sql")
     if dialect.own is not None:
@@ -57,7 +60,7 @@ def load(dialect: Dialect, concerns: Iterable[str] = CONCERNS) -> dict[str, str]
     return {
         name: dialect.placeholders(_expand(text, blocks, dialect))
         for name, text in blocks.items()
-        if name not in dialect.words
+        if name not in words
     }
 
 
