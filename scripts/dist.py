@@ -1,7 +1,7 @@
 """Builds the distribution and tries it: sdist, wheel, checks, SBOM, the quickstart from the wheel.
 
 What it makes is in dist/. The wheel is installed into clean environments outside the repository:
-alone, where the library must work, and with the extra `server`, where docs/quickstart.md is run.
+alone, where the library must work, and with the extra `server`, where the quickstart page is run.
 """
 
 from __future__ import annotations

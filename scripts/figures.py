@@ -1,6 +1,6 @@
 """Writes the README's figures from bench/results/: what a benchmark printed is what is shown.
 
-The comparison with peers goes into README.md and docs/concepts/peers.md, its plots into
+The comparison with peers goes into README.md and docs/benchmarks/peers.md, its plots into
 docs/images/.
 """
 
@@ -65,7 +65,7 @@ def filled(text: str, mark: str, words: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page with generated parts, as it should be."""
-    readme, compared = ROOT / "README.md", ROOT / "docs" / "concepts" / "peers.md"
+    readme, compared = ROOT / "README.md", ROOT / "docs" / "benchmarks" / "peers.md"
     shown = {"peers": peers(), "plots": drawn(), "settings": settings()}
     text = compared.read_text()
     for mark, words in shown.items():

@@ -1,4 +1,4 @@
-"""Runs docs/quickstart.md with an installed Penstock in a temporary folder: quickstart.py PYTHON.
+"""Runs docs/start/quickstart.md with an installed Penstock: quickstart.py PYTHON.
 
 The page's settings, commands and programs are taken from the page; only ports are replaced.
 """
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "quickstart.md"
+PAGE = Path(__file__).parents[1] / "docs" / "start" / "quickstart.md"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = ("make ", "penstock sim ")
 """Lines of the page that start what is running here already."""

@@ -66,7 +66,7 @@ async def test_a_config_has_nothing_wrong_with_it(
 @pytest.mark.parametrize("example", EXAMPLES, ids=_name)
 def test_an_example_says_what_to_do_and_where_to_read_on(example: Path) -> None:
     readme = (example / "README.md").read_text()
-    assert "docs/systems/" in readme or "docs/how-to/" in readme
+    assert "docs/systems/" in readme or "docs/guides/" in readme
     assert (example / ".env.example").exists()
 
 
