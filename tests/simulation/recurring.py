@@ -34,7 +34,7 @@ from penstock.model.recurrence import (
 )
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
-from penstock.ports.recurring import DueRules, RuleListener, Swap
+from penstock.ports.recurring import LOOK_MS, DueRules, RuleListener, Swap
 from penstock.ports.store import Store
 from penstock.stores.memory import MemoryStore
 from penstock.stores.memory.recurring import MemoryRecurring
@@ -235,6 +235,10 @@ class LinkedRules:
         self._away = away
         self._to: MemoryRecurring = server.memory.recurring
         self._listeners: list[RuleListener] = []
+
+    @property
+    def look_ms(self) -> int:
+        return LOOK_MS
 
     async def rules(self, ids: Sequence[str]) -> list[RuleRow | None]:
         return await self._away.call(lambda: [self._to._rows.get(name) for name in ids])
