@@ -211,7 +211,18 @@ async def test_a_dead_rule_is_tried_again(rig: Rig) -> None:
     assert (shown.state, shown.error) == ("active", None)
     async with running(rig.planter()):
         await rig.clock.advance(AGAIN_MS + MINUTE)
-    assert rig.ids == ids("r", 2)
+    assert rig.ids == ids("r", 1, 2), "both rules have the first moment"
+
+
+async def test_a_dead_rule_that_gets_other_moments_makes_up_for_none(rig: Rig) -> None:
+    anywhere = Recurring(rig.rules, rig.store, Intake(rig.store.messages, rig.observer), rig.plant)
+    await anywhere.put("r", rule_from({"every": "1m", "route": "gone"}))
+    async with running(rig.planter()):
+        await rig.clock.advance(3 * MINUTE)
+        await rig.put("r", every="2m")
+        await rig.clock.advance(MINUTE)
+    assert rig.ids == ids("r", 4)
+    assert (await rig.recurring.get("r")).missed == 3
 
 
 async def test_an_occurrence_that_cannot_be_stored_makes_its_rule_dead() -> None:
