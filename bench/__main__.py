@@ -1,6 +1,7 @@
 """`python -m bench` runs all, `python -m bench NAME …` some; `--list` names them.
 
 `python -m bench peers [NAME …]` compares with other software, which takes longer;
+`python -m bench recurring-peers` compares recurring rules with other schedulers, in 20 minutes;
 `python -m bench profile` writes down what the hot paths spend their time on;
 `python -m bench http --ordinary [--against FOLDER]` measures the API without its hot way, beside
 the API of another checkout.
@@ -35,18 +36,20 @@ ORDER = (
 )
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 
+BESIDE = {"peers": "bench.run_peers", "recurring-peers": "bench.run_recurring_peers"}
+"""Comparisons with other software: only they need the peers' environments."""
+
 
 def main(names: list[str]) -> int:
     if names[:1] in (["-h"], ["--help"]):
         print(__doc__)
         return 0
     if "--list" in names:
-        print("\n".join((*ORDER, "peers", "profile")))
+        print("\n".join((*ORDER, *BESIDE, "profile")))
         return 0
-    if names[:1] == ["peers"]:
-        from bench import run_peers  # noqa: PLC0415 - only it needs the peers' servers
-
-        return run_peers.main(*names[1:])
+    if names and names[0] in BESIDE:
+        exit_code: int = importlib.import_module(BESIDE[names[0]]).main(*names[1:])
+        return exit_code
     if names[:2] == ["http", "--ordinary"]:
         from bench import run_ordinary  # noqa: PLC0415 - not one of `make bench`
 

@@ -167,14 +167,14 @@ async def _repeats(case: Case, place: Path, kills: int) -> list[int]:
         config.write_text(CONFIG.format(store=case.store, sink=end.sink, lease=LEASE))
         killed: list[int] = []
         for _ in range(kills):
-            with _worker(config, place) as worker:
+            with worker_process(config, place) as worker:
                 enough = min(await end.number() + chance.choice(case.after), case.backlog - 1)
                 await _until(worker, end.number, enough)
                 worker.kill()
                 worker.wait()
             await _all_come(end)
             killed.append(engine.clock.now() if end.moment is None else await end.moment())
-        with _worker(config, place) as worker:
+        with worker_process(config, place) as worker:
 
             async def settled() -> int:
                 states = (await engine.stats()).states
@@ -220,7 +220,7 @@ def repeats_by_kill(found: list[Arrived], killed: list[int]) -> list[int]:
     return [repeats[life] for life in range(len(killed))]
 
 
-def _worker(config: Path, place: Path) -> subprocess.Popen[bytes]:
+def worker_process(config: Path, place: Path) -> subprocess.Popen[bytes]:
     with (place / "worker.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "penstock", "worker", "--config", str(config)],

@@ -54,6 +54,11 @@ class Process:
     def is_up(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it is up."""
+        return self._process.poll()
+
     def memory(self) -> int:
         """Bytes in memory, of its children as well."""
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -29,6 +29,13 @@ VERSIONS: dict[str, tuple[str, ...]] = {
     "taskiq": ("taskiq==0.13.0", "taskiq-redis==1.2.4", "hiredis", "uvloop==0.23.0"),
     "rabbitmq": ("aiormq==7.2.0", "uvloop==0.23.0"),
     "granian": ("granian==2.8.7", "uvloop==0.23.0"),
+    "apscheduler3": ("apscheduler==3.11.3", "sqlalchemy==2.0.44"),
+    "apscheduler4": (
+        "apscheduler==4.0.0a6",
+        "sqlalchemy==2.0.44",
+        "aiosqlite==0.21.0",
+        "sniffio==1.3.1",
+    ),
     "bullmq": ("bullmq@6.7.0", "ioredis@6.0.0"),
     "asynq": ("github.com/hibiken/asynq@v0.26.0",),
     "river": (
@@ -123,7 +130,7 @@ def _sources(name: str) -> list[Path]:
 
     Python finds its adapters by their path, wherever they are.
     """
-    adapters = [path for path in ADAPTERS.glob(f"{name}_peer.*") if path.suffix != ".py"]
+    adapters = [path for path in ADAPTERS.glob(f"{name}_*.*") if path.suffix != ".py"]
     return [*adapters, *(ADAPTERS / f"side{path.suffix}" for path in adapters)]
 
 

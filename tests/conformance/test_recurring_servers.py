@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from penstock.testing.recurring_suite import DurableRecurringSuite, MakeHarness
+from penstock.testing.recurring_suite import MakeHarness, ServerRecurringSuite
 from systems.servers.dynamodb import DynamoServer
 from systems.servers.postgres import PostgresServer
 from systems.servers.redis import RedisCluster, RedisServer
@@ -24,7 +24,7 @@ def redis_cluster() -> Iterator[RedisCluster]:
         yield cluster
 
 
-class TestPostgresRecurring(DurableRecurringSuite):
+class TestPostgresRecurring(ServerRecurringSuite):
     examples = 10
 
     @pytest.fixture
@@ -32,7 +32,7 @@ class TestPostgresRecurring(DurableRecurringSuite):
         return partial(PostgresHarness, postgres)
 
 
-class TestRedisRecurring(DurableRecurringSuite):
+class TestRedisRecurring(ServerRecurringSuite):
     examples = 20
 
     @pytest.fixture
@@ -40,7 +40,7 @@ class TestRedisRecurring(DurableRecurringSuite):
         return partial(RedisHarness, redis_node)
 
 
-class TestClusterRecurring(DurableRecurringSuite):
+class TestClusterRecurring(ServerRecurringSuite):
     examples = 5
 
     @pytest.fixture
@@ -48,7 +48,7 @@ class TestClusterRecurring(DurableRecurringSuite):
         return partial(RedisHarness, redis_cluster)
 
 
-class TestDynamoRecurring(DurableRecurringSuite):
+class TestDynamoRecurring(ServerRecurringSuite):
     examples = 5
 
     @pytest.fixture

@@ -26,6 +26,7 @@ from penstock.model.outcome import Amended, Amendment, Receipt, Settlement
 from penstock.model.recurrence import (
     AHEAD_MS,
     Moments,
+    Overlap,
     Rule,
     RuleRow,
     occurrence_id,
@@ -34,7 +35,7 @@ from penstock.model.recurrence import (
 )
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
-from penstock.ports.recurring import DueRules, RuleListener, Swap
+from penstock.ports.recurring import LOOK_MS, DueRules, RuleListener, Swap
 from penstock.ports.store import Store
 from penstock.stores.memory import MemoryStore
 from penstock.stores.memory.recurring import MemoryRecurring
@@ -129,6 +130,22 @@ class RecurringServer:
             self.broken.append(f"{after.id}: {planted} planted, {stored} in the store")
         if before.rule.paused and planted:
             self.broken.append(f"{after.id}: planted while it was paused")
+        if before.rule.limit is not None and planted and after.planted > before.rule.limit:
+            self.broken.append(f"{after.id}: {after.planted} planted, {before.rule.limit} allowed")
+        if planted and before.before is not None:
+            self._check_overlap(before, before.before)
+
+    def _check_overlap(self, row: RuleRow, moment: int) -> None:
+        """Of a rule whose occurrences may not overlap the one before waits no more."""
+        message = self.memory.book.find(occurrence_id(row.id, moment))
+        if message is None or row.rule.overlap is Overlap.ALLOW:
+            return
+        waits = {
+            Overlap.SKIP: message.state in (State.SCHEDULED, State.LEASED),
+            Overlap.REPLACE: message.state is State.SCHEDULED,
+        }
+        if waits[row.rule.overlap]:
+            self.broken.append(f"{row.id}: planted while {message.id} was {message.state}")
 
     def _check_change(self, before: RuleRow, after: RuleRow) -> None:
         """Nothing that the old rule had is left out, and the new one begins behind it."""
@@ -235,6 +252,10 @@ class LinkedRules:
         self._away = away
         self._to: MemoryRecurring = server.memory.recurring
         self._listeners: list[RuleListener] = []
+
+    @property
+    def look_ms(self) -> int:
+        return LOOK_MS
 
     async def rules(self, ids: Sequence[str]) -> list[RuleRow | None]:
         return await self._away.call(lambda: [self._to._rows.get(name) for name in ids])

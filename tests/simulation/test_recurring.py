@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -81,6 +82,41 @@ def _changes_too_late(row: RuleRow | None, *args: Any, **how: Any) -> RuleRow:
     return recurrence.aimed(replace(after, cursor=after.next))
 
 
+def _limitless(row: RuleRow, now: int, **how: Any) -> Planting:
+    """More are planted than the rule may have."""
+    step = _PLANT(replace(row, rule=replace(row.rule, limit=None)), now, **how)
+    return replace(step, row=replace(step.row, rule=row.rule))
+
+
+def _pauses_nothing(row: RuleRow | None, *args: Any, **how: Any) -> RuleRow:
+    """A paused rule goes on."""
+    after = _CHANGE(row, *args, **how)
+    return replace(after, wake=after.next) if after.rule.paused else after
+
+
+def _plants_paused(row: RuleRow, now: int, **how: Any) -> Planting:
+    step = _PLANT(replace(row, rule=replace(row.rule, paused=False)), now, **how)
+    return replace(step, row=replace(step.row, rule=row.rule))
+
+
+async def _sees_nothing(self: Plant, rows: Sequence[RuleRow]) -> set[str]:
+    """Whatever the occurrence before does, it counts as settled."""
+    del self, rows
+    return set()
+
+
+async def _cancels_nothing(self: Plant, plans: Sequence[Planting], now: int) -> None:
+    """What is to be replaced goes out, too."""
+    del self, plans, now
+
+
+def _repeats_ahead(row: RuleRow, now: int, **how: Any) -> Planting:
+    """What was planted ahead is not accounted for, and comes again."""
+    step = _PLANT(row, now, **how)
+    cursor = min(step.row.cursor, now)
+    return replace(step, row=recurrence.aimed(replace(step.row, cursor=cursor)))
+
+
 async def _never_looks_again(self: Planter) -> None:
     """Planted is what was there at the start; wake-ups are all it hears of the rest."""
     while True:
@@ -92,6 +128,13 @@ def _falls_asleep(self: Planter, now: int, next_wake: int | None) -> int:
     """Only the nearest moment that it knew wakes it, wherever a clock has gone meanwhile."""
     del self
     return (1 << 61) if next_wake is None else max(next_wake, now + 1)
+
+
+def _a_pause_is_not_kept() -> ExitStack:
+    stack = ExitStack()
+    stack.enter_context(patch.object(recurring_flow, "change", _pauses_nothing))
+    stack.enter_context(patch.object(recur_flow, "plant", _plants_paused))
+    return stack
 
 
 MUTANTS: dict[str, tuple[int, Any]] = {
@@ -113,6 +156,20 @@ MUTANTS: dict[str, tuple[int, Any]] = {
     "a change does not plant what is due": (
         20,
         lambda: patch.object(recurring_flow, "overdue", lambda _row, _now: False),
+    ),
+    "a limit is not kept": (20, lambda: patch.object(recur_flow, "plant", _limitless)),
+    "a pause is not kept": (20, _a_pause_is_not_kept),
+    "an occurrence before that is not looked at": (
+        20,
+        lambda: patch.object(Plant, "_unsettled", _sees_nothing),
+    ),
+    "one that is replaced and not cancelled": (
+        20,
+        lambda: patch.object(Plant, "_cancel", _cancels_nothing),
+    ),
+    "planted ahead and not accounted for": (
+        20,
+        lambda: patch.object(recur_flow, "plant", _repeats_ahead),
     ),
     "a planter that falls asleep": (40, lambda: patch.object(Planter, "_next", _falls_asleep)),
     "a planter that looks once": (20, lambda: patch.object(Planter, "run", _never_looks_again)),

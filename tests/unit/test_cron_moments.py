@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
+from typing import NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
@@ -14,8 +17,9 @@ from hypothesis import strategies as st
 from penstock.model.cron import cron
 from penstock.model.errors import InvalidMessage
 
-MINUTE = 60
-DAY = 86_400
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+FIRST = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp())
+LAST = int(datetime(2038, 1, 1, tzinfo=UTC).timestamp())
 ZONES = sorted(name for name in available_timezones() if "/" in name)
 JUMPS = [
     ("Europe/Berlin", date(2026, 3, 29)),
@@ -96,28 +100,140 @@ around_a_change = st.sampled_from(JUMPS) | st.tuples(
 )
 
 
-def by_the_wall_clock(fields: Fields, zone: str, first: int, last: int) -> list[int]:
-    """Every moment in [first, last), by nothing but what the clock on the wall shows.
+@dataclass(frozen=True)
+class Shown:
+    """One minute of the wall clock."""
+
+    at: int
+    wall: datetime
+    is_new: bool
+    """No minute before it showed this wall time or a later one."""
+    left_out: tuple[datetime, ...]
+    """Wall times that the clock jumped over on its way here."""
+
+
+def wall_clock(zone: str, first: int, last: int, known: int = 2 * DAY) -> list[Shown]:
+    """What the clock on the wall shows in [first, last), minute by minute.
+
+    What it showed in the `known` seconds before `first` is not new.
+    """
+    info = ZoneInfo(zone)
+    reached: datetime | None = None
+    found = []
+    for at in range(first - known, last, MINUTE):
+        wall = datetime.fromtimestamp(at, info).replace(tzinfo=None, fold=0)
+        left_out = []
+        is_new = reached is None or wall > reached
+        if reached is not None:
+            between = reached + timedelta(minutes=1)
+            while between < wall:
+                left_out.append(between)
+                between += timedelta(minutes=1)
+        reached = wall if reached is None else max(reached, wall)
+        if at >= first:
+            found.append(Shown(at, wall, is_new, tuple(left_out)))
+    return found
+
+
+def by_the_wall_clock(fields: Fields, shown: list[Shown]) -> list[int]:
+    """Every moment among these minutes, by nothing but what the clock on the wall shows.
 
     A wall time shown before does not count again unless the hour is a wildcard. Where the clock
     jumps forward, what it leaves out fires when it has jumped.
     """
-    info = ZoneInfo(zone)
-    found = []
-    reached: datetime | None = None
-    for at in range(first - 2 * DAY, last, MINUTE):
-        wall = datetime.fromtimestamp(at, info).replace(tzinfo=None, fold=0)
-        fires = fields.matches(wall)
-        if fields.hours is not None and reached is not None:
-            fires = fires and wall > reached
-            between = reached + timedelta(minutes=1)
-            while between < wall:
-                fires = fires or fields.matches(between)
-                between += timedelta(minutes=1)
-        reached = wall if reached is None else max(reached, wall)
-        if fires and at >= first:
-            found.append(at)
+    if fields.hours is None:
+        return [one.at for one in shown if fields.matches(one.wall)]
+    return [
+        one.at
+        for one in shown
+        if (one.is_new and fields.matches(one.wall)) or any(map(fields.matches, one.left_out))
+    ]
+
+
+def moments_between(fields: Fields, zone: str, first: int, last: int) -> list[int]:
+    return list(takewhile(lambda at: at < last, cron(repr(fields), zone).after(first - 1)))
+
+
+def check_moments(fields: Fields, zone: str, shown: list[Shown]) -> None:
+    """The moments of the expression in these minutes, one by one, counted, and the last of them."""
+    first, last = shown[0].at, shown[-1].at + MINUTE
+    expected = by_the_wall_clock(fields, shown)
+    moments = cron(repr(fields), zone)
+    assert moments_between(fields, zone, first, last) == expected, f"{fields} in {zone}"
+    assert moments.count(first - 1, last - 1) == len(expected), f"{fields} in {zone}"
+    latest = expected[-1] if expected else None
+    assert moments.latest(first - 1, last - 1) == latest, f"{fields} in {zone}"
+
+
+class Change(NamedTuple):
+    """A moment at which a zone set its clocks, and its offsets before and after."""
+
+    at: int
+    before: int
+    after: int
+
+
+def every_change() -> dict[Change, list[str]]:
+    """Every change of clocks from 2000 to 2037 in the time zone database, with its zones."""
+    found: dict[Change, list[str]] = {}
+    for zone in sorted(available_timezones()):
+        info = ZoneInfo(zone)
+
+        def offset(at: int, info: ZoneInfo = info) -> int:
+            return int(
+                (datetime.fromtimestamp(at, info).utcoffset() or timedelta()).total_seconds()
+            )
+
+        before = offset(FIRST)
+        for day in range(FIRST + DAY, LAST, DAY):
+            if (after := offset(day)) == before:
+                continue
+            early, late = day - DAY, day
+            while late - early > 1:
+                middle = (early + late) // 2
+                early, late = (middle, late) if offset(middle) == before else (early, middle)
+            found.setdefault(Change(late, before, after), []).append(zone)
+            before = after
     return found
+
+
+def awkward(change: Change) -> list[Fields]:
+    """Expressions that fire where the clock jumps, or beside it."""
+    walls = sorted(
+        datetime.fromtimestamp(change.at + offset, UTC) for offset in (change.before, change.after)
+    )
+    middle = walls[0] + (walls[1] - walls[0]) / 2
+    chance = random.Random(repr(change))
+    return [
+        *(Fields({wall.minute}, {wall.hour}, None, None, None) for wall in (*walls, middle)),
+        Fields({middle.minute}, {middle.hour}, {middle.day}, {middle.month}, None),
+        Fields(None, {wall.hour for wall in (*walls, middle)}, None, None, None),
+        Fields({0, 15, 30, 45}, None, None, None, None),
+        Fields(
+            {chance.randrange(60), chance.randrange(60)},
+            {chance.randrange(24), walls[0].hour, walls[1].hour},
+            {walls[1].day, chance.randrange(1, 29)},
+            None,
+            {chance.randrange(7)},
+        ),
+    ]
+
+
+@pytest.mark.slow
+def test_every_change_of_clocks_since_2000_is_as_the_wall_clock_shows_it() -> None:
+    changes = every_change()
+    assert len({zone for zones in changes.values() for zone in zones}) > 300
+    assert len(changes) > 3_000
+    for change, (zone, *others) in changes.items():
+        first = (change.at - 2 * HOUR) // MINUTE * MINUTE
+        last = first + DAY + 4 * HOUR
+        shown = wall_clock(zone, first, last, 6 * HOUR)
+        for fields in awkward(change):
+            check_moments(fields, zone, shown)
+        expected = moments_between(fields, zone, first, last)
+        for other in others:
+            if moments_between(fields, other, first, last) != expected:  # another change is near
+                check_moments(fields, other, wall_clock(other, first, last))
 
 
 @settings(max_examples=150, deadline=None)
@@ -127,13 +243,7 @@ def test_moments_are_those_of_the_wall_clock(
 ) -> None:
     zone, day = change
     first = second(day) + offset - offset % MINUTE
-    last = first + 3 * DAY
-    expected = by_the_wall_clock(fields, zone, first, last)
-    moments = cron(repr(fields), zone)
-    found = list(islice(moments.after(first - 1), len(expected) + 1))
-    assert [at for at in found if at < last] == expected
-    assert moments.count(first - 1, last - 1) == len(expected)
-    assert moments.latest(first - 1, last - 1) == (expected[-1] if expected else None)
+    check_moments(fields, zone, wall_clock(zone, first, first + 3 * DAY))
 
 
 @settings(max_examples=100, deadline=None)

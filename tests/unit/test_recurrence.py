@@ -75,6 +75,7 @@ def moments_in(one: Rule, start: int, end: int) -> set[int]:
         ({"cron": "0 0 30 2 *"}, "cron"),
         ({"cron": "0 9 * * *", "zone": "Mars/Olympus"}, "zone"),
         ({"cron": "0 9 * * *", "anchor": "2026-01-01T00:00:00Z"}, "anchor"),
+        ({"every": "1d", "zone": "Europe/Berlin"}, "zone"),
         ({"every": "999ms"}, "every"),
         ({"every": 0}, "every"),
         ({"every": "1500ms"}, "every"),

@@ -4,6 +4,7 @@ import readline from 'node:readline';
 
 export const url = process.env.PEERS_URL;
 export const lease = Number(process.env.PEERS_LEASE || 0);
+export const rules = Number(process.env.PEERS_RULES || 0);
 const SIZE = 100;
 const AT_ONCE = 64;
 let out;

@@ -22,6 +22,8 @@ URL = os.environ.get("PEERS_URL", "")
 """Where the server is."""
 LEASE = int(os.environ.get("PEERS_LEASE", "0"))
 """Seconds after which what a dead worker held shall come back; 0: as the peer's default is."""
+RULES = int(os.environ.get("PEERS_RULES", "0"))
+"""Recurring rules to make."""
 SIZE = 100
 AT_ONCE = 64
 """Callers at once, tasks of one loop; of a library without one so many threads:"""

@@ -281,7 +281,7 @@ VERBS: tuple[Verb, ...] = (
          "Figures", "The last twenty minutes, a point a second",
          answers={200: ("The curves", "History")}),
     Verb("forecast", "GET", "/v1/forecast", "read", "figures:read",
-         "Figures", "What is coming due: by minute for an hour, by hour for three days",
+         "Figures", "What is coming due: by minute for an hour, by hour for a week",
          flow="status.forecast", answers={200: ("The forecast", "Forecast")}),
     Verb("metrics", "GET", "/metrics", "metrics", "figures:metrics",
          "Figures", "For Prometheus",

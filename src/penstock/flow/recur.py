@@ -40,8 +40,6 @@ BATCH = 500
 """Rows planted together."""
 MAX_PUT = 2_000
 """Occurrences put together, about: rows that have more due come again."""
-POLL_MS = 1_000
-"""The safety net: known moments and wake-ups do the real work."""
 AWAY_MS = 500
 """Between two looks while the store does not answer."""
 AGAIN_MS = 30_000
@@ -214,13 +212,11 @@ class Planter:
         plant: Plant,
         *,
         chance: random.Random | None = None,
-        poll: int = POLL_MS,
     ) -> None:
         self._rules = rules
         self._clock = store.clock
         self._plant = plant
         self._chance = given_or_fresh(chance)
-        self._poll = poll
         self._alarm = Alarm(store.clock)
         self._nearer = NEVER
         """The earliest moment of what was written since the last look."""
@@ -260,7 +256,7 @@ class Planter:
 
     def _next(self, now: int, next_wake: int | None) -> int:
         known = NEVER if next_wake is None else next_wake + self._stand_back
-        return min(now + self._poll, max(known, now + 1))
+        return min(now + self._rules.look_ms, max(known, now + 1))
 
     def _wake(self, moment: int) -> None:
         self._nearer = min(self._nearer, moment)

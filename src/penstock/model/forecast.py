@@ -1,4 +1,4 @@
-"""What is coming due: per minute for the next hour, per hour for the next three days."""
+"""What is coming due: per minute for the next hour, per hour for the next week."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 MINUTES = 60
-HOURS = 72
+HOURS = 7 * 24
 
 
 class Forecast(msgspec.Struct, kw_only=True):

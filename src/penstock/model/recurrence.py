@@ -101,7 +101,7 @@ class Rule(
     labels: Labels | None = None
     priority: int = DEFAULT_PRIORITY
     expires_after: str | float | None = None
-    """After its moment; an occurrence that would be planted later than that is missed."""
+    """After its due (its moment, and its jitter); one that would be planted later is missed."""
     start: str | None = None
     end: str | None = None
     """Moments from `start` to `end`, both included."""
@@ -224,6 +224,8 @@ def check_moments(rule: Rule) -> None:
             raise InvalidMessage("anchor", "is for every; cron has moments of its own")
         cron(rule.cron, rule.zone).check_it_comes()
     elif rule.every is not None:
+        if rule.zone != DEFAULT_ZONE:
+            raise InvalidMessage("zone", "is for cron; every is counted from its anchor")
         _check_every(rule.every, rule.anchor)
     start = None if rule.start is None else parse_moment(rule.start, "start")
     end = None if rule.end is None else parse_moment(rule.end, "end")
@@ -552,7 +554,8 @@ def change(
 
     The new rule is in force after `now`, and after an occurrence that was planted ahead: no moment
     is planted by both, and none that both have is left out. Whoever calls this has planted what was
-    due before; if that cannot be, it counts as missed.
+    due before. What a rule with an `error` could not plant is left to the `misfire` of the new one
+    if both fire at the same moments; otherwise it counts as missed.
     """
     if row is None:
         made = RuleRow(
@@ -561,6 +564,7 @@ def change(
         return aimed(made)
     if (row.rule, row.source, row.managed) == (rule, source, managed):
         return row
+    goes_on = row.error is not None and not rule.paused and _when(row.rule) == _when(rule)
     return aimed(
         replace(
             row,
@@ -568,13 +572,18 @@ def change(
             version=row.version + 1,
             revision=row.revision + 1,
             changed=now,
-            cursor=max(row.cursor, now),
-            missed=row.missed + _left_over(row, now),
+            cursor=row.cursor if goes_on else max(row.cursor, now),
+            missed=row.missed + (0 if goes_on else _left_over(row, now)),
             error=None,
             source=source,
             managed=managed,
         )
     )
+
+
+def _when(rule: Rule) -> tuple[object, ...]:
+    """Everything that its moments depend on."""
+    return (rule.cron, rule.every, rule.anchor, rule.zone, rule.start, rule.end, rule.paused)
 
 
 def _left_over(row: RuleRow, now: int) -> int:

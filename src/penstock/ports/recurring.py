@@ -16,6 +16,10 @@ from penstock.model.recurrence import RuleRow
 
 RuleListener: TypeAlias = Callable[[int], None]
 """Called with a moment at which a rule is to be looked at sooner than was known."""
+NEWS = "@recurring"
+"""In the place of a route in a store's wake-ups; no route has such a name."""
+LOOK_MS = 1_000
+"""Between two looks where other processes' writes are heard of: the safety net."""
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -38,6 +42,11 @@ class DueRules(msgspec.Struct, frozen=True):
 
 class RecurringStore(Protocol):
     """Rules as rows. Any number of them costs nothing while none is due."""
+
+    @property
+    def look_ms(self) -> int:
+        """Milliseconds after which a planter that nobody woke looks again."""
+        ...
 
     async def rules(self, ids: Sequence[str]) -> list[RuleRow | None]:
         """The rows of these ids, in order."""
@@ -63,5 +72,9 @@ class RecurringStore(Protocol):
         ...
 
     def listen(self, listener: RuleListener) -> None:
-        """Call back when a row that this process wrote is to be looked at, with that moment."""
+        """Call back when a row that was written is to be looked at, with that moment.
+
+        Every row that this process wrote, and of those of other processes what is nearer than
+        every other, as far as the store is told of them; `look_ms` bounds what it is not told of.
+        """
         ...

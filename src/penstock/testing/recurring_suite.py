@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import ClassVar, TypeAlias
 
 from hypothesis import Phase, given, settings
@@ -27,6 +27,10 @@ from penstock.testing.store_harness import StoreHarness
 MakeHarness: TypeAlias = Callable[[], StoreHarness]
 
 NOW = 1_800_000_000_000
+PAST, FUTURE = 1_000_000_000_000, 4_000_000_000_000
+"""By the clock of every harness."""
+HEARINGS = 300
+"""Tries until two processes hear of each other."""
 IDS = ("a", "b", "B", "c-1", "d.x")
 RULE = rule_from({"every": "1h", "payload": {"n": 1, "text": "ü"}, "labels": {"channel": "push"}})
 
@@ -134,6 +138,17 @@ class RecurringSuite:
             await store.swap([Swap("b", 0, row_of("b", 1))])
             assert set(told) == {NOW + 7}, "once or, by a server's notification, twice"
 
+    async def test_a_row_that_moved_on_and_back_is_given_once(
+        self, make_harness: MakeHarness
+    ) -> None:
+        async with opened(make_harness()) as (store,):
+            for revision, wake in enumerate((NOW, NOW + 9, NOW, None, NOW, NOW), 1):
+                row = row_of("a", revision, wake)
+                assert await store.swap([Swap("a", revision - 1, row)]) == [True]
+            assert (await store.due(NOW, 10)).rows == (row,)
+            assert (await store.due(NOW, 10)).rows == (row,), "looking takes nothing away"
+            assert (await store.due(NOW - 1, 10)).next_wake == NOW
+
     async def test_a_whole_rule_comes_back_as_it_was(self, make_harness: MakeHarness) -> None:
         async with opened(make_harness()) as (store,):
             row = replace(row_of("a", 1, NOW), rule=_full_rule(), error="no route", source="x")
@@ -154,6 +169,29 @@ class DurableRecurringSuite(RecurringSuite):
             assert await again.rules(["a"]) == [row_of("a", 1, NOW, managed=True)]
             assert await again.managed() == ["a"]
             assert (await again.due(NOW, 10)).rows == (row_of("a", 1, NOW, managed=True),)
+
+
+class ServerRecurringSuite(DurableRecurringSuite):
+    """And that processes hear of each other's rules: for every store that is a server."""
+
+    async def test_a_nearer_row_of_another_process_is_told_and_no_later_one(
+        self, make_harness: MakeHarness
+    ) -> None:
+        async with opened(make_harness(), 2) as (one, two):
+            told: asyncio.Queue[int] = asyncio.Queue()
+            two.listen(told.put_nowait)
+            heard = None
+            for number in range(1, HEARINGS):  # until the other one listens
+                await one.swap([Swap(f"r{number}", 0, row_of(f"r{number}", 1, PAST - number))])
+                with suppress(TimeoutError):
+                    heard = await asyncio.wait_for(told.get(), 0.1)
+                    break
+            assert heard is not None
+            assert PAST - number <= heard < PAST
+            await one.swap([Swap("far", 0, row_of("far", 1, FUTURE))])
+            await one.swap([Swap("near", 0, row_of("near", 1, PAST - 86_400_000))])
+            while (heard := await asyncio.wait_for(told.get(), 30)) > PAST - 86_400_000:
+                assert heard < PAST, "what comes after others is not told"
 
 
 def _full_rule() -> Rule:

@@ -57,7 +57,7 @@ async def test_a_forecast_counts_what_is_coming_by_route(
         "POST", "/v1/messages/batch", [{"route": "gone", "delay": "30h"} for _ in range(7)]
     )
     page = await dashboard("forecast")
-    await expect(page.locator(".tile", has_text="Next 3 days")).to_contain_text("messages")
+    await expect(page.locator(".tile", has_text="Next 7 days")).to_contain_text("messages")
     await page.locator("summary").click()
     await expect(page.get_by_role("row").filter(has_text="gone 7")).to_have_count(1)
     assert await page.locator(".chart canvas").count() == 2
@@ -102,7 +102,11 @@ async def test_a_rule_shows_what_comes_and_what_was_and_is_triggered_and_paused(
     await page.get_by_role("button", name="Trigger 1 message").click()
     await page.get_by_role("link", name="new-year", exact=True).click()
     await expect(page.get_by_role("row").filter(has_text="triggered")).to_contain_text("new-year@")
-    await expect(page.locator(".calendar i").first).to_be_visible()
+    await expect(page.get_by_role("heading", name="new-year")).to_be_visible()
+    assert "null" not in await page.locator("main").inner_text()
+    cells = page.locator(".calendar i")
+    assert await page.locator(".calendar i:not(.none)").count() >= 7 * 24 - 1  # clocks go back
+    assert await cells.count() == 24 * await page.locator(".calendar").count(), "hours in columns"
     await page.get_by_role("button", name="Pause new-year").click()
     await page.get_by_role("button", name="Pause the rule").click()
     await expect(row.first).to_contain_text("paused")

@@ -104,7 +104,7 @@ async def test_the_forecast_tells_what_is_coming(client: httpx.AsyncClient) -> N
         "/v1/messages/batch", json=[{}, {"delay": "2h"}, {"delay": "2h"}, {"delay": "90d"}]
     )
     forecast = (await client.get("/v1/forecast")).json()
-    assert (len(forecast["minutes"]), len(forecast["hours"])) == (60, 72)
+    assert (len(forecast["minutes"]), len(forecast["hours"])) == (60, 168)
     assert forecast["minutes"][0]["routes"] == {"default": 1}
     assert sum(hour["routes"].get("default", 0) for hour in forecast["hours"]) == 3
     assert forecast["later"] == {"default": 1}

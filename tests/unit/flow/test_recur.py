@@ -202,9 +202,8 @@ async def test_a_rule_whose_route_is_gone_is_dead_and_hurts_no_other() -> None:
 
 
 async def test_a_dead_rule_is_tried_again(rig: Rig) -> None:
-    anywhere = make_rig(routes=None)
-    anywhere.rules._rows = rig.rules._rows
-    await anywhere.recurring.put("r", rule_from({"every": "1m", "route": "gone"}))
+    anywhere = Recurring(rig.rules, rig.store, Intake(rig.store.messages, rig.observer), rig.plant)
+    await anywhere.put("r", rule_from({"every": "1m", "route": "gone"}))
     async with running(rig.planter()):
         await rig.clock.advance(MINUTE)
     await rig.put("r", every="1m", route="default")
@@ -212,7 +211,18 @@ async def test_a_dead_rule_is_tried_again(rig: Rig) -> None:
     assert (shown.state, shown.error) == ("active", None)
     async with running(rig.planter()):
         await rig.clock.advance(AGAIN_MS + MINUTE)
-    assert rig.ids == ids("r", 2)
+    assert rig.ids == ids("r", 1, 2), "both rules have the first moment"
+
+
+async def test_a_dead_rule_that_gets_other_moments_makes_up_for_none(rig: Rig) -> None:
+    anywhere = Recurring(rig.rules, rig.store, Intake(rig.store.messages, rig.observer), rig.plant)
+    await anywhere.put("r", rule_from({"every": "1m", "route": "gone"}))
+    async with running(rig.planter()):
+        await rig.clock.advance(3 * MINUTE)
+        await rig.put("r", every="2m")
+        await rig.clock.advance(MINUTE)
+    assert rig.ids == ids("r", 4)
+    assert (await rig.recurring.get("r")).missed == 3
 
 
 async def test_an_occurrence_that_cannot_be_stored_makes_its_rule_dead() -> None:
@@ -404,4 +414,4 @@ async def test_the_forecast_has_what_is_not_planted_yet(rig: Rig) -> None:
     await rig.recurring.add_to(forecast)
     assert forecast.minutes[1] == {"default": 1}
     assert forecast.hours[1]["default"] == 61
-    assert sum(hour["default"] for hour in forecast.hours) == 72 * 60 - 1 + 3
+    assert sum(hour["default"] for hour in forecast.hours) == 7 * 24 * 60 - 1 + 7

@@ -85,7 +85,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_few_messages_are_all_counted() -> None:
-    dues = [NOW - 5, NOW + 90_000, NOW + 5 * HOUR_MS, NOW + 100 * HOUR_MS]
+    dues = [NOW - 5, NOW + 90_000, NOW + 5 * HOUR_MS, NOW + (HOURS + 28) * HOUR_MS]
     found = await forecast(session(Index({0: dues, 7: dues})), NOW, 0)
     assert found.exact
     assert found.minutes[0] == {"r": 2}
@@ -95,7 +95,7 @@ async def test_few_messages_are_all_counted() -> None:
 
 
 async def test_of_many_a_part_is_read_and_stands_for_all() -> None:
-    dues = [NOW + second * 1_000 for second in range(400)] + [NOW + 100 * HOUR_MS] * 50
+    dues = [NOW + second * 1_000 for second in range(400)] + [NOW + (HOURS + 28) * HOUR_MS] * 50
     index = Index(dict.fromkeys(range(SHARDS), dues))
     found = await forecast(session(index), NOW, 0)
     assert not found.exact
@@ -117,7 +117,7 @@ async def test_what_a_large_shard_holds_behind_the_nearest_is_spread_to_the_hori
 
 
 async def test_a_forecast_serves_all_processes_for_a_while() -> None:
-    index = Index({0: [NOW, NOW + 3 * MINUTE_MS, NOW + 100 * HOUR_MS]})
+    index = Index({0: [NOW, NOW + 3 * MINUTE_MS, NOW + (HOURS + 28) * HOUR_MS]})
     asked = session(index)
     first = await forecast(asked, NOW, 10_000)
     read = index.read

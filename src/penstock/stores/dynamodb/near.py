@@ -180,6 +180,10 @@ class Near:
     async def tell(self, route: str, due: int) -> None:
         """Wake whoever serves the route, here and elsewhere."""
         self._wakeups.tell(route, due)
+        await self.publish(route, due)
+
+    async def publish(self, route: str, due: int) -> None:
+        """Wake whoever serves the route elsewhere; here, too, when it comes back."""
         await self._runner.call("PUBLISH", self._wakeups.channel, news_of(route, due))
 
     async def lead(self, who: str) -> bool:

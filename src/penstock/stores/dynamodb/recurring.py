@@ -10,15 +10,22 @@ whose rule is gone: whoever reads it looks at the rules themselves.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from zlib import crc32
 
-from penstock.model.errors import PenstockError
+from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.recurrence import RuleRow, decode_row, encode_row
-from penstock.ports.recurring import DueRules, RuleListener, Swap
+from penstock.ports.recurring import LOOK_MS, NEWS, DueRules, RuleListener, Swap
 from penstock.stores.dynamodb.items import Item, list_key
+from penstock.stores.dynamodb.near import Near
 from penstock.stores.dynamodb.table import LIST, Change, Range, Table
+from penstock.time.clock import Clock
 
+log = logging.getLogger("penstock.stores.dynamodb")
+
+SOON_MS = 2 * LOOK_MS
+"""A planter that looks every `LOOK_MS` finds in time what is further away."""
 DIGITS = 15
 """Of a moment in the order of a list."""
 _NAMES = list_key("rn", "recurring", 0)
@@ -26,14 +33,20 @@ _MANAGED = list_key("rm", "recurring", 0)
 
 
 class DynamoRecurring:
-    """Rules in DynamoDB; Redis knows nothing of them."""
+    """Rules in DynamoDB; Redis only hears of those that are near."""
 
-    def __init__(self, table: Table, shards: int) -> None:
+    def __init__(self, table: Table, shards: int, near: Near, clock: Clock) -> None:
         self._table = table
         self._shards = shards
+        self._near = near
+        self._clock = clock
         self._listeners: list[RuleListener] = []
         self._marked: set[str] = set()
         """Rules known to have their place among the managed ones."""
+
+    @property
+    def look_ms(self) -> int:
+        return LOOK_MS
 
     async def rules(self, ids: Sequence[str]) -> list[RuleRow | None]:
         found = await self._items(ids)
@@ -49,6 +62,7 @@ class DynamoRecurring:
             for place, answer in zip(places, answers, strict=True):
                 done[place] = answer
             left = [place for place in left if place not in places]
+        await self._wake([swap.row for swap, is_done in zip(swaps, done, strict=True) if is_done])
         return done
 
     async def due(self, now: int, limit: int) -> DueRules:
@@ -88,6 +102,23 @@ class DynamoRecurring:
     def listen(self, listener: RuleListener) -> None:
         self._listeners.append(listener)
 
+    def heard(self, route: str, wake: int) -> None:
+        """A row was written, here or by another process; other wake-ups are not ours."""
+        if route == NEWS:
+            for listener in self._listeners:
+                listener(wake)
+
+    async def _wake(self, rows: Sequence[RuleRow | None]) -> None:
+        """Tell other processes of what comes before they look again anyway."""
+        wakes = [row.wake for row in rows if row is not None and row.wake is not None]
+        for wake in wakes:
+            self.heard(NEWS, wake)
+        if wakes and min(wakes) < self._clock.now() + SOON_MS:
+            try:
+                await self._near.publish(NEWS, min(wakes))
+            except StoreUnavailable as exc:
+                log.debug("Redis is away, other processes find rules when they look: %s", exc)
+
     async def _swap(self, swaps: Sequence[Swap]) -> list[bool]:
         """Swaps of different rules."""
         made = [swap.row for swap in swaps if swap.expected == 0 and swap.row is not None]
@@ -109,10 +140,6 @@ class DynamoRecurring:
         done = {row.id: answer is True for row, answer in zip(made, inserts, strict=True)}
         done |= {swap.id: answer for swap, answer in zip(changed, changes, strict=True)}
         done |= {swap.id: answer for swap, answer in zip(dropped, drops, strict=True)}
-        for swap in swaps:
-            if done[swap.id] and swap.row is not None and swap.row.wake is not None:
-                for listener in self._listeners:
-                    listener(swap.row.wake)
         return [done[swap.id] for swap in swaps]
 
     async def _drop(self, swap: Swap) -> bool:

@@ -82,11 +82,14 @@ class TieredStore:
 
     def as_store(self) -> Store:
         """Everything this store can."""
+        session = self._session
+        recurring = DynamoRecurring(session.table, session.shape.shards, session.near, self._clock)
+        self.listen(recurring.heard)
         return Store(
             messages=self,
             policies=self.policies,
             rooms=self,
-            recurring=DynamoRecurring(self._session.table, self._session.shape.shards),
+            recurring=recurring,
             fleet=self,
             forecasting=self,
             keyed=self,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.outcome import Claim
+from penstock.ports.recurring import LOOK_MS
 from penstock.ports.store import Store
 from penstock.stores.postgres import history
 from penstock.stores.postgres.address import Address
@@ -75,11 +76,13 @@ class PostgresStore(SqlStore):
 
     def as_store(self) -> Store:
         """Everything this store can."""
+        recurring = SqlRecurring(self._lane, LOOK_MS)
+        self.listen(recurring.heard)
         return Store(
             messages=self,
             policies=self.policies,
             rooms=self,
-            recurring=SqlRecurring(self._lane),
+            recurring=recurring,
             fleet=self,
             forecasting=self,
             dead=self,

@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.model.recurrence import RuleRow, decode_row, encode_row
-from penstock.ports.recurring import DueRules, RuleListener, Swap
+from penstock.ports.recurring import NEWS, DueRules, RuleListener, Swap
 from penstock.stores.sql.tx import Runner, Tx
 
 
 class SqlRecurring:
     """Rules beside the messages, in the same database."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, look_ms: int) -> None:
         self._runner = runner
+        self._look_ms = look_ms
         self._listeners: list[RuleListener] = []
+
+    @property
+    def look_ms(self) -> int:
+        return self._look_ms
 
     async def rules(self, ids: Sequence[str]) -> list[RuleRow | None]:
         return await self._runner.submit(lambda tx: _rules(tx, ids), writes=False)
@@ -24,8 +29,7 @@ class SqlRecurring:
         done = await self._runner.submit(lambda tx: _swap_all(tx, swaps), rows=len(swaps))
         for swap, is_done in zip(swaps, done, strict=True):
             if is_done and swap.row is not None and swap.row.wake is not None:
-                for listener in self._listeners:
-                    listener(swap.row.wake)
+                self.heard(NEWS, swap.row.wake)
         return done
 
     async def due(self, now: int, limit: int) -> DueRules:
@@ -45,6 +49,12 @@ class SqlRecurring:
     def listen(self, listener: RuleListener) -> None:
         self._listeners.append(listener)
 
+    def heard(self, route: str, wake: int) -> None:
+        """A row was written, here or by another process; other wake-ups are not ours."""
+        if route == NEWS:
+            for listener in self._listeners:
+                listener(wake)
+
 
 def _rules(tx: Tx, ids: Sequence[str]) -> list[RuleRow | None]:
     found = dict(tx.query("rules_of", {"ids": tx.array(ids)}))
@@ -59,6 +69,17 @@ def _due(tx: Tx, now: int, limit: int) -> DueRules:
 
 
 def _swap_all(tx: Tx, swaps: Sequence[Swap]) -> list[bool]:
+    """And wake planters elsewhere if one of them is to be looked at before every other row."""
+    (head,) = tx.one("first_rule")
+    done = _swapped(tx, swaps)
+    written = [swap.row for swap, is_done in zip(swaps, done, strict=True) if is_done]
+    nearest = min((row.wake for row in written if row and row.wake is not None), default=None)
+    if nearest is not None and (head is None or nearest < head):
+        tx.wake(NEWS, nearest)
+    return done
+
+
+def _swapped(tx: Tx, swaps: Sequence[Swap]) -> list[bool]:
     """Together where each is the change of another rule, as those of a planter are."""
     advances = all(swap.expected and swap.row is not None for swap in swaps)
     if advances and len({swap.id for swap in swaps}) == len(swaps):

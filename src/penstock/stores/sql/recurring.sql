@@ -17,6 +17,9 @@ DELETE FROM recurring WHERE id = ? AND revision = ? RETURNING 1
 -- due_rules: Rules to look at, the earliest first.
 SELECT body FROM recurring WHERE wake <= ? ORDER BY wake, id LIMIT ?
 
+-- first_rule: When the first rule of all is to be looked at.
+SELECT min(wake) FROM recurring WHERE wake IS NOT NULL
+
 -- next_rule: When the first rule is to be looked at that is not due.
 SELECT min(wake) FROM recurring WHERE wake > ?
 

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 SOON_MS = 50
 """What is due within this time could be late if the loop waited for the disk."""
+LOOK_MS = 200
+"""A file tells no process of another one's rules, so its planters look as often as its lanes."""
 LOST_MS = 1_000
 """What was due so long ago is not claimed here any more."""
 
@@ -87,7 +89,7 @@ class SqliteStore(SqlStore):
             messages=self,
             policies=self.policies,
             rooms=self,
-            recurring=SqlRecurring(self._group),
+            recurring=SqlRecurring(self._group, LOOK_MS),
             fleet=self,
             forecasting=self,
             dead=self,

@@ -110,7 +110,7 @@ function summary(found) {
   const within = (spans, number) => spans.slice(0, number).reduce((sum, span) => sum + total(span.routes), 0);
   const sums = [
     ["Next 5 minutes", within(found.minutes, 5)], ["Next hour", within(found.minutes, 60)],
-    ["Next 24 hours", within(found.hours, 24)], ["Next 3 days", within(found.hours, 72)], ["Later", total(found.later)],
+    ["Next 24 hours", within(found.hours, 24)], ["Next 7 days", within(found.hours, 168)], ["Later", total(found.later)],
   ];
   return sums.map(([label, number]) => h("article.tile", {},
     h("h2", {}, label), h("b.figure", {}, compact(number)),

@@ -1,4 +1,4 @@
-// Recurring rules: when each fires next, what became of its last moments, and how busy the next days are.
+// Recurring rules: when each fires next, what became of its last moments, and how busy the coming week is.
 
 import { get, post } from "../api.js";
 import { ask } from "../dialog.js";
@@ -9,7 +9,7 @@ import { count, millis } from "../numbers.js";
 import { pill, showPill } from "../pill.js";
 import { poll } from "../poll.js";
 import { table } from "../table.js";
-import { moment } from "../time.js";
+import { axisDay, moment } from "../time.js";
 
 export const title = "Recurring";
 
@@ -125,32 +125,32 @@ function showRule(node, rule) {
   });
   last.update(rule.last);
   const next = rule.next.map((at) => h("li", {}, moment(at)));
+  const error = rule.error ? [h("p.trouble", {}, rule.error)] : [];
   node.replaceChildren(
-    h("h2", {}, rule.id), h("p", {}, rule.words), rule.error ? h("p.trouble", {}, rule.error) : null,
+    h("h2", {}, rule.id), h("p", {}, rule.words), ...error,
     h("h3", {}, "Next"), next.length ? h("ol", {}, next) : h("p.soft", {}, "None."), h("h3", {}, "Last"), last.node);
   node.hidden = false;
 }
 
-/** A row a day, a cell an hour: the more is due then, the darker. */
+/** A row a day, a cell an hour of the wall clock: the more is due then, the darker. */
 function showLoad(node, forecast) {
   const days = new Map();
-  let most = 1;
   for (const { from, routes } of forecast.hours) {
     const sum = Object.values(routes).reduce((total, number) => total + number, 0);
-    const at = new Date(from);
-    const day = at.toDateString();
-    const hour = `${at.getHours()}:00`;
-    if (!days.has(day)) days.set(day, []);
-    days.get(day).push({ hour, sum });
-    most = Math.max(most, sum);
+    const day = axisDay(Date.parse(from) / 1000);
+    if (!days.has(day)) days.set(day, Array(24).fill(null));
+    days.get(day)[new Date(from).getHours()] += sum;
   }
-  node.replaceChildren(h("h2", {}, "The next days, hour by hour"), ...[...days].map(([day, hours]) => h("div.calendar", {},
-    h("span.soft", {}, day), hours.map(({ hour, sum }) => loadCell(hour, sum, most)))));
+  const most = Math.max(1, ...[...days.values()].flat());
+  node.replaceChildren(h("h2", {}, "The coming week, hour by hour"), ...[...days].map(([day, sums]) => h("div.calendar", {},
+    h("span.soft", {}, day), sums.map((sum, hour) => loadCell(hour, sum, most)))));
   node.hidden = false;
 }
 
+/** Hours that are over, or that the clock jumps over, keep their place. */
 function loadCell(hour, sum, most) {
-  const words = `${hour}: ${count(sum)}`;
+  if (sum === null) return h("i.none");
+  const words = `${hour}:00: ${count(sum)}`;
   const cell = h("i", { role: "img", title: words, "aria-label": words });
   cell.style.opacity = sum ? 0.15 + 0.85 * (sum / most) : 0.05;
   return cell;

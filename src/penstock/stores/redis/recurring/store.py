@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Sequence
 
 from penstock.model.recurrence import RuleRow, decode_row, encode_row
-from penstock.ports.recurring import DueRules, RuleListener, Swap
+from penstock.ports.recurring import LOOK_MS, NEWS, DueRules, RuleListener, Swap
 from penstock.redis_kit.runner import Group, Runner
 from penstock.redis_kit.scripts import Script
 from penstock.redis_kit.wake import Wakeups
@@ -21,8 +21,6 @@ from penstock.redis_kit.wake import Wakeups
 _SWAP = Script("stores/redis/recurring/swap.lua")
 _DUE = Script("stores/redis/recurring/due.lua")
 
-NEWS = "@recurring"
-"""In the place of a route in wake-ups; no route is named so."""
 CALL = 500
 """Rows of one call."""
 
@@ -39,6 +37,10 @@ class RedisRecurring:
             (start + letter).encode() for letter in "rwim"
         )
         wakeups.add(self._heard)
+
+    @property
+    def look_ms(self) -> int:
+        return LOOK_MS
 
     async def rules(self, ids: Sequence[str]) -> list[RuleRow | None]:
         found: list[bytes | None] = []
