@@ -273,10 +273,14 @@ def route_state(route: RouteStats) -> str:
 class Progress:
     """A moving count on stderr while something long is under way; only on a terminal."""
 
+    BAR = 30
+
     def __init__(self, what: str) -> None:
         self._what = what
         self._status: Status | None = None
         self.done = 0
+        self.total: int | None = None
+        """How many there are to do, about; then there is a bar."""
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
@@ -293,7 +297,15 @@ class Progress:
     def add(self, number: int) -> None:
         self.done += number
         if self._status is not None:
-            self._status.update(f"{self._what} … {self.done:,}")
+            self._status.update(self.text)
+
+    @property
+    def text(self) -> str:
+        if not self.total:
+            return f"{self._what} … {self.done:,}"
+        share = min(1.0, self.done / self.total)
+        bar = ("█" * round(share * self.BAR)).ljust(self.BAR, "░")
+        return f"{self._what} {bar} {share:.0%}  {self.done:,} of {self.total:,}"
 
 
 def progress(what: str) -> Progress:

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
 from penstock.cli import show
-from penstock.cli.session import Session, command, group
+from penstock.cli.session import FAILED, IN_MEMORY, Session, command, group
+from penstock.model.errors import ConfigError, UnknownThing
+from penstock.model.times import format_moment, parse_duration
+
+if TYPE_CHECKING:
+    from penstock.ports.store import Store
 
 app = typer.Typer(no_args_is_help=True)
-group(app, "The store itself: check, init, migrate.")
+group(app, "The store itself: init, migrate, check, copy, backup, restore.")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The backup: NDJSON under gzip.")]
+From = Annotated[str, typer.Argument(metavar="FROM", help="URL of the store to empty.")]
+To = Annotated[str, typer.Argument(metavar="TO", help="URL of the store to fill.")]
+Wait = Annotated[
+    str,
+    typer.Option(
+        "--wait", metavar="DURATION", help="Wait for messages that FROM is sending at the moment."
+    ),
+]
+CheckOnly = Annotated[bool, typer.Option("--check", help="Only check the file; restore nothing.")]
 
 
 @command(app)
@@ -67,3 +88,126 @@ async def check(session: Session) -> None:
         show.as_json({"status": "ok", "store": parts.store.name, "facts": facts})
     else:
         show.as_text(f"{parts.store.name} {found}", *(f"  {k}: {v}" for k, v in facts.items()))
+
+
+@command(app)
+async def copy(session: Session, from_: From, to: To, wait: Wait = "60s") -> None:
+    """Move everything that is pending from one store to another, while both are in use.
+
+    Ids stay. A message is in one store or the other and is sent once: it is parked in FROM, put
+    into TO, and then cancelled in FROM, where its id stays known. Killed in the middle, the same
+    command goes on. Paused routes, policies, suppressions and recurring rules go first. Not
+    moved: settled messages, counters, waiting rooms. Attempts are counted anew.
+
+    \b
+    Examples:
+      penstock store copy sqlite:///penstock.db postgresql://app@db/shop
+      penstock store copy redis://cache:6379/0 postgresql://app@db/shop --wait 10m
+    """
+    from penstock.flow.handover import Handover
+
+    async with opened(session, from_) as source, opened(session, to, creates=True) as target:
+        progress = show.progress("copying")
+        handover = Handover(source, target, progress.add)
+        progress.total = await handover.pending()
+        with progress:
+            copied = await handover.run(parse_duration(wait, "--wait"))
+    left = [
+        (copied.being_sent, "being sent by the workers of FROM: run this again, or let them end"),
+        (len(copied.too_large), "too large for TO and still in FROM"),
+    ]
+    if session.json:
+        show.as_json({"status": "ok" if not any(n for n, _ in left) else "left", "copied": copied})
+    else:
+        show.as_text(
+            f"{source.name} → {target.name}: {show.counted(copied.moved, 'message')}"
+            f" ({copied.dead:,} dead, {copied.known:,} known there),"
+            f" {show.counted(copied.rules, 'recurring rule')},"
+            f" {copied.policies + copied.suppressions:,} policies and suppressions",
+            *(f"  {show.counted(number, 'message')} {why}" for number, why in left if number),
+        )
+    if any(number for number, _ in left):
+        raise typer.Exit(FAILED)
+
+
+@command(app)
+async def backup(session: Session, file: File) -> None:
+    """Write what is pending into a file, while the store is in use.
+
+    Messages that are scheduled, being sent or dead, recurring rules, policies, suppressions and
+    paused routes, as compressed NDJSON with a checksum. Not in it: settled messages, counters,
+    waiting rooms.
+
+    \b
+    Examples:
+      penstock store backup penstock.ndjson.gz
+    """
+    from penstock.cli import backup_file
+    from penstock.flow.backup import saved
+
+    async with session.parts() as parts:
+        store = parts.store
+        begin = backup_file.Begin(backup_file.FORMAT, store.name, format_moment(store.clock.now()))
+        progress = show.progress("writing")
+        with progress:
+            lines = await backup_file.write(file, begin, saved(store), progress.add)
+    backup_file.check(file)
+    _tell(session, f"{store.name} → {file}", lines)
+
+
+@command(app)
+async def restore(session: Session, file: File, check: CheckOnly = False) -> None:
+    """Put what is in a backup into the store; ids that it has already stay as they are.
+
+    The whole file is checked first: of a damaged one nothing is restored. Messages that were sent
+    since the backup was made, and whose ids the store does not know, are sent again; what is
+    overdue is sent at once.
+
+    \b
+    Examples:
+      penstock store restore penstock.ndjson.gz --check
+      penstock store restore penstock.ndjson.gz --store postgresql://app@db/shop
+    """
+    from penstock.cli import backup_file
+    from penstock.flow.backup import restore as put_back
+    from penstock.wiring import in_memory
+
+    begin, lines = backup_file.check(file)
+    if check:
+        _tell(session, f"{file} of {begin.store}, {begin.at}, is sound", lines)
+        return
+    if in_memory(session.settings()):
+        raise ConfigError(IN_MEMORY, field="store")
+    async with session.parts(creates=True) as parts:
+        progress = show.progress("restoring")
+        progress.total = sum(lines.values())
+        with progress:
+            done = await put_back(parts.store, backup_file.records(file), progress.add)
+    _tell(session, f"{file} → {parts.store.name}", done.put, known=done.known)
+
+
+@asynccontextmanager
+async def opened(session: Session, url: str, *, creates: bool = False) -> AsyncIterator[Store]:
+    """The store at a URL, with the settings of this call otherwise."""
+    from penstock.wiring import in_memory, nothing_to_read, open_parts
+
+    settings = session.settings({"store": url})
+    if in_memory(settings):
+        raise ConfigError(IN_MEMORY, field="store")
+    missing = None if creates else nothing_to_read(settings)
+    if missing is not None:
+        raise UnknownThing(f"nothing to read: {missing}")
+    async with open_parts(settings) as parts:
+        yield parts.store
+
+
+def _tell(
+    session: Session, what: str, lines: Mapping[str, int], known: Mapping[str, int] | None = None
+) -> None:
+    known = {kind: number for kind, number in (known or {}).items() if number}
+    if session.json:
+        show.as_json({"status": "ok", "done": what, "lines": dict(lines), "known": known})
+        return
+    counts = [f"{number:,} × {kind}" for kind, number in lines.items() if number]
+    counts += [f"{number:,} × {kind} known already" for kind, number in known.items()]
+    show.as_text(f"{what}: {', '.join(counts) or 'nothing'}")
