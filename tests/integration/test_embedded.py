@@ -84,6 +84,25 @@ async def test_a_worker_that_breaks_ends_the_block_with_its_error(
             await asyncio.sleep(60)
 
 
+async def test_an_error_of_any_characters_is_its_messages_own(tmp_path: Path) -> None:
+    """Half a surrogate pair is no text for a store: the worker goes on, and the error is shown."""
+    came: asyncio.Queue[str] = asyncio.Queue()
+
+    async def handle(message: penstock.Message) -> None:
+        await came.put(message.id)
+        if message.id == "bad":
+            raise penstock.Reject("\ud800 and \x00")
+
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with penstock.open(url, routes={"default": handle}, worker=True) as engine:
+        await engine.schedule_many([{"id": name, "payload": 1} for name in ("bad", "good")])
+        assert {await came.get(), await came.get()} == {"bad", "good"}
+    async with penstock.open(url) as engine:
+        bad = await engine.get("bad")
+        assert (bad.state, bad.last_error) == (penstock.State.DEAD, r"\ud800 and \x00")
+        assert (await engine.get("good")).state is penstock.State.DELIVERED
+
+
 async def test_without_routes_any_name_is_taken_for_another_process_to_serve() -> None:
     async with penstock.open("sqlite://") as engine:
         assert (await engine.schedule(1, route="elsewhere")).state is penstock.State.SCHEDULED

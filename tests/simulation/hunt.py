@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.simulation import mutants_flow, mutants_rules
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.plan import draw
@@ -15,6 +17,20 @@ def run_mutant(name: str, seed: int) -> Outcome:
     _, make = MUTANTS[name]
     with make():
         return simulate(draw(seed))
+
+
+def find(name: str, known: int, fits: Callable[[Outcome], bool] = lambda _: True) -> Outcome | None:
+    """The run that finds the fault: of the seed that is known to, or else of the first that does.
+
+    A seed's course changes with the product; what must hold is that some seed within the range
+    finds the fault. `fits`: what else such a run must be like.
+    """
+    seeds, _ = MUTANTS[name]
+    for seed in (known, *seeds):
+        outcome = run_mutant(name, seed)
+        if outcome.failures and fits(outcome):
+            return outcome
+    return None
 
 
 def hunt(name: str) -> tuple[int, Outcome | None]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.model.answers import MAX_SAID, Scrubber, retry_after
+from penstock.model.answers import MAX_SAID, Scrubber, retry_after, storable
 
 NOW = 1_700_000_000.0  # 2023-11-14T22:13:20Z
 
@@ -50,3 +50,17 @@ def test_secrets_are_blotted_out_the_longest_first() -> None:
 def test_a_secret_at_the_edge_is_not_cut_into_view() -> None:
     said = Scrubber(["s3cr3t-s3cr3t"])("x" * (MAX_SAID - 5) + "s3cr3t-s3cr3t")
     assert "s3" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Zürich 🚰", "Zürich 🚰"),
+        ("two\nlines", "two\nlines"),
+        ("half \ud83d", r"half \ud83d"),
+        ("nul\x00", r"nul\x00"),
+        ("x" * 30, "x" * 20),
+    ],
+)
+def test_a_text_becomes_one_that_every_store_takes(text: str, kept: str) -> None:
+    assert storable(text, 20) == kept

@@ -16,6 +16,8 @@ from penstock.ports.sink import SinkOptions
 from penstock.sinks.python import open_sink, python_sink, takes_many
 from penstock.testing.sink_suite import message
 
+NO_NUMBER = "Expected `float | null`, got `str` - at `$.after`"
+
 
 async def outcome_of(function: Callable[..., object]) -> SendOutcome:
     sink = python_sink(function)
@@ -41,6 +43,14 @@ def raising(exc: BaseException) -> Callable[[Message], None]:
         (False, Retry("the function returned False")),
         (Retry("busy", after=3), Retry("busy", after=3)),
         (Dead("no such user"), Dead("no such user")),
+        (
+            Retry("busy", after="soon"),  # type: ignore[arg-type] # as a program may
+            Retry(f"the function's Retry is not one: {NO_NUMBER}"),
+        ),
+        (
+            Dead(None),  # type: ignore[arg-type] # as a program may
+            Retry("the function's Dead is not one: Expected `str`, got `null` - at `$.error`"),
+        ),
     ],
 )
 async def test_what_is_returned_is_understood(said: object, outcome: SendOutcome) -> None:
@@ -56,6 +66,10 @@ async def test_what_is_returned_is_understood(said: object, outcome: SendOutcome
     [
         (RetryLater("busy", after=3), Retry("busy", after=3)),
         (RetryLater(), Retry("RetryLater")),
+        (
+            RetryLater("busy", after="soon"),  # type: ignore[arg-type] # as a program may
+            Retry(f"the function's Retry is not one: {NO_NUMBER}"),
+        ),
         (Reject("no such user"), Dead("no such user")),
         (ValueError("bad"), Retry("ValueError: bad")),
         (KeyError(), Retry("KeyError")),

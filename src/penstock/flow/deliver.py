@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.flow.observe import Observer
+from penstock.model.answers import storable
 from penstock.model.isolation import isolate
 from penstock.model.message import Message
 from penstock.model.outcome import Dead, Delivered, Retry, SendOutcome, Settlement
@@ -157,7 +158,7 @@ class Deliver:
         ]
 
     def _failed(self, message: Message, token: int, outcome: SendOutcome, now: int) -> Settlement:
-        error = outcome.text[:MAX_ERROR] if isinstance(outcome, Retry | Dead) else ""
+        error = storable(outcome.text, MAX_ERROR) if isinstance(outcome, Retry | Dead) else ""
         if not isinstance(outcome, Retry):
             return Settlement(
                 message=message, token=token, state=State.DEAD, event="dead", error=error
@@ -184,7 +185,7 @@ class Deliver:
     def _wait(self, outcome: Retry, failures: int) -> int:
         if outcome.after is None:
             return self._route.backoff.wait(failures, self._chance)
-        return int(min(outcome.after, MAX_RETRY_AFTER) * 1000 + 0.999)
+        return int(min(max(0.0, outcome.after), MAX_RETRY_AFTER) * 1000 + 0.999)
 
 
 def _log_failures(
@@ -199,6 +200,7 @@ def _log_failures(
     for event in sorted({settlement.event for settlement, _ in failed}):
         alike = [pair for pair in failed if pair[0].event == event]
         example, outcome = alike[0]
+        error = storable(outcome.error, MAX_ERROR)
         log.warning(
             "%s: %s for %d of %d messages, such as %s: %s",
             route,
@@ -206,12 +208,12 @@ def _log_failures(
             len(alike),
             len(settlements),
             example.message.id,
-            outcome.error[:MAX_ERROR],
+            error,
             extra={
                 "route": route,
                 "message_id": example.message.id,
                 "attempt": example.message.attempt,
                 "correlation_id": correlation_of(example.message.headers),
-                "same": f"{route} {event} {outcome.error[:MAX_ERROR]}",  # whichever the example
+                "same": f"{route} {event} {error}",  # whichever the example
             },
         )

@@ -28,6 +28,17 @@ class Scrubber:
         return line if len(line) <= MAX_SAID else line[: MAX_SAID - 1] + "…"
 
 
+def storable(text: str, most: int) -> str:
+    """The first so many characters, with what a store or a log cannot take written as an escape.
+
+    That is NUL, which PostgreSQL refuses, and half a surrogate pair, which UTF-8 does not have.
+    """
+    cut = text[:most]
+    if cut.isprintable():
+        return cut
+    return cut.encode("utf-8", "backslashreplace").decode().replace("\x00", r"\x00")
+
+
 def retry_after(text: str | None, now: float) -> float | None:
     """Retry-After (seconds or an HTTP date) → seconds from `now`.
 

@@ -42,7 +42,6 @@ from penstock.model.message import Message
 from penstock.model.outcome import (
     DELIVERED,
     Dead,
-    Delivered,
     Reject,
     Retry,
     RetryLater,
@@ -153,7 +152,7 @@ class PythonSink:
         if isinstance(exc, Reject):
             return Dead(str(exc) or text)
         if isinstance(exc, RetryLater):
-            return Retry(str(exc) or text, after=exc.after)
+            return _checked(Retry(str(exc) or text, after=exc.after))
         log.warning("%s raised %s", self.name, text, exc_info=exc)  # where, for its author
         return Retry(text)
 
@@ -267,9 +266,17 @@ def _import_trouble(module_name: str, exc: Exception) -> str:
 def _outcome(said: object) -> SendOutcome:
     if isinstance(said, _Raised):
         return said.outcome
-    if isinstance(said, Delivered | Retry | Dead):
-        return said
+    if isinstance(said, Retry | Dead):
+        return _checked(said)
     return Retry("the function returned False") if said is False else DELIVERED
+
+
+def _checked(said: Retry | Dead) -> SendOutcome:
+    """The same, or a retry that names the value of a wrong type: a struct takes any."""
+    try:
+        return msgspec.convert(msgspec.structs.asdict(said), type(said))
+    except msgspec.ValidationError as exc:
+        return Retry(f"the function's {type(said).__name__} is not one: {exc}")
 
 
 def _outcomes(said: object, number: int) -> list[SendOutcome]:

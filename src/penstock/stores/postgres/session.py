@@ -68,10 +68,10 @@ def _with_conditions(name: str, where: tuple[str, ...]) -> str:
 
 
 class _Text(StrDumperUnknown):
-    """PostgreSQL's text holds no NUL: one in an error's text is shown as what it is."""
+    """PostgreSQL's text holds no NUL: SUB takes its place, which no key, id or name can contain."""
 
     def dump(self, obj: str) -> Any:
-        return super().dump(obj.replace("\x00", "�") if "\x00" in obj else obj)
+        return super().dump(obj.replace("\x00", "\x1a") if "\x00" in obj else obj)
 
 
 class _WholeNumber(NumericLoader):

@@ -97,6 +97,18 @@ class IntakeCases(StoreCases):
         await store.amend([Amendment(action=Action.REDRIVE, id=poison.id)], now)
         assert [m.id for m in (await claim(store)).messages] == [poison.id]
 
+    async def test_a_nul_in_a_text_hurts_nobody_and_is_no_other_character(
+        self, store: MessageStore
+    ) -> None:
+        now = store.clock.now()
+        blocked, other = new(due=now, blocked="no\x00t"), new(due=now, key="a�b")
+        receipts = await store.put([blocked, other], now)
+        assert [r.state for r in receipts] == [State.BLOCKED, State.SCHEDULED]
+        assert str((await held(store, blocked.id)).last_error).startswith("no")
+        assert (await store.search(Filter(key="a\x00b"), None, 10)).items == []
+        assert await store.find(["a\x00b"]) == [None]
+        assert [m.id for m in (await store.search(Filter(key="a�b"), None, 10)).items] == [other.id]
+
     async def test_an_empty_put_answers_nothing(self, store: MessageStore) -> None:
         assert await store.put([], store.clock.now()) == []
 
