@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from hypothesis import Phase
+from msgspec.structs import replace
 
+from penstock.flow.conclude import sent
 from penstock.model.decision import Conclusion, End, Question
-from penstock.model.message import Labels
+from penstock.model.errors import StoreUnavailable
+from penstock.model.message import Labels, NewMessage
+from penstock.model.outcome import Settlement
 from penstock.model.policy import AppliesTo, Cap, Pace, Scope, Suppression
+from penstock.model.state import State
 from penstock.model.verdict import Verdict
+from penstock.redis_kit import runner
 from penstock.stores.redis import RedisStore, open_store
 from penstock.testing import policy_worlds as worlds
 from penstock.testing.policy_suite import MakeHarness, SharedPolicySuite
@@ -209,3 +216,120 @@ async def test_many_at_once_never_exceed_a_cap(kind: str, request: pytest.Fixtur
     assert max(Counter(q.key for q in sent).values()) <= 2
     for store in stores:
         await store.close()
+
+
+async def claimed(store: RedisStore, number: int) -> list[Settlement]:
+    """So many messages, each decided about, as they are when their sends have succeeded."""
+    now = store.clock.now()
+    names = [f"m{n}" for n in range(number)]
+    new = [
+        NewMessage(id=name, route="r", key=f"user{n % 5}", payload=b"1", due=now, labels=SPRING)
+        for n, name in enumerate(names)
+    ]
+    await store.put(new, now)
+    claim = await store.claim("r", number, 30_000, now)
+    decisions = await store.policies.decide(claim.messages, now, 60_000)
+    assert all(decision.verdict is Verdict.ALLOW for decision in decisions)
+    return [
+        Settlement(message=message, token=claim.token, state=State.DELIVERED, event="delivered")
+        for message in claim.messages
+    ]
+
+
+def scripts_run(server: RedisServer) -> int:
+    with server.client as client:
+        return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+
+SPRING = Labels(campaign="spring")
+SHARED_AND_OWN = {
+    "own": Cap(scope=(Scope.KEY,), limit=10, window="24h"),
+    "all": Cap(scope=(Scope.CAMPAIGN,), limit=50, window="24h"),
+}
+"""Fifty to five people are as many as each lets through."""
+
+
+async def full(store: RedisStore, key: str, settlements: list[Settlement]) -> set[str]:
+    """The caps that refuse one more to this key, once every place that is only held is free."""
+    now = store.clock.now()
+    held = [Conclusion(one.message, End.RELEASE) for one in settlements]
+    await store.policies.conclude(held, now)
+    more = Question(id="more", key=key, due=now, labels=SPRING)
+    decision = (await store.policies.explain([more], now))[0]
+    return {rule.policy for rule in decision.rules if rule.verdict is Verdict.DEFER}
+
+
+@pytest.mark.parametrize("names", [("own",), ("all",), ("own", "all")])
+async def test_what_was_sent_is_counted_and_settled_in_one_call(
+    server: RedisServer, store: RedisStore, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        await store.policies.put_policy(name, SHARED_AND_OWN[name])
+    settlements = await claimed(store, 50)
+    await store.settle_counted(settlements[:10], sent(settlements[:10]), store.clock.now())
+    before = scripts_run(server)
+    states = await store.settle_counted(settlements, sent(settlements), store.clock.now())
+    assert scripts_run(server) == before + 1
+    assert states == [None] * 10 + [State.DELIVERED] * 40
+    assert await full(store, "user1", settlements) == set(names)
+
+
+async def test_nothing_is_settled_that_newer_rules_have_not_counted(
+    server: RedisServer, store: RedisStore
+) -> None:
+    await store.policies.put_policy("own", SHARED_AND_OWN["own"])
+    settlements = await claimed(store, 50)
+    beside = await opened(server)
+    await beside.policies.put_policy("all", SHARED_AND_OWN["all"])
+    now = store.clock.now()
+    await beside.policies.decide([Question(id="q", key="q", due=now)], now, 60_000)
+    states = await store.settle_counted(settlements, sent(settlements), store.clock.now())
+    await beside.close()
+    assert states == [State.DELIVERED] * 50
+    assert await full(store, "somebody else", settlements) == {"all"}
+
+
+@pytest.mark.parametrize("limit", ["MAX_ARGUMENTS", "MAX_GROUPS"])
+async def test_what_is_too_long_for_one_call_is_counted_and_then_settled(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(runner, limit, 0 if limit == "MAX_GROUPS" else 10)
+    for name, cap in SHARED_AND_OWN.items():
+        await store.policies.put_policy(name, cap)
+    settlements = await claimed(store, 50)
+    states = await store.settle_counted(settlements, sent(settlements), store.clock.now())
+    assert states == [State.DELIVERED] * 50
+    assert await full(store, "user1", settlements) == {"own", "all"}
+
+
+async def test_a_batch_that_is_not_all_delivered_is_counted_all_the_same(
+    store: RedisStore,
+) -> None:
+    await store.policies.put_policy("own", SHARED_AND_OWN["own"])
+    settlements = await claimed(store, 10)
+    dead = [replace(one, state=State.DEAD, event="dead") for one in settlements[:5]]
+    batch = [*dead, *settlements[5:]]
+    states = await store.settle_counted(batch, sent(batch), store.clock.now())
+    assert states == [State.DEAD] * 5 + [State.DELIVERED] * 5
+
+
+async def test_a_settlement_whose_answer_was_lost_is_known_when_it_is_made_again(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.policies.put_policy("own", SHARED_AND_OWN["own"])
+    settlements = await claimed(store, 10)
+    subjects = sent(settlements)
+    ran = runner.Runner.run_chain
+
+    async def lost(self: runner.Runner, *call: Any) -> list[list[object]]:
+        await ran(self, *call)
+        raise StoreUnavailable("the answer was lost", retry_after=0)
+
+    with monkeypatch.context() as away:
+        away.setattr(runner.Runner, "run_chain", lost)
+        with pytest.raises(StoreUnavailable):
+            await store.settle_counted(settlements, subjects, store.clock.now())
+    states = await store.settle_counted(settlements, subjects, store.clock.now())
+    assert states == [State.DELIVERED] * 10
+    found = await store.policies.counters("user1", store.clock.now())
+    assert [one.used for one in found] == [2]

@@ -150,22 +150,21 @@ class Settler:
         self, policies: Policies, batch: list[Settlement], now: int
     ) -> SettledStates:
         """In one step, or counted first: should it fail, saying it again changes nothing."""
-        store, clock = self._store, self._clock
         counted = sent(batch)
-        if counted and self._counted is not None:
-            with self._observer.asking("settle"):
-                states: SettledStates = await self._counted.settle_counted(batch, counted, now)
-        else:
-            await policies.conclude(committed(counted), now)
-            try:
+        try:
+            if counted and self._counted is not None:
                 with self._observer.asking("settle"):
-                    states = await store.settle(batch, clock.now())
-            except PartlyUnavailable as exc:
-                places = sorted(exc.answers)
-                await self._conclude_unsent(
-                    policies, [batch[i] for i in places], [exc.answers[i] for i in places]
-                )
-                raise
+                    states: SettledStates = await self._counted.settle_counted(batch, counted, now)
+            else:
+                await policies.conclude(committed(counted), now)
+                with self._observer.asking("settle"):
+                    states = await self._store.settle(batch, self._clock.now())
+        except PartlyUnavailable as exc:
+            places = sorted(exc.answers)
+            await self._conclude_unsent(
+                policies, [batch[i] for i in places], [exc.answers[i] for i in places]
+            )
+            raise
         await self._conclude_unsent(policies, batch, states)
         return states
 

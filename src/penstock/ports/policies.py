@@ -90,10 +90,11 @@ class PolicyStore(Protocol):
 
 
 class CountedSettle(Protocol):
-    """A store of messages that changes counters in the same transaction."""
+    """A store of messages that changes counters in the same step."""
 
     async def settle_counted(
         self, settlements: Sequence[Settlement], sent: Sequence[Subject], now: int
     ) -> list[State | None]:
-        """Count what was sent, then settle: both, or neither when it raises."""
+        """Count what was sent, then settle. Nothing is settled that was not counted; a call that
+        raises may have counted, and counting again changes nothing."""
         ...

@@ -236,7 +236,7 @@ class Store:
     admitting: AdmittingStore | None = None
     """None: there is nothing for an intake topic to carry."""
     counted: CountedSettle | None = None
-    """Settles and counts in one transaction. None: sends are counted, then settled."""
+    """Settles and counts in one step. None: sends are counted, then settled."""
     entries: EntryStore | None = None
     transactions: JoinsTransactions | None = None
     """None: no caller has a transaction that it could be part of."""

@@ -27,7 +27,7 @@ from penstock.redis_kit.connect import (
     packed_end,
 )
 from penstock.redis_kit.errors import GROUP_EXISTS, NotConfirmed, Vendor, is_transient, translate
-from penstock.redis_kit.scripts import Script
+from penstock.redis_kit.scripts import Chain, Script
 
 MAX_ARGUMENTS = 30_000
 """Arguments of one call, about: a longer one would hold up the server."""
@@ -62,6 +62,14 @@ class Group(NamedTuple):
     """Follows the group's offsets."""
     arguments: Sequence[bytes] | None = None
     """None: the script's groups have no arguments of their own, and no offset of them."""
+
+
+class Step(NamedTuple):
+    """A script with its groups: alone, or one of a chain."""
+
+    script: Script
+    groups: Sequence[Group]
+    common: Sequence[Argument] = ()
 
 
 class Prepared(NamedTuple):
@@ -144,6 +152,31 @@ class Runner:
             return await self._part(script, parts[0], common, writes)
         calls = (self._part(script, part, common, writes) for part in parts)
         return [reply for part in await asyncio.gather(*calls) for reply in part]
+
+    def chains(self, steps: Sequence[Step]) -> bool:
+        """Whether these fit into one call: a single server, and no script that is too long."""
+        return (
+            not self.cluster
+            and sum(_size(group) for step in steps for group in step.groups) <= MAX_ARGUMENTS
+            and all(0 < len(step.groups) <= MAX_GROUPS for step in steps)
+        )
+
+    async def run_chain(self, chain: Chain, steps: Sequence[Step]) -> list[list[Reply]]:
+        """The answers of each step that was run: up to the first with one that is not 0."""
+        sizes: list[Plan] = []
+        keys: list[bytes] = []
+        arguments: list[Argument] = []
+        for step in steps:
+            own_keys, own = _packed(step.groups, step.common)
+            sizes.append([len(own_keys), len(own)])
+            keys += own_keys
+            arguments += own
+        command = ("EVALSHA", chain.sha, len(keys), *keys, _encoder.encode(sizes), *arguments)
+        partition = steps[0].groups[0].partition
+        replies: list[list[Reply]] = await self._guard(
+            partition, command, keys[0], chain, durable=True
+        )
+        return replies
 
     async def single(
         self, script: Script, group: Group, common: Sequence[Argument] = (), *, writes: bool = True
@@ -240,7 +273,7 @@ class Runner:
         parts: list[list[Group]] = []
         size = 0
         for group in groups:
-            length = len(group.keys) + len(group.arguments or ())
+            length = _size(group)
             if not parts or size + length > MAX_ARGUMENTS or len(parts[-1]) >= MAX_GROUPS:
                 parts.append([])
                 size = 0
@@ -252,19 +285,8 @@ class Runner:
         self, script: Script, groups: Sequence[Group], common: Sequence[Argument], writes: bool
     ) -> list[Reply]:
         """One call; its error once per group if it failed."""
-        keys: list[bytes] = []
-        arguments: list[Argument] = []
-        plans: list[Plan] = []
-        first = 1 + len(common)
-        for group in groups:
-            offsets = [len(keys)]
-            if group.arguments is not None:
-                offsets.append(first + len(arguments))
-                arguments += group.arguments
-            plans.append([*offsets, *group.plan])
-            keys += group.keys
-        plan = _encoder.encode(plans)
-        command = ("EVALSHA", script.sha, len(keys), *keys, plan, *common, *arguments)
+        keys, arguments = _packed(groups, common)
+        command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
         try:
             reply: list[Reply] = await self._guard(
                 groups[0].partition, command, keys[0], script, durable=writes
@@ -353,6 +375,28 @@ class Runner:
         if breaker is None:
             breaker = self._breakers[number] = Breaker(self._patience, self._monotonic)
         return breaker
+
+
+def _size(group: Group) -> int:
+    return len(group.keys) + len(group.arguments or ())
+
+
+def _packed(
+    groups: Sequence[Group], common: Sequence[Argument]
+) -> tuple[list[bytes], list[Argument]]:
+    """KEYS and ARGV of a script with these groups."""
+    keys: list[bytes] = []
+    arguments: list[Argument] = []
+    plans: list[Plan] = []
+    first = 1 + len(common)
+    for group in groups:
+        offsets = [len(keys)]
+        if group.arguments is not None:
+            offsets.append(first + len(arguments))
+            arguments += group.arguments
+        plans.append([*offsets, *group.plan])
+        keys += group.keys
+    return keys, [_encoder.encode(plans), *common, *arguments]
 
 
 def _write_mark(key: bytes) -> bytes:

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from penstock.model.decision import Conclusion, End, Subject
 from penstock.model.fleet import Heartbeat
 from penstock.model.forecast import Forecast
 from penstock.model.message import Event, Message
-from penstock.model.outcome import Claim
+from penstock.model.outcome import Claim, Settlement
 from penstock.model.query import Cursor, Filter, Page, StoreFigures
 from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
+from penstock.model.state import State
 from penstock.ports.rooms import OpenRooms
 from penstock.ports.store import Store, WakeListener
 from penstock.redis_kit import health
@@ -35,6 +37,8 @@ from penstock.stores.redis.session import Session
 from penstock.time.clock import Clock
 from penstock.time.server_clock import ServerClock
 
+DELIVERED = State.DELIVERED
+
 
 class RedisStore:
     """Messages in Redis or Redis Cluster. Made by `open_store`."""
@@ -54,7 +58,8 @@ class RedisStore:
         self._leases = KeyedLeases(session, cluster=server.cluster)
         self.put = partial(put.put, session)
         self.claim = self._leases.claim
-        self.settle = Settling(session).settle
+        self._settling = Settling(session)
+        self.settle = self._settling.settle
         self.reap = self._leases.reap
         self.amend = partial(amend.amend, session)
         self._heartbeats = Heartbeats(session.runner, address.prefix)
@@ -85,6 +90,7 @@ class RedisStore:
             forecasting=self,
             keyed=self,
             turns=self,
+            counted=None if self._server.cluster else self,
             entries=self,
             health_name="redis",
         )
@@ -99,6 +105,17 @@ class RedisStore:
         max_bytes: int = ANY_SIZE,
     ) -> Claim:
         return await self._leases.claim(route, limit, lease, now, max_bytes, per_key)
+
+    async def settle_counted(
+        self, settlements: Sequence[Settlement], sent: Sequence[Subject], now: int
+    ) -> list[State | None]:
+        """In one call when all are delivered; a call that raises may have counted, and a second
+        count of the same messages changes nothing."""
+        if self._settling.is_answered and all(one.state is DELIVERED for one in settlements):
+            run = partial(self.policies.count_then, sent, now)
+            return await self._settling.settle(settlements, now, run)
+        await self.policies.conclude([Conclusion(one, End.COMMIT) for one in sent], now)
+        return await self.settle(settlements, now)
 
     async def keep_turns(self, routes: Iterable[str]) -> None:
         await self._session.layout.keep_turns(routes)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import TypeAlias
 
 from penstock.model import lifecycle
 from penstock.model.errors import PartlyUnavailable, PenstockError, StoreUnavailable
 from penstock.model.outcome import Settlement, StreamEntry
 from penstock.model.state import State
-from penstock.redis_kit.connect import Argument
-from penstock.redis_kit.runner import Group, Plan, raw
+from penstock.redis_kit.connect import Argument, Reply
+from penstock.redis_kit.runner import Group, Plan, Step, raw
 from penstock.redis_kit.scripts import Script
 from penstock.stores.redis.messages.records import (
     STATES,
@@ -40,6 +41,8 @@ UNANSWERED = 100_000
 
 _token_and_allowed = attrgetter("token", "allowed")
 _Settlements = Sequence[Settlement]
+RunStep: TypeAlias = Callable[[Step], Awaitable[Sequence[Reply | PenstockError]]]
+"""Runs deliver.lua: an answer a group, or the error of one that failed."""
 
 
 class Settling:
@@ -54,7 +57,15 @@ class Settling:
         self._session = session
         self._unanswered: OrderedDict[tuple[int, str], bytes] = OrderedDict()
 
-    async def settle(self, settlements: _Settlements, now: int) -> list[State | None]:
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer to every settlement has come."""
+        return not self._unanswered
+
+    async def settle(
+        self, settlements: _Settlements, now: int, run: RunStep | None = None
+    ) -> list[State | None]:
+        """`run`: what runs the script for the delivered, once if `is_answered`."""
         fresh = secrets.token_bytes(4)
         delivered: dict[bytes, list[int]] = {}
         others: dict[int, bytes] = {}
@@ -67,7 +78,8 @@ class Settling:
             else:
                 others[i] = nonce
         answers: dict[int, State | PenstockError | None] = {}
-        steps = [self._deliver(settlements, *part, now, answers) for part in delivered.items()]
+        run = run or self._run
+        steps = [self._deliver(settlements, *part, now, answers, run) for part in delivered.items()]
         if others:
             steps.append(self._step_others(settlements, others, now, answers))
         await asyncio.gather(*steps)
@@ -147,6 +159,7 @@ class Settling:
         indexes: list[int],
         now: int,
         answers: dict[int, State | PenstockError | None],
+        run: RunStep,
     ) -> None:
         session = self._session
         common: list[Argument] = [now, nonce, session.retention, session.kept_each]
@@ -155,13 +168,16 @@ class Settling:
             self._group(partition, [settlements[i] for i in some])
             for partition, some in by_partition.items()
         ]
-        replies = await session.runner.try_run(_DELIVER, groups, common)
+        replies = await run(Step(_DELIVER, groups, common))
         for some, reply in zip(by_partition.values(), replies, strict=True):
             for place, i in enumerate(some):
                 if isinstance(reply, PenstockError):
                     answers[i] = reply
                 else:
                     answers[i] = None if reply[place] is None else STATES[reply[place]]
+
+    async def _run(self, step: Step) -> Sequence[Reply | PenstockError]:
+        return await self._session.runner.try_run(*step)
 
     def _group(self, partition: int, sent: list[Settlement]) -> Group:
         keys = self._session.layout.keys(partition)

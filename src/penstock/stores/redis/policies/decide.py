@@ -28,14 +28,15 @@ from penstock.limits.rules import CapRule, PaceRule, Rules
 from penstock.model.decision import Decision, Subject
 from penstock.model.verdict import Verdict
 from penstock.redis_kit.connect import Argument, Reply
-from penstock.redis_kit.runner import Group, Plan, Runner
-from penstock.redis_kit.scripts import Script
+from penstock.redis_kit.runner import Group, Plan, Runner, Step
+from penstock.redis_kit.scripts import Chain, Script
 from penstock.stores.redis.messages.records import pack_ids
 from penstock.stores.redis.policies.compiled import CompiledPlan, PlanCompiler
 from penstock.stores.redis.policies.keys import CounterKeys, ShardKeys
 
 _KEYED = Script("stores/redis/policies/keyed.lua")
 _SHARED = Script("stores/redis/policies/shared.lua")
+_BOTH = Chain((_KEYED, _SHARED))
 _RESERVED, _UNSURE = 1, 2
 _HELD_BEFORE = -1
 """Answer of the first script: reserved, by a decision before this batch."""
@@ -165,6 +166,24 @@ class PolicyScripts:
 
     async def keyed(self, request: PolicyRequest) -> Answers:
         """Run keyed.lua in the shards of the messages' keys."""
+        step, places = self.keyed_step(request)
+        replies = await self._runner.run(*step, writes=request.writes)
+        return _in_places(places, replies, len(request.subjects))
+
+    async def both(self, request: PolicyRequest) -> tuple[Answers, Answers]:
+        """Run keyed.lua, then shared.lua: unless the first has let every message go, the second
+        may not have run (None, as when it has let every message go)."""
+        first, places = self.keyed_step(request)
+        second = self.shared_step(request)
+        if not self._runner.chains((first, second)):
+            said = await self.keyed(request)
+            return said, await self.shared(request) if said is None else None
+        replies = await self._runner.run_chain(_BOTH, (first, second))
+        said = _in_places(places, replies[0], len(request.subjects))
+        return said, None if len(replies) == 1 else _of_one(replies[1])
+
+    def keyed_step(self, request: PolicyRequest) -> tuple[Step, list[list[int]]]:
+        """The call of keyed.lua, and the places of the messages of each of its groups."""
         total = len(self._keys.shards)
         keys: list[list[bytes]] = [[] for _ in range(total)]
         places: list[list[int]] = [[] for _ in range(total)]
@@ -178,17 +197,7 @@ class PolicyScripts:
             self._keyed_group(request, self._keys.shards[number], keys[number], places[number])
             for number in used
         ]
-        replies = await self._runner.run(
-            _KEYED, groups, [*self._common, self._living], writes=request.writes
-        )
-        if not any(_current(replies)):
-            return None
-        answers: list[Reply] = [0] * len(request.subjects)
-        for number, reply in zip(used, replies, strict=True):
-            if reply != 0:
-                for place, answer in zip(places[number], reply, strict=True):
-                    answers[place] = answer
-        return answers
+        return Step(_KEYED, groups, [*self._common, self._living]), [places[one] for one in used]
 
     def _keyed_group(
         self, request: PolicyRequest, shard: ShardKeys, keys: list[bytes], places: Sequence[int]
@@ -212,6 +221,10 @@ class PolicyScripts:
 
     async def shared(self, request: PolicyRequest) -> Answers:
         """Run shared.lua in the shared slot; it may answer for fewer messages than were asked."""
+        return _of_one(await self._runner.run(*self.shared_step(request), writes=request.writes))
+
+    def shared_step(self, request: PolicyRequest) -> Step:
+        """The call of shared.lua."""
         keys = self._keys.shared
         plans, runs = request.runs(range(len(request.subjects)))
         counters: dict[str, int] = {}
@@ -227,9 +240,7 @@ class PolicyScripts:
             request.more,
         ]
         group = Group(keys.number, used, [packed, runs, more], [b"".join(request.marks)])
-        replies = await self._runner.run(_SHARED, [group], self._common, writes=request.writes)
-        answers: list[Reply] | int = _current(replies)[0]
-        return None if isinstance(answers, int) else answers
+        return Step(_SHARED, [group], self._common)
 
 
 def _accounts(keys: Iterable[str] | Iterable[bytes]) -> list[int]:
@@ -238,7 +249,26 @@ def _accounts(keys: Iterable[str] | Iterable[bytes]) -> list[int]:
     return [known.setdefault(key, len(known) + 1) for key in keys]
 
 
-def _current(replies: list[Reply]) -> list[Reply]:
+def _in_places(places: Sequence[Sequence[int]], replies: list[Reply], number: int) -> Answers:
+    """The answers of keyed.lua, each in the place of its message."""
+    if not any(current(replies)):
+        return None
+    answers: list[Reply] = [0] * number
+    for some, reply in zip(places, replies, strict=True):
+        if reply != 0:
+            for place, answer in zip(some, reply, strict=True):
+                answers[place] = answer
+    return answers
+
+
+def _of_one(replies: list[Reply]) -> Answers:
+    """The answers of shared.lua, which has one group."""
+    answers: list[Reply] | int = current(replies)[0]
+    return None if isinstance(answers, int) else answers
+
+
+def current(replies: list[Reply]) -> list[Reply]:
+    """The same replies; raises where one says that its rules are newer."""
     stale = [int(reply) for reply in replies if isinstance(reply, bytes)]
     if stale:
         raise StaleRules(max(stale))
@@ -314,9 +344,14 @@ class DecisionBatch:
             await self._shared(())  # one script must check the rules' version
             return None
         request = PolicyRequest(self._subjects, self._plans, (DECIDE, 0, _RESERVED))
-        said = await self._scripts.keyed(request) if with_key else None
+        said, answers = None, None
+        if with_key and with_all:
+            said, answers = await self._scripts.both(request)
+        elif with_key:
+            said = await self._scripts.keyed(request)
+        else:
+            answers = await self._scripts.shared(request)
         if said is None:
-            answers = await self._scripts.shared(request) if with_all else None
             if answers is None:
                 return None
             return [self._plainly(numbers) for numbers in self._plans], answers

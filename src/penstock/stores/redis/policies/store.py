@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 import msgspec
@@ -16,11 +16,12 @@ from penstock.limits.figures import figures
 from penstock.limits.pace import PaceState
 from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, CounterFigure, Decision, End, PaceAllowance, Subject
-from penstock.model.errors import StoreUnavailable
+from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.policy import Policy, RuleBook, Suppression
 from penstock.model.zone import DEFAULT_ZONE
-from penstock.redis_kit.runner import Group, Runner
-from penstock.redis_kit.scripts import Script
+from penstock.redis_kit.connect import Reply
+from penstock.redis_kit.runner import Group, Runner, Step
+from penstock.redis_kit.scripts import Chain, Script
 from penstock.stores.redis.policies.book import Book
 from penstock.stores.redis.policies.compiled import CompiledPlan, PlanCompiler
 from penstock.stores.redis.policies.decide import (
@@ -32,6 +33,7 @@ from penstock.stores.redis.policies.decide import (
     PolicyRequest,
     PolicyScripts,
     StaleRules,
+    current,
 )
 
 _ACCOUNT = Script("stores/redis/policies/account.lua")
@@ -43,6 +45,8 @@ MAX_BATCH = 2_000
 """Messages of one call; longer batches go in several."""
 ROUNDS = 20
 """Times that one batch starts again because the rules have changed."""
+
+_chain = cache(Chain)
 
 _pace = msgspec.msgpack.Decoder(PaceState)
 _ENDS = {End.COMMIT: COMMIT, End.RELEASE: RELEASE, End.KEEP: KEEP}
@@ -93,6 +97,24 @@ class RedisPolicies:
         for some in _parts(conclusions):
             latest = max(one.until for one in some)
             await self._by_current_rules(partial(_conclude, some, now), now, max(now, latest))
+
+    async def count_then(
+        self, sent: Sequence[Subject], now: int, step: Step
+    ) -> Sequence[Reply | PenstockError]:
+        """Count these, then run a step: its answers, or why there is none.
+
+        In one call, or in two where that would be too long. Counting again changes nothing.
+        """
+        try:
+            if len(sent) <= MAX_BATCH:
+                work = partial(_count_then, self._runner, sent, step, now)
+                replies = await self._by_current_rules(work, now, now)
+                if replies is not None:
+                    return replies
+            await self.conclude([Conclusion(one, End.COMMIT) for one in sent], now)
+        except PenstockError as exc:
+            return [exc] * len(step.groups)
+        return await self._runner.try_run(*step)
 
     async def explain(self, subjects: Sequence[Subject], now: int) -> list[Decision]:
         decisions: list[Decision] = []
@@ -175,6 +197,32 @@ async def _explain(
     subjects: Sequence[Subject], now: int, scripts: PolicyScripts, rules: Rules
 ) -> list[Decision]:
     return await DecisionBatch(scripts, rules, subjects, now).explain()
+
+
+async def _count_then(
+    runner: Runner,
+    sent: Sequence[Subject],
+    step: Step,
+    now: int,
+    scripts: PolicyScripts,
+    rules: Rules,
+) -> list[Reply] | None:
+    """None: it does not fit into one call, and nothing was done."""
+    request = PolicyRequest(sent, PlanCompiler(rules, now).each(sent), (COMMIT, 0, 0))
+    plans = request.plans.values()
+    steps = []
+    if keyed := {id(one) for one in plans if _is_keyed(one)}:
+        steps.append(scripts.keyed_step(request.only(keyed))[0])
+    if shared := {id(one) for one in plans if _is_shared(one)}:
+        steps.append(scripts.shared_step(request.only(shared)))
+    steps.append(step)
+    if not runner.chains(steps):
+        return None
+    chain = _chain(tuple(one.script for one in steps))
+    replies = await runner.run_chain(chain, steps)
+    for counted in replies[: len(steps) - 1]:
+        current(counted)
+    return replies[-1]
 
 
 def _kind(conclusion: Conclusion) -> Kind:
