@@ -19,6 +19,7 @@ ORDER = (
     "put",
     "release",
     "http",
+    "clients",
     "ndjson",
     "lateness",
     "pending",
