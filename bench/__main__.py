@@ -20,6 +20,7 @@ ORDER = (
     "put",
     "release",
     "http",
+    "clients",
     "ndjson",
     "lateness",
     "pending",

@@ -2,7 +2,8 @@
 
 penstock   the HTTP API over a SQLite file
 ordinary   the same without the hot way: every request goes through ASGI
-worker     the same and a worker: what `penstock serve` runs
+redis      the HTTP API over the Redis whose URL stands in the environment as BENCH_REDIS
+worker     the API over a SQLite file and a worker: what `penstock serve` runs
 bare       uvicorn's own protocol answering a constant of the same size, storing nothing
 asgi       a bare ASGI handler on uvicorn that does the same
 """
@@ -10,6 +11,7 @@ asgi       a bare ASGI handler on uvicorn that does the same
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -72,7 +74,15 @@ async def asgi(_: Path) -> None:
 
 
 async def serve(at: Path) -> None:
-    settings = given(store=f"sqlite:///{at}/bench.db", api={"http": "127.0.0.1:0"})
+    await _api(f"sqlite:///{at}/bench.db")
+
+
+async def redis(_: Path) -> None:
+    await _api(os.environ["BENCH_REDIS"])
+
+
+async def _api(store: str) -> None:
+    settings = given(store=store, api={"http": "127.0.0.1:0"})
     async with open_parts(settings) as parts, HttpServer(parts) as server:
         print(server.address[1], flush=True)
         await asyncio.Event().wait()
@@ -103,6 +113,7 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "asgi": asgi,
     "penstock": serve,
     "ordinary": ordinary,
+    "redis": redis,
     "worker": everything,
 }
 

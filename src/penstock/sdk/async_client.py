@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from penstock.model.outcome import Receipt
 from penstock.sdk.asked import change_of, draft_for, filter_of
+from penstock.sdk.async_gather import AsyncGather
 from penstock.sdk.async_link import AsyncLink
 from penstock.sdk.async_rooms import AsyncRooms
 from penstock.sdk.calls import (
@@ -59,6 +60,8 @@ class AsyncClient:
     `ca` names a file of authorities to trust for https (PEM); without it the usual ones are.
     `timeout` is in seconds. A bulk change (`cancel_where`, `redrive` …) has none while it runs, and
     is sent again only when it never left: its count would be that of the second time.
+    Messages that are scheduled concurrently share requests, each with its own answer; with
+    `gather=False` every one is a request of its own.
 
     async with penstock.AsyncClient("http://127.0.0.1:8700", token="…") as client:
         await client.schedule({"hello": "later"}, delay="15m")
@@ -72,9 +75,11 @@ class AsyncClient:
         timeout: float = DEFAULT_TIMEOUT,
         retries: int = DEFAULT_RETRIES,
         ca: str | None = None,
+        gather: bool = True,
     ) -> None:
         self._wiring = Wiring(url, token, timeout, retries, ca)
         self._link = AsyncLink(self._wiring)
+        self._gather = AsyncGather(self._send) if gather else None
         self.rooms = AsyncRooms(self._send)
         """Waiting rooms."""
 
@@ -103,6 +108,8 @@ class AsyncClient:
     async def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
         wanted = with_id(draft_for("schedule", payload, fields), self._wiring.make_id)
+        if self._gather is not None:
+            return await self._gather.schedule(wanted)
         return await self._send(schedule(wanted))
 
     async def schedule_many(self, messages: Iterable[MessageLike]) -> list[Outcome]:

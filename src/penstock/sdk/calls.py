@@ -7,8 +7,8 @@ clients only carry calls back and forth, so they cannot differ.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.api.verbs import BY_NAME, SCHEMAS, load
 from penstock.model.draft import Draft
-from penstock.model.errors import PenstockError, ServerFault
+from penstock.model.errors import Overloaded, PenstockError, ServerFault, StoreUnavailable
 from penstock.model.message import JSON
 from penstock.model.outcome import Receipt
 from penstock.model.patch import Patch
@@ -203,6 +203,25 @@ def schedule_batch(lines: bytes) -> Call[list[Outcome]]:
     return call("scheduleBatch", body=lines, content_type=NDJSON)
 
 
+def schedule_lines(lines: Sequence[bytes]) -> Call[list[Outcome]]:
+    """One batch of these, as `in_one_line` made them: an outcome each, in order."""
+
+    def read(body: bytes) -> list[Outcome]:
+        return _as_many(outcomes(body), len(lines))
+
+    return replace(schedule_batch(b"\n".join(lines)), read=read)
+
+
+def in_one_line(draft: Draft) -> bytes:
+    """A message of a batch."""
+    return _encode(wire(draft, one_line=True))
+
+
+def is_busy(outcome: object) -> bool:
+    """Whether one message of a batch was refused only for now."""
+    return isinstance(outcome, Overloaded | StoreUnavailable)
+
+
 @cache
 def _reader(name: str, value: str | None) -> Callable[[bytes], Any]:
     """What reads the answer of a verb."""
@@ -234,12 +253,16 @@ class Batch:
     """One a message, in order; None: the server's next outcome."""
 
     def outcomes(self, answered: list[Outcome]) -> list[Outcome]:
-        if len(answered) != self.sent:
-            raise ServerFault(
-                f"the server answered {len(answered)} outcomes for {self.sent} messages", status=200
-            )
-        following = iter(answered)
+        following = iter(_as_many(answered, self.sent))
         return [next(following) if known is None else known for known in self.known]
+
+
+def _as_many(answered: list[Outcome], sent: int) -> list[Outcome]:
+    if len(answered) != sent:
+        raise ServerFault(
+            f"the server answered {len(answered)} outcomes for {sent} messages", status=200
+        )
+    return answered
 
 
 def batches(messages: Iterable[MessageLike], make_id: Callable[[], str]) -> Iterator[Batch]:
@@ -250,7 +273,7 @@ def batches(messages: Iterable[MessageLike], make_id: Callable[[], str]) -> Iter
         if isinstance(draft, PenstockError):
             batch.known.append(draft)
         else:
-            batch.lines += _encode(wire(with_id(draft, make_id), one_line=True)) + b"\n"
+            batch.lines += in_one_line(with_id(draft, make_id)) + b"\n"
             batch.known.append(None)
             batch.sent += 1
         if len(batch.known) >= BATCH_MESSAGES or len(batch.lines) >= BATCH_BYTES:

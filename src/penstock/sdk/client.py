@@ -30,6 +30,7 @@ from penstock.sdk.calls import (
     wire_filter,
     with_id,
 )
+from penstock.sdk.sync_gather import SyncGather
 from penstock.sdk.sync_link import SyncLink
 from penstock.sdk.sync_rooms import SyncRooms
 from penstock.sdk.transport import (
@@ -60,6 +61,8 @@ class Client:
     `ca` names a file of authorities to trust for https (PEM); without it the usual ones are.
     `timeout` is in seconds. A bulk change (`cancel_where`, `redrive` …) has none while it runs, and
     is sent again only when it never left: its count would be that of the second time.
+    Messages that are scheduled concurrently share requests, each with its own answer; with
+    `gather=False` every one is a request of its own.
 
     with penstock.Client("http://127.0.0.1:8700", token="…") as client:
         client.schedule({"hello": "later"}, delay="15m")
@@ -73,9 +76,11 @@ class Client:
         timeout: float = DEFAULT_TIMEOUT,
         retries: int = DEFAULT_RETRIES,
         ca: str | None = None,
+        gather: bool = True,
     ) -> None:
         self._wiring = Wiring(url, token, timeout, retries, ca)
         self._link = SyncLink(self._wiring)
+        self._gather = SyncGather(self._send) if gather else None
         self.rooms = SyncRooms(self._send)
         """Waiting rooms."""
 
@@ -104,6 +109,8 @@ class Client:
     def schedule(self, payload: object = None, **fields: Unpack[MessageFields]) -> Receipt:
         """Keep a message until its moment (`at` or `delay`; neither: now). Durable on return."""
         wanted = with_id(draft_for("schedule", payload, fields), self._wiring.make_id)
+        if self._gather is not None:
+            return self._gather.schedule(wanted)
         return self._send(schedule(wanted))
 
     def schedule_many(self, messages: Iterable[MessageLike]) -> list[Outcome]:

@@ -30,8 +30,8 @@ from penstock.sdk.grpc_shapes import (
     timeline_from,
 )
 from penstock.sdk.grpc_stream import Outpour
-from penstock.sdk.patience import MAX_RETRY_AFTER, Patience
 from penstock.sdk.summary import StreamSummary
+from penstock.sdk.transport import MAX_RETRY_AFTER, Patience
 from penstock.v1 import scheduler_pb2 as pb
 
 SERVICE = "/penstock.v1.Scheduler"

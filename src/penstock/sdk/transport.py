@@ -8,17 +8,19 @@ from __future__ import annotations
 import random
 import ssl
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import accumulate, takewhile
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from penstock.model.answers import retry_after
-from penstock.model.errors import ConfigError, Unreachable
+from penstock.model.errors import ConfigError, PenstockError, Unreachable
 from penstock.model.identity import IdMaker
+from penstock.model.route import Backoff
 from penstock.sdk.calls import Call
 from penstock.sdk.faults import fault_of
-from penstock.sdk.patience import MAX_RETRY_AFTER, Patience
 from penstock.time.chance import given_or_fresh
 
 DEFAULT_URL = "http://127.0.0.1:8700"
@@ -26,6 +28,18 @@ DEFAULT_TIMEOUT = 30.0
 DEFAULT_RETRIES = 4
 KEEP_ALIVE = 5.0
 """Seconds an idle connection is kept: less than servers do, who else close it under a request."""
+PAUSE = Backoff(100, 5_000)
+MAX_RETRY_AFTER = 60.0
+"""Seconds: a server that asks for more is answered with its own error."""
+GATHERED = 500
+GATHERED_BYTES = 1 << 20
+"""One request with what callers schedule at the same time has at most so much."""
+GATHER_SECONDS = 0.002
+"""A message waits at most so long for others, unless MOST_CALLS are under way."""
+MOST_CALLS = 8
+HALVED = 16
+"""So many messages, while no call is under way, become two: the server works on one while the
+client reads the answer to the other."""
 
 
 class Reply(NamedTuple):
@@ -135,6 +149,22 @@ def proxy_for(url: str) -> str | None:
     return found
 
 
+class Patience:
+    """One call's: a pause before each further try, and an end to them."""
+
+    def __init__(self, retries: int, chance: random.Random) -> None:
+        self._retries = retries
+        self._chance = chance
+        self._failures = 0
+
+    def again(self, fault: PenstockError, asked: float | None = None) -> float:
+        """Seconds to wait before the next try, `asked` at least; raises when there is none left."""
+        self._failures += 1
+        if self._failures > self._retries:
+            raise fault
+        return max(PAUSE.wait(self._failures, self._chance) / 1000, asked or 0.0)
+
+
 class Tries:
     """One call's patience: show it each answer or failure; it says how long to pause, or raises."""
 
@@ -183,3 +213,59 @@ def _sentence(url: str, exc: NoReply) -> str:
             " start one with `penstock serve`, or check the address"
         )
     return f"the connection to {url} broke ({exc})"
+
+
+class HasLine(Protocol):
+    """A message that waits to be sent."""
+
+    @property
+    def line(self) -> bytes: ...
+
+
+P = TypeVar("P", bound=HasLine)
+
+
+class Load:
+    """The calls under way that carry what callers schedule at the same time.
+
+    A further call begins when half as many messages wait as those under way carry: callers that
+    come one by one are sent one by one, as long as they are few.
+    """
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._carried = 0
+        self._last = 1
+        """Messages of the call that ended last."""
+
+    @property
+    def is_alone(self) -> bool:
+        """No call is under way, and the last one had a single message."""
+        return not self._calls and self._last == 1
+
+    @property
+    def has_room(self) -> bool:
+        return self._calls < MOST_CALLS
+
+    def may_begin(self, waiting: int) -> bool:
+        """Whether a call with so many messages may begin now."""
+        return self.has_room and 2 * waiting * self._calls >= self._carried
+
+    def take(self, waiting: Sequence[P]) -> tuple[Sequence[P], list[P]]:
+        """What the next call carries, and what goes on waiting."""
+        most = GATHERED
+        if not self._calls and len(waiting) >= HALVED:
+            most = min(most, (len(waiting) + 1) // 2)
+        sizes = accumulate(len(place.line) for place in waiting[:most])
+        number = 1 + sum(1 for _ in takewhile(GATHERED_BYTES.__gt__, sizes))
+        number = min(number, most)
+        return waiting[:number], list(waiting[number:])
+
+    def begin(self, size: int) -> None:
+        self._calls += 1
+        self._carried += size
+
+    def end(self, size: int) -> None:
+        self._calls -= 1
+        self._carried -= size
+        self._last = size
