@@ -1,6 +1,7 @@
 """`python -m bench` runs all, `python -m bench NAME …` some; `--list` names them.
 
 `python -m bench peers [NAME …]` compares with other software, which takes longer;
+`python -m bench moderate [--only NAME …]` says what a message costs at moderate rates;
 `python -m bench profile` writes down what the hot paths spend their time on;
 `python -m bench http --ordinary [--against FOLDER]` measures the API without its hot way, beside
 the API of another checkout.
@@ -21,6 +22,7 @@ ORDER = (
     "http",
     "ndjson",
     "lateness",
+    "moderate",
     "pending",
     "redis",
     "brokers",
@@ -35,6 +37,9 @@ ORDER = (
 )
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 
+WITH_WORDS = {("peers",): "peers", ("moderate",): "moderate", ("http", "--ordinary"): "ordinary"}
+"""Benchmarks that take words of their own, and the modules that they are in."""
+
 
 def main(names: list[str]) -> int:
     if names[:1] in (["-h"], ["--help"]):
@@ -43,14 +48,10 @@ def main(names: list[str]) -> int:
     if "--list" in names:
         print("\n".join((*ORDER, "peers", "profile")))
         return 0
-    if names[:1] == ["peers"]:
-        from bench import run_peers  # noqa: PLC0415 - only it needs the peers' servers
-
-        return run_peers.main(*names[1:])
-    if names[:2] == ["http", "--ordinary"]:
-        from bench import run_ordinary  # noqa: PLC0415 - not one of `make bench`
-
-        return run_ordinary.main(*names[2:])
+    for first, module in WITH_WORDS.items():
+        if names[: len(first)] == list(first):
+            main_of = importlib.import_module(f"bench.run_{module}").main
+            return int(main_of(*names[len(first) :]) or 0)
     unknown = [name for name in names if not (Path(__file__).parent / f"run_{name}.py").exists()]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(ORDER)}", file=sys.stderr)

@@ -75,7 +75,7 @@ class Report:
         self.rows.append(Row(what, figure, unit, baseline, against, aim))
         console.print(f"  [dim]{what}: {figure:,.4g} {unit}[/dim]")
 
-    def finish(self) -> None:
+    def finish(self, *, keep: bool = True) -> None:
         """Print the table, then one JSON line a row, and keep them under bench/results/."""
         table = Table(title=f"{self.name}: {self.about}", title_justify="left")
         for column in ("what", "figure", "unit", "ratio", "against", "aim"):
@@ -88,6 +88,8 @@ class Report:
         lines = [{"bench": self.name, "ratio": row.ratio, **asdict(row)} for row in self.rows]
         for line in lines:
             print(json.dumps(line))
+        if not keep:
+            return
         RESULTS.mkdir(exist_ok=True)
         seconds = round(time.perf_counter() - self.begun)
         kept = {"about": self.about, "machine": facts(), "seconds": seconds, "rows": lines}
