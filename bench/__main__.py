@@ -2,6 +2,7 @@
 
 `python -m bench peers [NAME …]` compares with other software, which takes longer;
 `python -m bench recurring-peers` compares recurring rules with other schedulers, in 20 minutes;
+`python -m bench moderate [--only NAME …]` says what a message costs at moderate rates;
 `python -m bench profile` writes down what the hot paths spend their time on;
 `python -m bench http --ordinary [--against FOLDER]` measures the API without its hot way, beside
 the API of another checkout.
@@ -23,6 +24,7 @@ ORDER = (
     "clients",
     "ndjson",
     "lateness",
+    "moderate",
     "pending",
     "redis",
     "brokers",
@@ -37,8 +39,13 @@ ORDER = (
 )
 """Every benchmark of `make bench`; each is bench/run_<name>.py with a main()."""
 
-BESIDE = {"peers": "bench.run_peers", "recurring-peers": "bench.run_recurring_peers"}
-"""Comparisons with other software: only they need the peers' environments."""
+WITH_WORDS = {
+    ("peers",): "peers",
+    ("recurring-peers",): "recurring_peers",
+    ("moderate",): "moderate",
+    ("http", "--ordinary"): "ordinary",
+}
+"""Benchmarks that take words of their own, and the modules that they are in."""
 
 
 def main(names: list[str]) -> int:
@@ -46,15 +53,12 @@ def main(names: list[str]) -> int:
         print(__doc__)
         return 0
     if "--list" in names:
-        print("\n".join((*ORDER, *BESIDE, "profile")))
+        print("\n".join((*ORDER, "peers", "recurring-peers", "profile")))
         return 0
-    if names and names[0] in BESIDE:
-        exit_code: int = importlib.import_module(BESIDE[names[0]]).main(*names[1:])
-        return exit_code
-    if names[:2] == ["http", "--ordinary"]:
-        from bench import run_ordinary  # noqa: PLC0415 - not one of `make bench`
-
-        return run_ordinary.main(*names[2:])
+    for first, module in WITH_WORDS.items():
+        if names[: len(first)] == list(first):
+            main_of = importlib.import_module(f"bench.run_{module}").main
+            return int(main_of(*names[len(first) :]) or 0)
     unknown = [name for name in names if not (Path(__file__).parent / f"run_{name}.py").exists()]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(ORDER)}", file=sys.stderr)

@@ -23,6 +23,7 @@ import psutil
 from bench.peers import servers
 from bench.peers.environments import ADAPTERS, Environment
 from bench.peers.table import Peer
+from bench.processes import cpu
 from systems.servers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +67,16 @@ class Process:
             family = (process, *process.children(recursive=True))
             return sum(one.memory_info().rss for one in family)
         raise Failed(f"it ended: {self.last_words()}")
+
+    def cpu(self) -> float:
+        """Seconds of CPU so far, of its children as well."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return cpu(psutil.Process(self._process.pid))
+        raise Failed(f"it ended: {self.last_words()}")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def ask(self, words: dict[str, object], seconds: float) -> dict[str, float]:
         """Give an order and read its answer."""
@@ -151,7 +162,8 @@ class Running:
         text = self._peer.config.replace("@PORT@", str(self._port))
         text = text.replace("@STORE@", self.server.url).replace("@LEASE@", str(self._lease or 30))
         (self._folder / "penstock.toml").write_text(text)
-        return f"http://127.0.0.1:{self._port}"
+        behind_http = self._peer.enqueue[-1] == "http"
+        return f"http://127.0.0.1:{self._port}" if behind_http else self.server.url
 
     def close(self) -> None:
         for process in (*self.workers, *([self._enqueuer] if self._enqueuer else [])):
@@ -205,6 +217,12 @@ class Running:
     def memory(self) -> int:
         """Of all its workers."""
         return sum(one.memory() for one in self.workers or [self.enqueuer])
+
+    def cpu(self) -> tuple[float, float]:
+        """Seconds of CPU so far: of its workers, and of the server."""
+        ours = {one.pid for one in (*self.workers, self.enqueuer)}
+        rest = [one for one in psutil.Process().children() if one.pid not in ours]
+        return sum(one.cpu() for one in self.workers), sum(map(cpu, rest))
 
     def _start(self, words: tuple[str, ...], name: str) -> Process:
         env = {

@@ -76,6 +76,24 @@ def _served(name: str, title: str, server: str, settings: str, *roles: str) -> P
     )
 
 
+def behind_settings(role: str, server: str, gather: str = "") -> Peer:
+    """`penstock serve` or `penstock worker`; messages are put straight into its store."""
+    more = f'gather = "{gather}"\n' if gather else ""
+    config = _HTTP.replace("[worker]\n", f"[worker]\n{more}")
+    if role == "worker":
+        config = config.replace("[worker]\n", '[worker]\nmetrics = "127.0.0.1:@PORT@"\n')
+    return Peer(
+        f"{role}-{server}",
+        f"penstock {role}, {server}",
+        server,
+        _BATCH,
+        (*_SIDE, "penstock_peer", "enqueue", "library"),
+        ((_PYTHON, "-m", "penstock", role),),
+        environment="penstock",
+        config=config,
+    )
+
+
 def _rabbit(variant: str, title: str, settings: str) -> Peer:
     return Peer(
         f"rabbitmq-{variant}",

@@ -26,7 +26,7 @@ type item struct {
 type order struct {
 	Do              string
 	First, Number   int
-	Due             int64
+	Due, Apart      int64
 	Rate, Near, Far float64
 }
 
@@ -93,7 +93,7 @@ func enqueuer(one func(item), many func([]item)) {
 		must(json.Unmarshal(lines.Bytes(), &o))
 		items := make([]item, o.Number)
 		for n := range items {
-			items[n] = made(o.First+n, time.UnixMilli(o.Due))
+			items[n] = made(o.First+n, time.UnixMilli(o.Due+int64(n)*o.Apart/1000))
 		}
 		start := time.Now()
 		switch {

@@ -43,7 +43,8 @@ export async function enqueuer(one, many) {
   console.log('ready');
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const order = JSON.parse(line);
-    const items = Array.from({ length: order.number }, (_, n) => [body(order.first + n, order.due), order.due]);
+    const due = (n) => order.due + Math.floor((n * (order.apart || 0)) / 1000);
+    const items = Array.from({ length: order.number }, (_, n) => [body(order.first + n, due(n)), due(n)]);
     const start = performance.now();
     await does[order.do](one, items, order);
     console.log(JSON.stringify({ seconds: (performance.now() - start) / 1000 }));

@@ -62,7 +62,9 @@ class Orders:
         while line := await asyncio.to_thread(sys.stdin.readline):
             order = json.loads(line)
             ahead, first, number = order["due"], order["first"], order["number"]
-            items = [(body(first + n, ahead), ahead) for n in range(number)]
+            apart = order.get("apart", 0)  # µs between the moments two messages are due
+            moments = [ahead + n * apart // 1000 for n in range(number)]
+            items = [(body(first + n, due), due) for n, due in enumerate(moments)]
             start = time.perf_counter()
             await getattr(self, f"_{order['do']}")(items, order)
             items.clear()  # who works in the same process shall not be charged for them
