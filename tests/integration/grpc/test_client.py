@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock import GrpcClient, State
 from penstock.model.route import Backoff
-from penstock.sdk import grpc_client, patience
+from penstock.sdk import grpc_client, transport
 from systems.servers.ports import free_port
 from tests.integration.grpc.conftest import Running
 
@@ -27,7 +27,7 @@ async def client(running: Running) -> AsyncIterator[GrpcClient]:
 
 @pytest.fixture(autouse=True)
 def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE", Backoff(1, 2))
+    monkeypatch.setattr(transport, "PAUSE", Backoff(1, 2))
 
 
 async def test_a_message_comes_back_as_it_was_given(client: GrpcClient) -> None:
