@@ -86,6 +86,7 @@ class RedisStore:
             keyed=self,
             turns=self,
             entries=self,
+            announces=self._session.wakeups.subscribed.is_set,
             health_name="redis",
         )
 
