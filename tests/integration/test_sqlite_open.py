@@ -299,3 +299,19 @@ async def test_a_log_that_was_copied_as_a_whole_is_not_copied_again_at_once(
         await until(other.take)
         other.close()
         assert copied == [], "SQLite before 3.51.3 may corrupt the file"
+
+
+@pytest.mark.parametrize("options", ["", "?writer=thread"])
+async def test_what_another_process_puts_is_announced(tmp_path: Path, options: str) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}{options}"
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    one, other = [
+        await open_store(url, total_partitions=8, retention=1, retention_count=1) for _ in range(2)
+    ]
+    assert not one.announces()
+    one.messages.listen(lambda route, _due: heard.put_nowait(route))
+    assert one.announces()
+    await other.messages.put([new("x")], NOW)
+    assert await heard.get() == "r"
+    await one.close()
+    await other.close()

@@ -129,7 +129,7 @@ async def test_a_look_for_new_rooms_goes_through_a_bounded_part_of_a_large_serve
                 client.delete("PENSTOCK_ROOMS_SCANNED")  # as if the time between had passed
                 found.append(await one.discover(one.clock.now()))
                 assert 0 < client.info("commandstats")["cmdstat_scan"]["calls"] <= steps
-            assert sum(found) == 1, "found once, within one pass"
+            assert sum(filter(None, found)) == 1, "found once, within one pass"
             assert await one.list_rooms("", 10) == ["concert"]
 
 

@@ -69,7 +69,7 @@ async def test_a_worker_that_is_not_told_to_leaves_rooms_of_other_programs_alone
     async with worker(server) as plain:
         for _ in range(3):
             await plain.promoter.promote(["concert"])
-            assert await plain.store.discover(plain.store.clock.now()) == 0
+            assert await plain.store.discover(plain.store.clock.now()) is None
             assert await plain.store.take_due(plain.store.clock.now(), 10) == []
     assert server.cli("EXISTS", "ENTRY", "DISPATCH", "PENSTOCK_ROOMS") == "0"
     assert server.cli("ZCARD", "WAITING:concert") == "1"

@@ -90,7 +90,7 @@ def _check_lateness(fleet: Fleet, route: Route) -> None:
         if message.attempt > 1 or any(until >= felt and since <= at for until, since in troubles):
             continue
         before_it = bisect_right(times, at) - bisect_left(times, ready)
-        allowed = plan.poll + AHEAD_MS + wrong + network + (before_it + 1) * each
+        allowed = plan.poll + plan.gather + AHEAD_MS + wrong + network + (before_it + 1) * each
         if at - ready > allowed:
             told = f"sent {at - ready} ms late, {before_it} of {route.name} before it"
             fleet.journal.fail(APART, name, told)

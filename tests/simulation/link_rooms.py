@@ -130,7 +130,7 @@ class LinkedRooms:
         now = self._line.now(now)
         return await self._line.call(lambda: self._to.take_due(now, limit), _nothing)
 
-    async def discover(self, now: int) -> int:
+    async def discover(self, now: int) -> int | None:
         return await self._line.call(lambda: self._to.discover(now), _nothing)
 
     def listen_rooms(self, listener: RoomListener) -> None:

@@ -119,6 +119,7 @@ class Plan:
     """Clocks of processes are wrong, and the store holds `now` against its own."""
     lease: int
     poll: int
+    gather: int
     retention: int
     lost_wakes: float
     processes: tuple[Process, ...]
@@ -199,6 +200,7 @@ def _draw(seed: int) -> Plan:
         skewed=skewed,
         lease=lease,
         poll=chance.choice((200, 1_000, 2_000)),
+        gather=random.Random(f"{seed}:gather").choice((0, 0, 4, 50)),
         retention=chance.choice((3_600_000, 3_600_000, 8_000)),
         lost_wakes=chance.choice((0.0, 0.0, 0.2, 1.0)),
         processes=processes,

@@ -124,6 +124,7 @@ class Life:
             batch_size=10,
             lease=plan.lease,
             poll=plan.poll,
+            gather=plan.gather,
             shutdown=SHUTDOWN_MS,
             chance=self._chance,
             policies=self.policies,

@@ -28,7 +28,7 @@ from penstock.rooms.enter import Enter
 from penstock.rooms.join import Join
 from penstock.rooms.leave import Leave
 from penstock.rooms.operate import Operate
-from penstock.rooms.promote import Promoter
+from penstock.rooms.promote import LOOK_MS, NO_ROOM_MS, Promoter
 from penstock.rooms.wait import Wait
 from penstock.settings import RoomsSettings
 from penstock.stores.memory.rooms import MemoryRooms
@@ -115,6 +115,28 @@ async def test_time_alone_gives_slots_back(store: Shaky, clock: ManualClock) -> 
         await clock.advance(1_001)
         assert await state(store, "r", "a") is TicketState.EXPIRED
         assert await state(store, "r", "b") is TicketState.ADMITTED
+
+
+async def test_a_store_without_rooms_is_seldom_asked_until_there_is_one(
+    store: Shaky, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    take_due = store.take_due
+    began = clock.now()
+
+    async def watched(now: int, limit: int) -> list[str]:
+        asked.append(now - began)
+        return await take_due(now, limit)
+
+    monkeypatch.setattr(store, "take_due", watched)
+    async with promoting(store):
+        await clock.advance(2 * NO_ROOM_MS)
+        assert asked == [0, LOOK_MS, LOOK_MS + NO_ROOM_MS]
+        await line(store, "r", "a", settings=RoomSettings(capacity=1))
+        await clock.settle()
+        assert await state(store, "r", "a") is TicketState.ADMITTED
+        await clock.advance(2 * NO_ROOM_MS)
+        assert all(after - before <= LOOK_MS for before, after in pairwise(asked[-5:]))
 
 
 async def test_a_rate_is_kept_to_the_moment(store: Shaky, clock: ManualClock) -> None:

@@ -1,7 +1,7 @@
 """FLEET: this process among the others on the same store, by heartbeats kept there.
 
-Beats fall on whole seconds of the store's clock and every fifth of one, so a sum of all processes'
-figures that is made half a second later has the same moment of each. Figures that a process counted
+Beats fall on whole seconds of the store's clock, so a sum of all processes' figures that is made
+half a second later has the same moment of each. Figures that a process counted
 after its last beat are lost with it when it is killed: at most those of PERIOD_MS.
 """
 
@@ -22,7 +22,7 @@ from penstock.ports.store import Store
 
 log = logging.getLogger("penstock.fleet")
 
-PERIOD_MS = 200
+PERIOD_MS = 1_000
 """Between two beats while there is something new to tell …"""
 QUIET_MS = 5_000
 """… and while there is not."""

@@ -36,8 +36,10 @@ from penstock.time.clock import Alarm, is_ahead
 log = logging.getLogger("penstock.release")
 
 POLL_MS = 200
-"""The safety net: wake-ups and known due times do the real work."""
-GATHER_MS = 2
+"""The safety net: wake-ups and known due times do the real work …"""
+ANNOUNCED_POLL_MS = 1_000
+"""… and where the store announces what other processes put, it is for what was lost on the way."""
+REFILL_MS = 2
 """With a backlog and few free slots, wait this long for more: one claim for many, not many."""
 SPACING_MS, PER_MS = 5, 8
 """Where more than so many come due in a millisecond, claims keep up to this distance: a claim, a
@@ -205,9 +207,12 @@ class Lane:
         batch_size: int,
         lease: int,
         poll: int = POLL_MS,
+        gather: int = 0,
         policies: Policies | None = None,
         held: InFlight | None = None,
     ) -> None:
+        """`gather`: milliseconds for which messages that come due after a claim are gathered for
+        the next one."""
         self.route = route
         self.sink = sink
         self.capacity = route.semaphore_limit or sink.concurrency
@@ -232,6 +237,8 @@ class Lane:
         self._batch_size = batch_size
         self._lease = lease
         self._poll = poll
+        self._announces = store.announces if route.per_key is None else bool
+        self._spacing = gather
         self._held = InFlight() if held is None else held
         self._alarm = Alarm(store.clock)
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -254,7 +261,7 @@ class Lane:
     def wake(self, due: int) -> None:
         """Something on this route may be due at `due`, and can be claimed then."""
         if self._resting:
-            self._alarm.ring_by(due)
+            self._alarm.ring_by(max(due, self._worth_at()))
         else:  # the claim that is under way may have come too early to see it
             self._nearer = min(due, self._nearer)
 
@@ -345,11 +352,18 @@ class Lane:
         """Let some more come due, or some slots come free, where one claim is better than two."""
         if self._last.has_backlog:
             if self.in_flight > self.capacity * 3 // 4:
-                await self._clock.sleep_until(self._clock.now() + GATHER_MS)
-        elif spacing := self._last.spacing:
-            next_worth = self._last.at + spacing
-            if is_ahead(next_worth, self._clock.now(), SPACING_MS):
-                await self._clock.sleep_until(next_worth)
+                await self._clock.sleep_until(self._clock.now() + REFILL_MS)
+        elif worth_at := self._worth_at():
+            await self._clock.sleep_until(worth_at)
+
+    def _worth_at(self) -> int:
+        """The moment until which another claim would cost more than it is worth; 0: it is over."""
+        last = self._last
+        if not last.claim.messages or last.has_backlog:
+            return 0
+        worth_at = last.at + max(last.spacing, self._spacing)
+        most = max(SPACING_MS, self._spacing)
+        return worth_at if is_ahead(worth_at, self._clock.now(), most) else 0
 
     async def _claim(self, wanted: int) -> Claimed | Paced | StoreAway:
         try:
@@ -398,8 +412,10 @@ class Lane:
         now = self._clock.now()
         if claimed.is_ahead:
             return min(now + min(self._poll, AHEAD_MS), self._nearer)
+        poll = max(self._poll, ANNOUNCED_POLL_MS) if self._announces() else self._poll
         next_due = claimed.claim.next_due
-        return min(now + self._poll, NEVER if next_due is None else next_due, self._nearer)
+        look = min(now + poll, NEVER if next_due is None else next_due, self._nearer)
+        return max(look, self._worth_at())
 
     async def _begin(self, claimed: Claimed) -> None:
         """With more to come the next claim need not wait for what policies say of this one; but

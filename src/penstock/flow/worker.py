@@ -60,6 +60,7 @@ class Worker:
         batch_size: int = BATCH_SIZE,
         lease: int = LEASE_MS,
         poll: int = POLL_MS,
+        gather: int = 0,
         shutdown: int = SHUTDOWN_MS,
         chance: random.Random | None = None,
         policies: Policies | None = None,
@@ -89,6 +90,7 @@ class Worker:
             batch_size=batch_size,
             lease=lease,
             poll=poll,
+            gather=gather,
             policies=policies,
             held=held,
         )

@@ -117,10 +117,11 @@ class RoomStore(Protocol):
         """Rooms to look at now: each comes up again within a second, for one process of all."""
         ...
 
-    async def discover(self, now: int) -> int:
+    async def discover(self, now: int) -> int | None:
         """Find rooms another program has made, at most about once a second in the whole fleet.
 
-        How many are known now that were not.
+        How many are known now that were not; None: no other program makes rooms in this store, and
+        there never is anything to find.
         """
         ...
 

@@ -248,6 +248,9 @@ class Store:
     """Milliseconds for which one count of its figures serves every process; 0: each call counts."""
     health_name: str = "store"
     """What a list of components calls it."""
+    announces: Callable[[], bool] = bool
+    """Whether listeners hear now of every put of other processes: then a worker need not look for
+    them as often."""
     warnings: Sequence[str] = ()
     """What an operator should change, though everything works; logged at start."""
 

@@ -28,6 +28,9 @@ LOOK_MS = 400
 """How often the feeder asks for rooms that are due: half as long as a room takes to come up again,
 so that the process which took it finds it due at its second question, a fifth of a second before
 the second is over."""
+NO_ROOM_MS = 2_000
+"""How often it asks while the store has no room at all; the first one made by this process is
+noticed at once."""
 DISCOVER_MS = 700
 STORE_AWAY_MS = 1_000
 AHEAD_MS = 20
@@ -69,6 +72,14 @@ class Promoter:
         self._wanted: dict[str, None] = {}
         """Rooms somebody asked for that are not in the queue yet; each once."""
         self._alarm = Alarm(store.clock)
+        self._promoted = Alarm(store.clock)
+        """Rung when somebody was let in: only then are there figures to log."""
+        self._has_rooms = True
+        """Whether the store had any room when it was last asked …"""
+        self._asked_at = -NO_ROOM_MS
+        """… and when that was."""
+        self._searches = True
+        """Whether other programs may make rooms in this store."""
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._warned = 0
         self._stopping = False
@@ -96,6 +107,7 @@ class Promoter:
     def wake(self, room: str) -> None:
         """Something may be to do in this room now."""
         self._wanted[room] = None
+        self._has_rooms = True
         self._alarm.ring()
 
     async def run(self) -> None:
@@ -119,9 +131,10 @@ class Promoter:
         while not self._stopping:
             await self._enqueue_wanted()
             now = self._clock.now()
-            if not is_ahead(look, now, LOOK_MS):
+            if not is_ahead(look, now, NO_ROOM_MS):
                 more = await self._enqueue_due(now)
-                look = now if more else now + LOOK_MS
+                often = self._searches or self._has_rooms
+                look = now if more else now + (LOOK_MS if often else NO_ROOM_MS)
             if not self._wanted and look > now:
                 await self._alarm.wait(look)
 
@@ -136,6 +149,10 @@ class Promoter:
         """True if there may be more than one task can take."""
         try:
             names = await self._store.take_due(now, ROOMS_A_TASK)
+            if not names and not is_ahead(self._asked_at + NO_ROOM_MS, now, NO_ROOM_MS):
+                # Where there are rooms, another process may have taken all that were due.
+                self._asked_at = now
+                self._has_rooms = bool(await self._store.list_rooms("", 1))
         except StoreUnavailable as exc:
             await self._away(exc)
             return False
@@ -154,7 +171,9 @@ class Promoter:
     async def _discover(self) -> None:
         while not self._stopping:
             try:
-                await self._store.discover(self._clock.now())
+                if await self._store.discover(self._clock.now()) is None:
+                    self._searches = False
+                    return
             except StoreUnavailable as exc:
                 await self._away(exc)
             await self._clock.sleep_until(self._clock.now() + DISCOVER_MS)
@@ -204,6 +223,7 @@ class Promoter:
         self._observer.visited("promoted", number)
         self._observer.visited("ended", promotion.expired)
         if number:
+            self._promoted.ring()
             for listener in self.listeners:
                 listener(promotion)
         if promotion.look_at is not None and not promotion.more:
@@ -234,6 +254,8 @@ class Promoter:
     async def _report(self) -> None:
         before = self.figures.promotions
         while not self._stopping:
+            if self.figures.promotions == before:
+                await self._promoted.wait()
             await self._clock.sleep_until(self._clock.now() + 1_000)
             number = self.figures.promotions - before
             before = self.figures.promotions

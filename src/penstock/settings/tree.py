@@ -190,6 +190,10 @@ class WorkerSettings(_Part):
     in_flight_bytes: int = Field(default=IN_FLIGHT_BYTES, ge=1, le=1 << 40)
     """Bytes of payload and headers a worker holds at most, over all routes: claimed and not settled
     yet. A route may always have one message, however large."""
+    gather: Millis = Field(default=4, ge=0, le=1_000)
+    """For so long after a claim, what comes due is gathered for the next one: a claim and a
+    settlement for several messages cost little more than for one. A message that comes due alone
+    never waits. "0": each message at once."""
     lease: Millis = Field(default=30_000, ge=100)
     """How long a claimed message is a worker's own; extended while a send is under way."""
     shutdown: Millis = 10_000

@@ -39,6 +39,7 @@ async def open_worker(
             parts.observer,
             batch_size=worker.batch_size,
             lease=worker.lease,
+            gather=worker.gather,
             shutdown=worker.shutdown,
             policies=parts.policies,
             in_flight_bytes=worker.in_flight_bytes,

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from penstock.api.http.live import Live
-from penstock.flow.history import LENGTH, RATES
+from penstock.flow.history import LENGTH, RATES, History
 from penstock.model.fleet import Heartbeat, LaneState
 from penstock.model.state import State
 from penstock.rooms.history import RoomHistory
@@ -83,6 +83,15 @@ async def test_history_is_curves_of_one_length(client: httpx.AsyncClient) -> Non
     assert set(history["points"]) == {*RATES, "pending", "late_p50", "late_p99"}
     assert {len(curve) for curve in history["points"].values()} == {LENGTH}
     assert history["from"].endswith(".000Z")
+
+
+async def test_history_is_brought_up_to_date_for_whoever_asks(running: Running) -> None:
+    """Nobody listens: it is looked at seldom."""
+    async with running.client() as client:
+        running.server.api.live.history = History()  # no look so far
+        await client.post("/v1/messages", json={"delay": "1h"})
+        history = (await client.get("/v1/history")).json()
+        assert history["points"]["pending"][-1] == 1
 
 
 async def test_the_lines_of_rooms_are_remembered(running: Running) -> None:

@@ -72,6 +72,7 @@ class Engine:
         }
         self.policies = policies_of(opened)
         self.lease = 30_000
+        self.gather = 0
         self.batch_size = 100
         self.in_flight_bytes = IN_FLIGHT_BYTES
 
@@ -107,6 +108,7 @@ class Engine:
             self.observer,
             batch_size=self.batch_size,
             lease=self.lease,
+            gather=self.gather,
             shutdown=5_000,
             policies=self.policies,
             in_flight_bytes=self.in_flight_bytes,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from penstock.flow.release import ANNOUNCED_POLL_MS
 from penstock.model.outcome import Claim
 from tests.unit.flow.rig import Engine
 
@@ -68,3 +70,51 @@ async def test_what_is_settled_while_a_claim_is_under_way_causes_no_other(
         await engine.clock.advance(30)
         assert engine.observer.total("delivered") == 2
         assert watched.asked == [0, 10, 20]
+
+
+async def test_what_comes_due_soon_after_a_claim_is_gathered_for_the_next(
+    engine: Engine, watched: Watched
+) -> None:
+    engine.gather = 5
+    for due in (10, 11, 12, 14, 15, 30):
+        await engine.schedule(id=f"m{due}", delay=f"{due}ms")
+    start = engine.clock.now()
+    async with engine.working():
+        await engine.clock.advance(60)
+        assert watched.asked == [0, 10, 15, 30]
+    sent = {name: at - start for name, _, at in engine.sink.sent}
+    assert sent == {"m10": 10, "m11": 15, "m12": 15, "m14": 15, "m15": 15, "m30": 30}
+
+
+async def test_what_is_put_soon_after_a_claim_waits_no_longer_than_it_is_gathered(
+    engine: Engine, watched: Watched
+) -> None:
+    engine.gather = 5
+    await engine.schedule(id="a", delay="10ms")
+    async with engine.working():
+        await engine.clock.advance(12)
+        await engine.schedule(id="b")
+        await engine.clock.advance(30)
+        assert watched.asked == [0, 10, 15]
+
+
+async def test_a_clock_set_back_does_not_keep_a_worker_gathering(
+    engine: Engine, watched: Watched
+) -> None:
+    engine.gather = 5
+    await engine.schedule(id="a", delay="10ms")
+    async with engine.working():
+        await engine.clock.advance(10)
+        engine.clock.jump(-3_600_000)
+        await engine.schedule(id="b")
+        await engine.clock.settle()
+        assert engine.sink.ids == ["a", "b"]
+
+
+async def test_a_store_that_announces_what_others_put_is_asked_less_often(
+    engine: Engine, watched: Watched
+) -> None:
+    engine.opened = replace(engine.opened, announces=lambda: True)
+    async with engine.working():
+        await engine.clock.advance(2 * ANNOUNCED_POLL_MS + 1)
+        assert watched.asked == [0, ANNOUNCED_POLL_MS, 2 * ANNOUNCED_POLL_MS]

@@ -27,6 +27,7 @@ async def events(request: Request) -> Stream:
 
 async def history(request: Request) -> Answer:
     api = request.api
+    await api.live.catch_up()
     return json_answer(api.live.history.view(api.parts.store.clock.now()))
 
 

@@ -1,4 +1,4 @@
-"""The figures once a second: kept as history, and encoded once for everybody who listens."""
+"""The figures: kept as history, and once a second encoded for everybody who listens."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from penstock.flow.history import STEP_MS, History
 from penstock.flow.status import Status
 from penstock.model.errors import PenstockError
 from penstock.model.state import State
-from penstock.rooms.history import MOST, RoomHistory
+from penstock.rooms.history import MOST, STEP, RoomHistory
 from penstock.rooms.parts import RoomParts
-from penstock.time.clock import Clock
+from penstock.time.clock import Alarm, Clock
 
 log = logging.getLogger("penstock.http")
 
 AFTER_MS = 500
 """Into the second: by then every process has told of the one before."""
-IDLE = 10
-"""Seconds between two counts of what is pending while nobody listens: counting may be costly."""
+IDLE_MS = STEP * 1_000
+"""Between two looks while nobody listens: history spreads what it learns over the seconds."""
+IDLE_COUNTS = 2
+"""Looks from one count of what is pending to the next while nobody listens: it may be costly."""
 
 _encoder = msgspec.json.Encoder()
 
 
 class Live:
-    """Runs beside the API; without listeners it only adds up counters."""
+    """Runs beside the API; without listeners it only adds up counters, and seldom."""
 
     def __init__(
         self,
@@ -43,24 +45,41 @@ class Live:
         self.history = History()
         self.room_history = RoomHistory()
         self.listeners = 0
+        self._looks = Alarm(clock)
         self._pending: int | None = None
-        self._idle = 0
+        self._idle = -1
         self._next: asyncio.Future[bytes] | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            now = self._clock.now()
-            await self._clock.sleep_until(now - (now - AFTER_MS) % STEP_MS + STEP_MS)
-            for look in (self._look, self.look_at_rooms):
-                try:
-                    await look()
-                except PenstockError as exc:
-                    log.debug("no figures for this second: %s", exc)
+            await self._looks.wait(self._next_look())
+            await self.look()
+
+    def _next_look(self) -> int:
+        now = self._clock.now()
+        step = STEP_MS if self.listeners else IDLE_MS
+        return now - (now - AFTER_MS) % step + step
+
+    async def catch_up(self) -> None:
+        """Before the history is shown: it is brought up to now unless somebody listens anyway."""
+        if not self.listeners:
+            self._idle = -1
+            await self.look()
+
+    async def look(self) -> None:
+        """Add what there is now to the history."""
+        for look in (self._look, self.look_at_rooms):
+            try:
+                await look()
+            except PenstockError as exc:
+                log.debug("no figures for this second: %s", exc)
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Now, then once a second, until the server stops."""
+        await self.catch_up()
         self.listeners += 1
+        self._looks.ring()
         closing = asyncio.ensure_future(self._closing.wait())
         try:
             yield await self._event()
@@ -80,7 +99,7 @@ class Live:
 
     async def _look(self) -> None:
         self._idle = 0 if self.listeners else self._idle + 1
-        if self._idle % IDLE == 0:
+        if self._idle % IDLE_COUNTS == 0:
             self._pending = (await self._status.figures()).states.get(State.SCHEDULED, 0)
         told = await self._status.tally()
         self.history.add(self._clock.now(), told.totals, told.all_lateness(), self._pending)

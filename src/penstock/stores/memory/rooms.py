@@ -167,9 +167,8 @@ class MemoryRooms:
             self._due[name] = now + LOOK_EVERY_MS
         return [name for _, name in due]
 
-    async def discover(self, now: int) -> int:
-        del now
-        return 0  # nobody else can write here
+    async def discover(self, now: int) -> int | None:
+        """No other program can write here."""
 
     def listen_rooms(self, listener: RoomListener) -> None:
         self._listeners.append(listener)

@@ -92,6 +92,7 @@ class RedisStore:
             turns=self,
             counted=None if self._server.cluster else self,
             entries=self,
+            announces=self._session.wakeups.subscribed.is_set,
             health_name="redis",
         )
 

@@ -202,9 +202,8 @@ class SqlRooms:
 
         return await self._runner.submit(work, rows=limit)
 
-    async def discover(self, now: int) -> int:
-        del now
-        return 0  # no other program writes here
+    async def discover(self, now: int) -> int | None:
+        """No other program writes here."""
 
     def listen_rooms(self, listener: RoomListener) -> None:
         self._listeners.append(listener)

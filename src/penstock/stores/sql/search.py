@@ -108,6 +108,11 @@ def _routes_of(tx: Tx, state: State, only: str | None) -> Iterator[str]:
         yield route
 
 
+def scheduled_routes(tx: Tx) -> list[str]:
+    """Every route that holds a scheduled message."""
+    return list(_routes_of(tx, State.SCHEDULED, None))
+
+
 def figures(tx: Tx, now: int) -> StoreFigures:
     routes: dict[str, RouteFigures] = {}
     states = dict.fromkeys(State, 0)

@@ -75,6 +75,8 @@ class Session(Tx):
         self.waits = True
         """Whether a commit waits for the disk."""
         self._seen_version: int | None = None
+        self.foreign_commits = 0
+        """How often another process may have written since the last transaction of this one."""
 
     def execute(self, name: str, values: Values = ()) -> None:
         self._execute(STATEMENTS[name], values)
@@ -154,6 +156,7 @@ class Session(Tx):
         (seen,) = self._execute("PRAGMA data_version").fetchone()
         if seen == self._seen_version:
             return
+        self.foreign_commits += 1
         (version,) = self.one("meta", ("schema_version",)) or (0,)
         if int(version) > known:
             raise StoreFailed(

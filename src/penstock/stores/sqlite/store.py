@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from penstock.model.errors import StoreCorrupt, StoreFailed
+from penstock.model.errors import PenstockError, StoreCorrupt, StoreFailed
 from penstock.model.outcome import Claim
-from penstock.ports.store import Store
+from penstock.ports.store import Store, WakeListener
 from penstock.stores.sql.recurring import SqlRecurring
+from penstock.stores.sql.search import scheduled_routes
 from penstock.stores.sql.store import SqlStore
 from penstock.stores.sqlite import health
 from penstock.stores.sqlite.address import Address
@@ -23,8 +25,12 @@ from penstock.stores.sqlite.session import Session
 from penstock.stores.sqlite.wal import Checkpoints
 from penstock.time.clock import Clock, SystemClock
 
+log = logging.getLogger("penstock.sqlite")
+
 T = TypeVar("T")
 
+WATCH_MS = 200
+"""Between two looks for what other processes have written to the file."""
 SOON_MS = 50
 """What is due within this time could be late if the loop waited for the disk."""
 LOOK_MS = 200
@@ -61,6 +67,7 @@ class SqliteStore(SqlStore):
             failed=self._fail,
         )
         super().__init__(self._group, clock, retention=retention, retention_count=retention_count)
+        self._watching: asyncio.Task[None] | None = None
         self._failure: StoreFailed | None = None
         self._has_failed = asyncio.Event()
         self._next: dict[str, int] = {}
@@ -97,6 +104,7 @@ class SqliteStore(SqlStore):
             counted=self,
             self_check=self,
             may_fail=self,
+            announces=self._hears_others,
             warnings=() if path is None else health.warnings_of(path.absolute()),
         )
 
@@ -125,11 +133,36 @@ class SqliteStore(SqlStore):
         if wrong:
             raise StoreCorrupt(f"{self.name}: {'; '.join(wrong[:10])}")
 
+    def listen(self, listener: WakeListener) -> None:
+        super().listen(listener)
+        if self._watching is None and self._address.path is not None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    def _hears_others(self) -> bool:
+        return self._watching is not None
+
+    async def _watch(self) -> None:
+        """Wake the listeners when another process has written; SQLite itself announces nothing."""
+        seen = 0
+        while True:
+            await self._clock.sleep_until(self._clock.now() + WATCH_MS)
+            try:
+                await self._group.look(_nothing)  # each transaction looks for foreign commits
+                if seen != self._session.foreign_commits:
+                    seen = self._session.foreign_commits
+                    for route in await self._group.look(scheduled_routes):
+                        self._wake(route, self._clock.now())
+            except PenstockError as exc:
+                log.debug("what other processes put is not seen: %s", exc)
+
     async def close(self) -> None:
         """Answer what was asked for, then let go of the file; closing twice is harmless.
 
         Raises StoreFailed when the last writes did not reach the disk.
         """
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
         failed_before = self._failure is not None
         await self._group.close()
         if self._disk is not None:
@@ -172,8 +205,11 @@ class SqliteStore(SqlStore):
         for route, due in wakes.items():
             if due < self._next.get(route, due):
                 self._next[route] = due
-            for listener in self._listeners:
-                listener(route, due)
+            self._wake(route, due)
+
+    def _wake(self, route: str, due: int) -> None:
+        for listener in self._listeners:
+            listener(route, due)
 
     async def read(self, work: Callable[[Session], T]) -> T:
         """Of a file in a thread; what is in memory is read in turn with the writes."""
@@ -182,3 +218,7 @@ class SqliteStore(SqlStore):
         if self._reader is None:
             return await self._group.submit(work, writes=False)
         return await self._reader.read(work)
+
+
+def _nothing(_: Session) -> None:
+    """A transaction without a step."""

@@ -264,9 +264,9 @@ class RedisRooms:
         names = await self.runner.execute(_DUE, (rooms.encode(),), arguments)
         return [decode(name) for name in names]
 
-    async def discover(self, now: int) -> int:
+    async def discover(self, now: int) -> int | None:
         if not self._serves_all:
-            return 0
+            return None
         if self.watch is not None:
             self.watch.wanted.set()
         if not self._must_search(now):
