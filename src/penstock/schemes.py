@@ -62,7 +62,10 @@ def store_driver(url: str) -> StoreDriver:
 
 def driver_of(table: Mapping[str, tuple[str, str | None]], url: str, field: str) -> Any:
     """The module that this address is for; ConfigError names the field and the missing extra."""
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as exc:  # its text never has the address
+        raise ConfigError(f"{field}: this is no address: {exc}") from None
     if scheme not in table:
         known = ", ".join(sorted(table))
         found = f"no driver for {scheme!r}" if scheme else "the address has no scheme"

@@ -15,9 +15,12 @@ from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.dynamodb import init_store
 from penstock.stores.dynamodb import open_store as open_dynamodb
+from penstock.stores.postgres import open_store as open_postgres
+from penstock.stores.postgres.address import with_schema
 from penstock.stores.redis import open_store as open_redis
 from penstock.stores.sqlite import open_store as open_sqlite
 from systems.servers.dynamodb import DynamoServer
+from systems.servers.postgres import PostgresServer
 from systems.servers.redis import RedisServer
 from tests.servers.penstock import PenstockProcess
 
@@ -123,6 +126,24 @@ async def test_a_gigabyte_in_redis(tmp_path: Path) -> None:
             assert await drained(tmp_path, store, url, 4_000, 64 << 20) <= LIMIT
         finally:
             await store.close()
+
+
+async def test_a_part_of_a_gigabyte_in_postgres(postgres: PostgresServer, tmp_path: Path) -> None:
+    """A quarter of it, with a quarter of the memory beside what an empty worker has."""
+    part = int(os.environ.get("LARGE_PART", "4"))
+    url = with_schema(postgres.url, "large")
+    store = (
+        await open_postgres(
+            url, total_partitions=8, retention=86_400_000, retention_count=1_000_000, clock=None
+        )
+    ).messages
+    await fill(store, 4_000 // part)
+    try:
+        peak = await drained(tmp_path, store, url, 4_000 // part, (64 << 20) // part)
+        assert peak <= EMPTY + (LIMIT - EMPTY) // part
+    finally:
+        await store.close()
+        postgres.sql("DROP SCHEMA large CASCADE")
 
 
 async def test_a_part_of_a_gigabyte_in_dynamodb(

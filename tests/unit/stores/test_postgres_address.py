@@ -32,6 +32,13 @@ def test_the_name_has_no_user_and_no_password() -> None:
     assert parse_address("postgresql:///?service=shop").name.startswith("postgresql://service=shop")
 
 
+def test_a_password_may_have_an_at_sign_as_in_every_other_address() -> None:
+    address = parse_address("postgresql://ann:hush@hush@one/shop")
+    given = conninfo_to_dict(address.conninfo)
+    assert (given["user"], given["password"], given["host"]) == ("ann", "hush@hush", "one")
+    assert "hush" not in address.name + repr(address)
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
@@ -31,7 +31,7 @@ _PATIENCE = {
 class Address:
     """Where the database is, which schema in it is ours, how many connections we take."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     """As libpq takes it, with the password: never shown."""
     name: str
     """Without user and password, for errors and health."""
@@ -43,6 +43,8 @@ class Address:
 def parse_address(url: str) -> Address:
     """postgresql://user@host,host/db?sslmode=…&schema=…&connections=…"""
     parts = urlsplit(url)
+    who, at, where = parts.netloc.rpartition("@")
+    who = who.replace("@", "%40")  # libpq would end the password at the first one
     options = parse_qsl(parts.query, keep_blank_values=True)
     own = dict(pair for pair in options if pair[0] in {"schema", "connections"})
     rest = urlencode([pair for pair in options if pair[0] not in own], quote_via=quote)
@@ -52,7 +54,7 @@ def parse_address(url: str) -> Address:
             "store: schema must be lower-case letters, digits and _ (at most 48, not pg_…)"
         )
     try:
-        given = conninfo_to_dict(f"postgresql://{parts.netloc}{parts.path}?{rest}")
+        given = conninfo_to_dict(f"postgresql://{who}{at}{where}{parts.path}?{rest}")
         conninfo = make_conninfo("", **{**_PATIENCE, **given})
     except psycopg.Error:
         # libpq's text may repeat the address, and with it the password.

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from penstock.model.message import Labels, OnConflict
-from penstock.model.outcome import Action, Amendment
+from penstock.flow.intake import Intake
+from penstock.flow.observe import Observer
+from penstock.model.message import Labels, Message, NewMessage, OnConflict
+from penstock.model.outcome import Action, Amendment, Receipt
 from penstock.model.query import Filter
 from penstock.model.state import State
-from penstock.ports.store import MessageStore
+from penstock.ports.store import MessageStore, Store
+from penstock.testing import poison
 from penstock.testing.store_cases.base import (
     FAR,
     StoreCases,
@@ -180,6 +183,43 @@ class IntakeCases(StoreCases):
         assert (await held(store, message_id)).payload == payload
         (claimed,) = (await claim(store)).messages
         assert claimed.payload == payload
+
+    async def test_no_hostile_message_hurts_those_put_and_claimed_with_it(
+        self, opened: Store
+    ) -> None:
+        """By way of intake: what it lets through comes back whole, and what it refuses is refused
+        alone."""
+        store = opened.messages
+        now = store.clock.now()
+        hostile = [
+            NewMessage(
+                one.id,
+                "r",
+                one.key,
+                one.payload,
+                now,
+                content_type=one.content_type,
+                headers=one.headers,
+                topic=one.topic,
+            )
+            for one in poison.MESSAGES.values()
+        ]
+        innocents = [new(due=now) for _ in range(poison.INNOCENTS)]
+        outcomes = await Intake(store, Observer()).put([*hostile, *innocents], now)
+        assert all(isinstance(outcome, Receipt) for outcome in outcomes[len(hostile) :])
+        taken = [
+            message
+            for message, outcome in zip(hostile, outcomes, strict=False)
+            if isinstance(outcome, Receipt)
+        ]
+        claimed: dict[str, Message] = {}
+        while messages := (await claim(store)).messages:
+            claimed |= {message.id: message for message in messages}
+        assert claimed.keys() == {message.id for message in (*taken, *innocents)}
+        for message in taken:
+            for field in ("key", "payload", "content_type", "headers", "topic"):
+                assert getattr(claimed[message.id], field) == getattr(message, field), message.id
+        assert {message.attempt for message in claimed.values()} == {1}
 
     @pytest.mark.parametrize("message_id", ["!", "~" * 200, "a b", "%41", "'; --", "{x}:y#z/.."])
     async def test_any_printable_id_is_one_identity(
