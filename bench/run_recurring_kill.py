@@ -1,6 +1,6 @@
 """kill -9 of a worker every second while 1,000 rules fire each second: no moment may be missed.
 
-Three workers share a store; one after the other is killed and started again at once. A rule's
+Six workers share a store; one after the other is killed and started again at once. A rule's
 moment is planted once, whoever planted it: its row counts as many as there were moments, and the
 handler sees every one of them. What a killed worker was sending is sent again, as ever.
 """
@@ -30,7 +30,7 @@ from systems.servers.redis import RedisServer
 
 RULES = 1_000
 SECONDS = 60
-WORKERS = 3
+WORKERS = 6
 LEAD = 15
 """Seconds in which rules are put and workers start."""
 PATIENCE = 180.0
