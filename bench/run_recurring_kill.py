@@ -1,6 +1,6 @@
 """kill -9 of a worker every second while 1,000 rules fire each second: no moment may be missed.
 
-Three workers share a store; one after the other is killed and started again at once. A rule's
+Six workers share a store; one after the other is killed and started again at once. A rule's
 moment is planted once, whoever planted it: its row counts as many as there were moments, and the
 handler sees every one of them. What a killed worker was sending is sent again, as ever.
 """
@@ -30,11 +30,13 @@ from systems.servers.redis import RedisServer
 
 RULES = 1_000
 SECONDS = 60
-WORKERS = 3
-LEAD = 15
+WORKERS = 6
+LEAD = 30
 """Seconds in which rules are put and workers start."""
 PATIENCE = 180.0
 """Seconds after the last moment in which everything must have come."""
+LEASE, SLOW_LEASE = 2, 15
+"""Seconds; DynamoDB Local takes longer for a claim of many when the machine is busy."""
 MOST = 100
 """Repeats per kill that are aimed at, as `python -m bench kill` does."""
 AT_ONCE = 50
@@ -42,7 +44,7 @@ CONFIG = """
 store = "{store}"
 [worker]
 metrics = "off"
-lease = "2s"
+lease = "{lease}s"
 [routes.default]
 sink = "python:bench.kill_handlers:many"
 max_attempts = 1000
@@ -63,16 +65,16 @@ def main() -> None:
         stack.callback(dynamodb.stop)
         tiered = dynamodb.url("rules", redis.url)
         uvloop.run(init_store(tiered))
-        _add(report, "DynamoDB Local", tiered, at / "tiered")
+        _add(report, "DynamoDB Local", tiered, at / "tiered", lease=SLOW_LEASE)
     report.finish()
 
 
-def _add(report: Report, name: str, store: str, place: Path) -> None:
+def _add(report: Report, name: str, store: str, place: Path, lease: int = LEASE) -> None:
     place.mkdir()
     (place / "calls").touch()
     start = -(-time.time_ns() // 1_000_000_000) * 1_000 + LEAD * 1_000
     uvloop.run(_put(store, start))
-    kills = _campaign(store, place, start)
+    kills = _campaign(store, place, start, lease)
     planted = uvloop.run(_planted(store))
     expected = {
         occurrence_id(f"r{rule}", start + second * 1_000)
@@ -83,7 +85,9 @@ def _add(report: Report, name: str, store: str, place: Path) -> None:
     report.add(f"{name}: missed", len(expected - set(first)), "moments", aim="0")
     report.add(f"{name}: of no moment", len(set(first) - expected), "messages", aim="0")
     report.add(f"{name}: planted twice", planted - len(expected), "moments", aim="0")
-    report.add(f"{name}: sent again", again / kills, "repeats per kill", aim=f"<= {MOST}")
+    report.add(f"{name}: sent again", again / max(1, kills), "repeats per kill", aim=f"<= {MOST}")
+    if not first:
+        return
     late = sorted(at - parse_moment(one.partition("@")[2]) for one, at in first.items())
     report.add(f"{name}: late p50", statistics.median(late), "ms")
     report.add(f"{name}: late p99", late[int(len(late) * 0.99)], "ms")
@@ -106,10 +110,10 @@ async def _put(store: str, start: int) -> None:
             )
 
 
-def _campaign(store: str, place: Path, start: int) -> int:
+def _campaign(store: str, place: Path, start: int, lease: int) -> int:
     """Kill a worker every second from the first moment to the last; how many were killed."""
     config = place / "penstock.toml"
-    config.write_text(CONFIG.format(store=store))
+    config.write_text(CONFIG.format(store=store, lease=lease))
     kills = 0
     with _fleet(config, place) as workers:
         while time.time() * 1_000 < start + SECONDS * 1_000:

@@ -170,6 +170,12 @@ def test_an_occurrence_is_a_message_with_the_id_of_its_moment() -> None:
     assert message.labels.channel == "push"
 
 
+def test_an_id_is_of_the_moment_and_not_of_its_jitter() -> None:
+    message = occurrence(made(jitter="1h"), NOON)
+    assert message.id == "r@2026-11-18T12:00:00Z"
+    assert NOON < message.due <= NOON + HOUR
+
+
 def test_jitter_is_the_same_everywhere_and_spreads() -> None:
     row = made(jitter="30s")
     delays = [occurrence(row, NOON + n * MINUTE).due - NOON - n * MINUTE for n in range(200)]

@@ -248,6 +248,24 @@ async def test_every_change_by_a_token_is_a_line_in_the_log(serve: Serve, audit:
         ]
 
 
+async def test_every_change_of_a_rule_by_a_token_is_a_line_in_the_log(
+    serve: Serve, audit: Any
+) -> None:
+    async with serving(serve) as running, running.client() as client:
+        path = "/v1/recurring/poll"
+        await ask(client, ADMIN, "PUT", path, json={"every": "1h", "route": "push"})
+        await ask(client, ADMIN, "PUT", path, json={"every": "1ms"})
+        for word in ("pause", "resume", "trigger"):
+            await ask(client, ADMIN, "POST", f"{path}/{word}")
+        span = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T03:00:00Z"}
+        await ask(client, ADMIN, "POST", f"{path}/backfill", json=span)
+        await ask(client, ADMIN, "DELETE", path)
+        words = ("put", "pause", "resume", "trigger", "backfill", "delete")
+        assert audit() == [
+            ("ops", word, "recurring poll", 4 if word == "backfill" else 1) for word in words
+        ]
+
+
 async def test_a_change_that_the_store_did_not_answer_is_recorded_as_unsure(
     serve: Serve, audit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +112,24 @@ async def test_what_makes_no_sense_is_said_where_it_is_written() -> None:
 
             @engine.every("1m")
             async def nobody() -> None: ...
+
+
+async def test_processes_that_start_at_once_make_a_rule_of_the_settings_once(
+    tmp_path: Path,
+) -> None:
+    store = f"sqlite:///{tmp_path}/rules.db"
+    for every, gone, version in (("1h", (), 1), ("2h", ("old",), 2)):
+        written: dict[str, Any] = {"poll": {"every": every, "managed": True}}
+        if not gone:
+            written["old"] = {"every": "1h", "managed": True}
+        async with AsyncExitStack() as stack:
+            opening = (
+                stack.enter_async_context(penstock.open(store, recurring=written)) for _ in range(6)
+            )
+            engine, *_ = await asyncio.gather(*opening)
+            assert (await engine.recurring.get("poll")).version == version
+            page, _ = await engine.recurring.list()
+            assert [rule.id for rule in page] == sorted(written)
 
 
 async def test_rules_of_the_settings_are_there_at_start() -> None:

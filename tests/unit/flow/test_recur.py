@@ -25,7 +25,7 @@ from penstock.model.errors import (
 from penstock.model.forecast import Forecast
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt, Settlement
-from penstock.model.recurrence import rule_from
+from penstock.model.recurrence import GRACE_MS, rule_from
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
 from penstock.ports.store import Store
@@ -166,6 +166,62 @@ async def test_an_outage_of_a_month_plants_the_latest(rig: Rig) -> None:
         await rig.clock.advance(0)
     assert rig.ids == ["r@2026-12-18T08:00:00Z"]
     assert rig.observer.counts["missed", "default"] == 29
+
+
+@pytest.mark.parametrize(
+    ("misfire", "planted", "missed"),
+    [("latest", 1, 30 * 1440 - 1), ("skip", 0, 30 * 1440), ("all", 2_880, 30 * 1440 - 2_880)],
+)
+async def test_an_outage_of_a_month_is_made_up_for_as_the_rule_says(
+    rig: Rig, misfire: str, planted: int, missed: int
+) -> None:
+    await rig.put("r", every="1m", misfire=misfire, catch_up="2d")
+    rig.clock.jump(30 * 86_400_000 + GRACE_MS + 1)
+    async with running(rig.planter()):
+        await rig.clock.advance(0)
+    assert len(rig.ids) == planted
+    (row,) = await rig.rules.rules(["r"])
+    assert row is not None
+    assert (row.planted, row.missed) == (planted, missed)
+
+
+async def test_what_is_triggered_and_backfilled_does_not_count_for_the_limit(rig: Rig) -> None:
+    await rig.put("r", every="1m", limit=2)
+    await rig.recurring.trigger("r")
+    await rig.recurring.backfill("r", format_moment(NOON - 5 * MINUTE), format_moment(NOON))
+    async with running(rig.planter()):
+        await rig.clock.advance(5 * MINUTE)
+    shown = await rig.recurring.get("r")
+    assert (shown.state, shown.planted, shown.next) == ("ended", 2, [])
+    assert {*ids("r", 1, 2)} <= {*rig.ids}
+    assert not {*ids("r", 3, 4, 5)} & {*rig.ids}
+
+
+async def test_one_that_is_being_sent_is_not_sent_again_when_it_is_replaced(rig: Rig) -> None:
+    async with running(rig.planter()):
+        await rig.put("r", every="1m", overlap="replace")
+        await rig.clock.advance(MINUTE)
+        now = rig.clock.now()
+        claim = await rig.store.messages.claim("default", 10, 30_000, now)
+        await rig.clock.advance(MINUTE)
+        assert [rig.state(name) for name in ids("r", 1, 2)] == [State.LEASED, State.SCHEDULED]
+    now = rig.clock.now()
+    retry = Settlement(claim.messages[0], claim.token, State.SCHEDULED, "retry", due=now + 1)
+    await rig.store.messages.settle([retry], now)
+    assert rig.state(*ids("r", 1)) is State.CANCELLED
+
+
+@pytest.mark.parametrize("overlap", ["skip", "replace"])
+async def test_one_that_is_dead_holds_nothing_back(rig: Rig, overlap: str) -> None:
+    async with running(rig.planter()):
+        await rig.put("r", every="1m", overlap=overlap)
+        await rig.clock.advance(MINUTE)
+        now = rig.clock.now()
+        claim = await rig.store.messages.claim("default", 10, 30_000, now)
+        dead = Settlement(claim.messages[0], claim.token, State.DEAD, "refused")
+        await rig.store.messages.settle([dead], now)
+        await rig.clock.advance(MINUTE)
+    assert [rig.state(name) for name in ids("r", 1, 2)] == [State.DEAD, State.SCHEDULED]
 
 
 async def test_a_moment_is_skipped_while_the_one_before_waits(rig: Rig) -> None:
