@@ -12,11 +12,13 @@ class Certificate(NamedTuple):
     key: Path
 
 
-def make_certificate(folder: Path) -> Certificate:
+def make_certificate(folder: Path, name: str = "127.0.0.1") -> Certificate:
+    """A server's, or with another name than the address a client's."""
+    folder.mkdir(parents=True, exist_ok=True)
     made = Certificate(folder / "cert.pem", folder / "key.pem")
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
     command += ["-pkeyopt", "ec_paramgen_curve:prime256v1"]
     command += ["-keyout", str(made.key), "-out", str(made.cert)]
-    command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command += ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run(command, check=True, capture_output=True)
     return made

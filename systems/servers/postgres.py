@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -44,12 +45,16 @@ def binaries() -> Path:
 class PostgresServer(ServerProcess):
     """One cluster with a database `penstock`, whose superuser `penstock` needs no password."""
 
-    def __init__(self, folder: Path | None = None, *settings: str) -> None:
+    def __init__(
+        self, folder: Path | None = None, *settings: str, standby_of: PostgresServer | None = None
+    ) -> None:
+        """With `standby_of` it begins as a copy of a running server and follows it."""
         super().__init__(folder or Path(tempfile.mkdtemp(prefix="penstock-postgres-")))
         self.port = free_port()
         self._settings = (*SETTINGS, f"port={self.port}", *settings)
-        self._user = _server_user()
+        self._user = server_user()
         self._data = self.folder / "data"
+        self._primary = standby_of
 
     @property
     def url(self) -> str:
@@ -73,6 +78,10 @@ class PostgresServer(ServerProcess):
                     break
                 folder.chmod(folder.stat().st_mode | 0o055)
             shutil.chown(self.folder, self._user)
+        if self._primary is not None:
+            self._run("pg_basebackup", "-D", str(self._data), "-h", "127.0.0.1", "-U", "penstock",
+                      "-p", str(self._primary.port), "-R", "-c", "fast")  # fmt: skip
+            return
         self._run("initdb", "-D", str(self._data), "-U", "penstock", "-A", "trust", "-N", "-E",
                   "UTF8", "--locale=C.UTF-8")  # fmt: skip
 
@@ -93,6 +102,25 @@ class PostgresServer(ServerProcess):
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
         return done.stdout.strip()
+
+    def promote(self) -> None:
+        """A standby begins to take writes; return when it does."""
+        self.sql("SELECT pg_promote(true, 120)")
+
+    def use_hba(self, lines: Sequence[str]) -> None:
+        """Who may connect besides, and how; these lines come first."""
+        file = self._data / "pg_hba.conf"
+        file.write_text("\n".join([*lines, file.read_text()]))
+        self.sql("SELECT pg_reload_conf()")
+
+    def give(self, source: Path) -> Path:
+        """A copy of the file that the server may read, and nobody else."""
+        copy = self.folder / f"{source.parent.name}-{source.name}"
+        shutil.copy(source, copy)
+        copy.chmod(0o600)
+        if self._user is not None:
+            shutil.chown(copy, self._user)
+        return copy
 
     def stop(self) -> None:
         """A fast shutdown: sessions are ended, what is committed is on the disk."""
@@ -137,7 +165,12 @@ class PostgresServer(ServerProcess):
             raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
 
     def _as_user(self, command: list[str]) -> list[str]:
-        return command if self._user is None else ["setpriv", *_ids(self._user), *command]
+        return as_user(self._user, command)
+
+
+def as_user(user: str | None, command: list[str]) -> list[str]:
+    """The command as the user; None: as we are."""
+    return command if user is None else ["setpriv", *_ids(user), *command]
 
 
 def _ids(user: str) -> list[str]:
@@ -145,11 +178,70 @@ def _ids(user: str) -> list[str]:
     return [f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
 
 
-def _server_user() -> str | None:
-    """None: we are not root, and run it ourselves."""
+def server_user() -> str | None:
+    """Who runs what refuses root. None: we are not root, and run it ourselves."""
     if os.geteuid() != 0:
         return None
     for name in USERS:
         with suppress(KeyError):
             return pwd.getpwnam(name).pw_name
     raise RuntimeError("PostgreSQL does not run as root, and there is no other user")
+
+
+class PgBouncer(ServerProcess):
+    """A pooler in transaction mode before a server, for the database and user `penstock`."""
+
+    def __init__(self, server: PostgresServer, pool: int = 20) -> None:
+        super().__init__(Path(tempfile.mkdtemp(prefix="penstock-pgbouncer-")))
+        self.port = free_port()
+        self._server = server
+        self._pool = pool
+        self._user = server_user()
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://penstock@127.0.0.1:{self.port}/penstock"
+
+    def command(self) -> list[str]:
+        program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if program is None:
+            raise RuntimeError("there is no PgBouncer here: run scripts/install-servers")
+        return as_user(self._user, [program, str(self.folder / "pgbouncer.ini")])
+
+    def before_start(self) -> None:
+        (self.folder / "users.txt").write_text('"penstock" ""\n')
+        (self.folder / "pgbouncer.ini").write_text(
+            f"""[databases]
+penstock = host=127.0.0.1 port={self._server.port} dbname=penstock
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {self.port}
+unix_socket_dir =
+auth_type = trust
+auth_file = {self.folder}/users.txt
+pool_mode = transaction
+default_pool_size = {self._pool}
+max_client_conn = 500
+"""
+        )
+        if self._user is not None:
+            for path in (self.folder, *self.folder.iterdir()):
+                shutil.chown(path, self._user)
+
+    def answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

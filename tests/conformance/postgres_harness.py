@@ -15,13 +15,13 @@ from penstock.stores.postgres import DRIVER, open_store
 from penstock.stores.postgres.address import with_schema
 from penstock.testing.clock import ManualClock
 from penstock.testing.store_harness import DAY_MS, MANY
-from systems.servers.postgres import PostgresServer
+from systems.servers.postgres import PgBouncer, PostgresServer
 
 _NUMBERS = itertools.count()
 
 
 class PostgresHarness:
-    def __init__(self, server: PostgresServer, *, own_clock: bool = False) -> None:
+    def __init__(self, server: PostgresServer | PgBouncer, *, own_clock: bool = False) -> None:
         self.url = with_schema(server.url, f"test_{next(_NUMBERS)}") + "&connections=2"
         self._clock = None if own_clock else ManualClock(int(time.time()) * 1000 - DAY_MS)
         self._crashed: list[Store] = []

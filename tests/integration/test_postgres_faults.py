@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +21,7 @@ from penstock.stores.postgres.store import PostgresStore
 from penstock.testing.proxy import Proxy
 from penstock.testing.store_cases.base import ending, new
 from penstock.testing.store_harness import DAY_MS, MANY
-from systems.servers.postgres import PostgresServer
+from systems.servers.postgres import PostgresServer, server_user
 from tests.conformance.postgres_harness import PostgresHarness
 
 
@@ -115,3 +120,70 @@ async def test_postgres_drops_partitions_that_are_forgotten_whole(
     assert await store.find([f"m{n}" for n in range(35)]) == [None] * 35
     await store.close()
     await harness.close()
+
+
+@contextmanager
+def small_disk() -> Iterator[Path]:
+    """An empty folder of the server's user on a file system of 24 MB."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-disk-"))
+    folder.chmod(0o755)
+    done = as_root("mount", "-t", "tmpfs", "-o", "size=24m,mode=1777", "tmpfs", str(folder))
+    if done.returncode != 0:
+        folder.rmdir()
+        pytest.skip(f"no right to mount a small disk here: {done.stderr.strip()}")
+    try:
+        space = folder / "space"
+        space.mkdir()
+        shutil.chown(space, server_user() or os.getuid())
+        yield space
+    finally:
+        as_root("umount", "-l", str(folder))
+        folder.rmdir()
+
+
+def add_room(disk: Path) -> None:
+    """As an operator does."""
+    assert as_root("mount", "-o", "remount,size=96m", str(disk.parent)).returncode == 0
+
+
+def as_root(*command: str) -> subprocess.CompletedProcess[str]:
+    sudo = () if os.geteuid() == 0 else ("sudo", "-n")
+    return subprocess.run([*sudo, *command], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+async def test_a_full_disk_refuses_what_it_cannot_keep_and_goes_on_when_there_is_room() -> None:
+    with small_disk() as disk, PostgresServer() as server:
+        server.sql(f"CREATE TABLESPACE small LOCATION '{disk}'")
+        url = f"{server.url}?options=-c%20default_tablespace%3Dsmall"
+        store = await open_store(
+            url, total_partitions=8, retention=DAY_MS, retention_count=MANY, clock=None
+        )
+        messages, accepted = store.messages, set[str]()
+        now = messages.clock.now()
+
+        async def put(number: int) -> None:
+            # random, so that the server cannot compress it
+            batch = [new(due=now, payload=os.urandom(50_000)) for _ in range(number)]
+            receipts = await messages.put(batch, now)
+            accepted.update(receipt.id for receipt in receipts)
+
+        async def fill() -> None:
+            while True:
+                await put(10)
+
+        with pytest.raises(StoreUnavailable, match=r"No space left|could not extend"):
+            await fill()
+        assert len(accepted) > 10
+        kept = await messages.find(sorted(accepted))
+        assert None not in kept, "what was accepted is there"
+        large = server.sql("SELECT count(*) FROM penstock.messages")
+        assert int(large) == len(accepted), "and nothing else"
+        add_room(disk)
+        await put(1)
+        sent: list[str] = []
+        while (claim := await messages.claim("r", 10, 60_000, now)).messages:
+            sent += [m.id for m in claim.messages]
+            await messages.settle([ending(m, claim.token) for m in claim.messages], now)
+        assert sorted(sent) == sorted(accepted)
+        await store.close()

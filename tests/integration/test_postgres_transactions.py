@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped] # it has no types
+import django  # type: ignore[import-untyped] # it has no types
 import psycopg
 import pytest
 import pytest_asyncio
+from django.conf import settings as django_settings  # type: ignore[import-untyped] # it has no types
+from django.db import ConnectionHandler  # type: ignore[import-untyped] # it has no types
+from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session as SyncSession
 
 import penstock
 from penstock.model.errors import ConfigError, InvalidMessage
@@ -22,7 +32,8 @@ from penstock.stores.postgres.address import with_schema
 from systems.servers.postgres import PostgresServer
 from tests.conformance.postgres_harness import PostgresHarness
 
-KINDS = ("psycopg", "psycopg-sync", "asyncpg", "sqlalchemy", "cursor")
+DOCS = Path(__file__).parents[2] / "docs/concepts/postgresql.md"
+KINDS = ("psycopg", "psycopg-sync", "asyncpg", "sqlalchemy", "sqlalchemy-sync", "django")
 Opened: TypeAlias = AbstractAsyncContextManager[tuple[Any, Any]]
 
 
@@ -58,24 +69,47 @@ async def transaction(kind: str, address: str) -> AsyncIterator[tuple[Any, Any]]
         async with await psycopg.AsyncConnection.connect(address) as opened:
             yield opened, opened.commit
             await opened.rollback()
+    elif kind == "sqlalchemy-sync":
+        sync = create_engine(address.replace("postgresql", "postgresql+psycopg"))
+        with SyncSession(sync) as plain_session:
+            yield plain_session, later(plain_session.commit)
+        sync.dispose()
+    elif kind == "django":
+        own = django_connection(address)
+        own.set_autocommit(False)
+        yield own, later(own.commit)
+        own.rollback()
+        own.close()
     else:
         with psycopg.connect(address) as plain:
-
-            async def commit() -> None:
-                plain.commit()
-
-            yield (plain if kind == "psycopg-sync" else Wrapper(plain)), commit
+            yield plain, later(plain.commit)
             plain.rollback()
 
 
-class Wrapper:
-    """A connection with cursors, as Django's is around a driver's."""
+def later(commit: Callable[[], object]) -> Callable[[], Awaitable[None]]:
+    """A sync commit, for those who await one."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
+    async def call() -> None:
+        commit()
 
-    def cursor(self) -> psycopg.Cursor[Any]:
-        return self._connection.cursor()
+    return call
+
+
+def django_connection(address: str) -> Any:
+    """As Django itself makes it of its settings."""
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # it blocks this loop, which is ours alone
+    if not django_settings.configured:
+        django_settings.configure()
+        django.setup()
+    parts = urlsplit(address)
+    database = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.path[1:],
+        "USER": parts.username,
+        "HOST": parts.hostname,
+        "PORT": parts.port,
+    }
+    return ConnectionHandler({"default": database})["default"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -131,6 +165,58 @@ async def test_postgres_takes_one_of_two_transactions_with_the_same_id(
 
     answers = await asyncio.gather(*(put(n) for n in range(6)))
     assert sorted(answers) == [False, *[True] * 5]
+
+
+CRASH = """
+import asyncio, os, sys
+import psycopg
+import penstock
+
+async def main():
+    async with penstock.open(sys.argv[1]) as engine:
+        connection = await psycopg.AsyncConnection.connect(sys.argv[2])
+        await engine.schedule({}, id="committed", connection=connection)
+        await connection.commit()
+        await engine.schedule({}, id="lost", connection=connection)
+        os._exit(9)
+
+asyncio.run(main())
+"""
+
+
+async def test_of_a_process_that_crashed_before_its_commit_nothing_is_there(
+    engine: Engine, url: str, postgres: PostgresServer
+) -> None:
+    command = [sys.executable, "-c", CRASH, url, postgres.url]
+    done = await asyncio.to_thread(subprocess.run, command, check=False)
+    assert done.returncode == 9
+    assert (await engine.get("committed")).state is State.SCHEDULED
+    while (
+        postgres.sql("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in tr%'") != "0"
+    ):
+        pass  # the server notices that the process is gone
+    with pytest.raises(penstock.UnknownMessage):
+        await engine.get("lost")
+    assert not (await engine.schedule({}, id="lost")).duplicate, "the id is free"
+
+
+async def test_two_processes_with_the_same_id_wait_for_each_other(
+    engine: Engine, postgres: PostgresServer
+) -> None:
+    """The second waits for the first's end: after its rollback the second is new."""
+    first = await psycopg.AsyncConnection.connect(postgres.url)
+    second = await psycopg.AsyncConnection.connect(postgres.url)
+    await engine.schedule({"n": 1}, id="same", connection=first)
+    waiting = asyncio.create_task(engine.schedule({"n": 2}, id="same", connection=second))
+    blocked = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
+    while await asyncio.to_thread(postgres.sql, blocked) == "0":
+        pass
+    await first.rollback()
+    assert not (await waiting).duplicate
+    await second.commit()
+    assert (await engine.get("same")).payload == b'{"n":2}'
+    await first.close()
+    await second.close()
 
 
 async def test_postgres_knows_a_duplicate_of_what_is_settled(
@@ -224,6 +310,78 @@ async def test_postgres_lets_a_role_schedule_that_may_not_read(
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             await connection.execute(f"SELECT * FROM {schema}.messages".encode())
     postgres.sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+async def test_the_least_role_schedules_from_python_too(
+    engine: Engine, url: str, postgres: PostgresServer
+) -> None:
+    """What the documentation grants is enough for `connection=`, and for nothing else."""
+    schema = url.partition("schema=")[2].partition("&")[0]
+    role = f"app_{schema}"
+    grants = docs_block("TO shop").replace("shop", role).replace("penstock", schema)
+    postgres.sql(f"CREATE ROLE {role} LOGIN; {grants}")
+    address = postgres.url.replace("penstock@", f"{role}@")
+    async with await psycopg.AsyncConnection.connect(address) as connection:
+        receipt = await engine.schedule({}, id="mine", connection=connection)
+        assert not receipt.duplicate
+        called = f"SELECT {schema}.cancel('mine')"
+        assert await (await connection.execute(called.encode())).fetchone() == (True,)
+    for forbidden in ("DELETE FROM {}.messages", "SELECT * FROM {}.meta", "DROP TABLE {}.history"):
+        async with await psycopg.AsyncConnection.connect(address) as connection:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute(forbidden.format(schema).encode())
+    postgres.sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+async def test_a_worker_needs_no_more_than_the_tables(url: str, postgres: PostgresServer) -> None:
+    """A role that owns nothing and may not create serves a schema that an owner has made."""
+    async with penstock.open(url):
+        schema = url.partition("schema=")[2].partition("&")[0]
+    role = f"worker_{schema}"
+    grants = docs_block("ALL TABLES").replace("courier", role).replace("penstock", schema)
+    postgres.sql(f"CREATE ROLE {role} LOGIN; {grants}")
+    sent: asyncio.Queue[str] = asyncio.Queue()
+
+    async def handle(message: penstock.Message) -> None:
+        sent.put_nowait(message.id)
+
+    own = url.replace("penstock@", f"{role}@")
+    async with penstock.open(own, routes={"default": handle}, worker=True) as engine:
+        await engine.schedule({}, id="once")
+        assert await sent.get() == "once"
+        while (await engine.get("once")).state is not State.DELIVERED:
+            pass  # each look is a round trip
+    postgres.sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def docs_block(containing: str) -> str:
+    """The block of SQL of the documentation with these words."""
+    blocks = DOCS.read_text().split("```")[1::2]
+    (found,) = [block for block in blocks if block.startswith("sql") and containing in block]
+    return found.removeprefix("sql\n")
+
+
+async def test_the_order_and_its_reminder_of_the_documentation(
+    engine: Engine, url: str, postgres: PostgresServer
+) -> None:
+    schema = url.partition("schema=")[2].partition("&")[0]
+    orders = f"orders_{schema}"
+    postgres.sql(f"CREATE TABLE {orders} (id BIGINT PRIMARY KEY, total INT)")
+    block = next(b for b in DOCS.read_text().split("```")[1::2] if "async def order" in b)
+    code = block.removeprefix("python\n").replace("orders (", f"{orders} (")
+    names: dict[str, Any] = {}
+    exec(code.replace("postgresql://app@db.example/shop", postgres.url), names)
+    await names["order"](engine)
+    message = await engine.get("order-42")
+    assert (message.payload, message.route) == (b'{"order":42}', "reminders")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        await names["order"](engine)  # the same order again: nothing of it is there
+    statements = docs_block("BEGIN").replace("42", "43").replace("penstock.", f"{schema}.")
+    answered = postgres.sql(statements.replace("orders (", f"{orders} ("))
+    assert answered.split() == ["order-43", "t"]
+    assert (await engine.get("order-43")).state is State.CANCELLED
+    assert postgres.sql(f"SELECT count(*) FROM {orders}") == "2"
+    postgres.sql(f"DROP TABLE {orders}")
 
 
 async def test_a_connection_needs_a_store_in_postgres(engine: Engine) -> None:

@@ -26,6 +26,20 @@ def test_what_is_not_ours_goes_to_libpq_as_it_is() -> None:
     assert "schema" not in given
 
 
+def test_the_listener_may_go_past_a_pooler() -> None:
+    assert (
+        parse_address("postgresql://h/db").for_listening
+        == parse_address("postgresql://h/db").conninfo
+    )
+    address = parse_address("postgresql://ann:hush@pool:6432/shop?sslmode=require&listen=db:5433")
+    there = conninfo_to_dict(address.for_listening)
+    assert (there["host"], there["port"], there["user"]) == ("db", "5433", "ann")
+    assert (there["dbname"], there["sslmode"]) == ("shop", "require")
+    assert conninfo_to_dict(address.conninfo)["host"] == "pool"
+    plain = conninfo_to_dict(parse_address("postgresql://pool:6432/db?listen=one").for_listening)
+    assert (plain["host"], plain["port"]) == ("one", "5432")
+
+
 def test_the_name_has_no_user_and_no_password() -> None:
     address = parse_address("postgresql://ann:hush@one:1,two:2/shop")
     assert address.name == "postgresql://one:1,two:2/shop?schema=penstock"
@@ -47,6 +61,8 @@ def test_a_password_may_have_an_at_sign_as_in_every_other_address() -> None:
         "postgresql://h/db?schema=a;b",
         "postgresql://h/db?connections=0",
         "postgresql://h/db?connections=many",
+        "postgresql://h/db?listen=h2/other",
+        "postgresql://h/db?listen=h:port",
         "postgresql://ann:hush@h/db?colour=red",
     ],
 )
@@ -73,4 +89,4 @@ def test_errors_say_what_to_do() -> None:
 
 def test_no_statement_is_left_with_a_name_in_braces() -> None:
     left = {name for name, text in STATEMENTS.items() if "{" in text.replace("{where}", "")}
-    assert left <= {"due_head", "next_head", "next_turn", "of_key", "take_turn"}
+    assert left <= {"above_floor", "due_head", "next_head", "next_turn", "of_key", "take_turn"}

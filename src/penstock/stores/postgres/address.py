@@ -15,6 +15,7 @@ from penstock.model.errors import ConfigError
 DEFAULT_SCHEMA = "penstock"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 """So short that the names of channels and partitions made from it still are names."""
+_OWN = {"schema", "connections", "listen"}
 _MOST_CONNECTIONS = 64
 _PATIENCE = {
     # A server that is gone is noticed: by connecting, by an answer that does not come back.
@@ -38,15 +39,21 @@ class Address:
     schema: str = DEFAULT_SCHEMA
     connections: int = 4
     """Transactions at a time; one connection for counters and one that listens come besides."""
+    listens_at: str | None = None
+    """As libpq takes it: another way to the same database, past a pooler. None: the same."""
+
+    @property
+    def for_listening(self) -> str:
+        return self.listens_at or self.conninfo
 
 
 def parse_address(url: str) -> Address:
-    """postgresql://user@host,host/db?sslmode=…&schema=…&connections=…"""
+    """postgresql://user@host,host/db?sslmode=…&schema=…&connections=…&listen=host:port"""
     parts = urlsplit(url)
     who, at, where = parts.netloc.rpartition("@")
     who = who.replace("@", "%40")  # libpq would end the password at the first one
     options = parse_qsl(parts.query, keep_blank_values=True)
-    own = dict(pair for pair in options if pair[0] in {"schema", "connections"})
+    own = dict(pair for pair in options if pair[0] in _OWN)
     rest = urlencode([pair for pair in options if pair[0] not in own], quote_via=quote)
     schema = own.get("schema", DEFAULT_SCHEMA)
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
@@ -56,10 +63,22 @@ def parse_address(url: str) -> Address:
     try:
         given = conninfo_to_dict(f"postgresql://{who}{at}{where}{parts.path}?{rest}")
         conninfo = make_conninfo("", **{**_PATIENCE, **given})
+        listens_at = _other_place(conninfo, own.get("listen"))
     except psycopg.Error:
         # libpq's text may repeat the address, and with it the password.
         raise ConfigError("store: libpq cannot read this address: check its parameters") from None
-    return Address(conninfo, _name(given, schema), schema, _connections(own))
+    name = _name(given, schema)
+    return Address(conninfo, name, schema, _connections(own), listens_at)
+
+
+def _other_place(conninfo: str, place: str | None) -> str | None:
+    if place is None:
+        return None
+    there = conninfo_to_dict(f"postgresql://{place}")
+    ports = str(there.get("port") or "5432").split(",")
+    if set(there) - {"host", "port"} or not all(port.isdecimal() for port in ports):
+        raise ConfigError("store: listen must be host:port, or several with commas")
+    return make_conninfo(conninfo, **{"port": "5432", **there})
 
 
 def _connections(own: dict[str, str]) -> int:

@@ -22,6 +22,7 @@ from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.isolation import halves
 from penstock.stores.postgres.address import Address
 from penstock.stores.postgres.errors import TRY_AGAIN, is_lost, translate
+from penstock.stores.postgres.floors import Floors
 from penstock.stores.postgres.schema import connect, use_schema
 from penstock.stores.postgres.session import Session
 
@@ -66,7 +67,8 @@ class Lane:
         *,
         threads: int,
         committed: Callable[[Wakes], None],
-        news: Callable[[Session], None],
+        news: Callable[[Session], Callable[[], None]],
+        floors: Floors,
         before: str | None = None,
     ) -> None:
         """`before`: a statement that every transaction begins with. `news`: what it ends with."""
@@ -74,6 +76,7 @@ class Lane:
         self._tokens = tokens
         self._committed = committed
         self._news = news
+        self._floors = floors
         self._before = before
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Operation] = deque()
@@ -146,7 +149,9 @@ class Lane:
             return batch
 
     def _serve(self) -> None:
-        link = _Link(self._address, self._tokens, self._before, self._news, self._away)
+        link = _Link(
+            self._address, self._tokens, self._before, self._news, self._floors, self._away
+        )
         try:
             while batch := self._take():
                 outcomes = link.run(batch)
@@ -200,13 +205,15 @@ class _Link:
         address: Address,
         tokens: Iterator[int],
         before: str | None,
-        news: Callable[[Session], None],
+        news: Callable[[Session], Callable[[], None]],
+        floors: Floors,
         away: _Away,
     ) -> None:
         self._address = address
         self._tokens = tokens
         self._before = before
         self._news = news
+        self._floors = floors
         self._away = away
         self._use_schema = use_schema(address)
         self._session: Session | None = None
@@ -255,6 +262,7 @@ class _Link:
         session = self._open()
         session.wakes = {}
         connection = session.connection
+        news_sent = None
         try:
             with connection.pipeline():
                 connection.execute(self._use_schema)
@@ -262,15 +270,19 @@ class _Link:
                     session.execute(self._before)
                 results = [operation.work(session) for operation in batch]
                 if session.wakes:
-                    self._news(session)
+                    news_sent = self._news(session)
                 self._committing = True
                 connection.commit()
         except BaseException:
             self._rollbacks += 1
             session.rollbacks = self._rollbacks
+            session.end(committed=False)
             if not connection.closed:
                 connection.rollback()
             raise
+        session.end(committed=True)
+        if news_sent is not None:
+            news_sent()
         for route, due in session.wakes.items():
             if due < self.wakes.get(route, due + 1):
                 self.wakes[route] = due
@@ -287,6 +299,6 @@ class _Link:
             raise
         self._away.back()
         self._rollbacks += 1  # what was remembered of the connection before may be wrong
-        self._session = Session(connection, self._tokens)
+        self._session = Session(connection, self._tokens, self._floors)
         self._session.rollbacks = self._rollbacks
         return self._session

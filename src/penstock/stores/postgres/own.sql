@@ -38,8 +38,16 @@ SELECT {columns} FROM known_messages WHERE {of_ids}
 
 -- due_head: What is due of one priority, by the server's own time too, and nobody else claims now.
 SELECT {leased_columns} FROM messages
-WHERE state = 0 AND route = :route AND priority = {priority} AND due <= {clamped}
+WHERE state = 0 AND route = :route AND priority = {priority} AND due <= {clamped} AND {above_floor}
 ORDER BY due, id LIMIT :limit FOR UPDATE SKIP LOCKED
+
+-- above_floor: Behind what was claimed last of this priority, as far as that is known.
+(due, id) > ((CAST(:floor_dues AS BIGINT[]))[{priority} + 1], (CAST(:floor_ids AS TEXT[]))[{priority} + 1])
+
+-- next_head: The first of one priority.
+SELECT due FROM messages
+WHERE state = 0 AND route = :route AND priority = {priority} AND {above_floor}
+ORDER BY due, id LIMIT 1
 
 -- clamped: The caller's moment, or the server's where that is earlier: never early.
 least(CAST(:now AS BIGINT), CAST(floor(extract(epoch FROM now()) * 1000) AS BIGINT))
@@ -197,9 +205,9 @@ END $body$
 CREATE TRIGGER turn_after AFTER INSERT OR UPDATE OR DELETE ON messages
 FOR EACH ROW EXECUTE FUNCTION turn_of_message()
 
--- notify: Wake every process, if nothing of the route is due earlier than this.
-SELECT pg_notify(:channel, :news) WHERE NOT EXISTS (
-    SELECT 1 FROM ({next_due}) AS n(due) WHERE n.due < :due)
+-- notify: Wake every process, if nothing of the route is due earlier than this; what is due first.
+SELECT n.due, CASE WHEN n.due < :due THEN NULL ELSE pg_notify(:channel, :news) END
+FROM ({next_due}) AS n(due)
 
 -- server_time: The server's clock, in milliseconds.
 SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS DOUBLE PRECISION)

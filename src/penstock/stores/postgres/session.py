@@ -7,7 +7,7 @@ one. None is prepared on the server, so that PgBouncer in transaction mode may b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from psycopg.types.numeric import NumericBinaryLoader, NumericLoader
 from psycopg.types.string import StrDumperUnknown
 
 from penstock.model.message import NewMessage
+from penstock.stores.postgres.floors import ANYWHERE, Floors, Look
 from penstock.stores.sql.rows import put_rows
 from penstock.stores.sql.statements import Dialect, load
 from penstock.stores.sql.tx import RowStream, Tx, Values
@@ -25,7 +26,7 @@ _NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 _FIRST_FETCH = 64
 _FETCH_BYTES = 4 * 1024 * 1024
 """What one answer may hold about, once the size of messages is known."""
-_PAYLOAD = 4
+_ID, _PAYLOAD, _DUE, _PRIORITY = 1, 4, 9, 11
 _LOCK_FIRST = {"known": "lock_ids", "records": "lock_ids"}
 """What is read to be changed: whoever changes it now is waited for in a statement before."""
 
@@ -96,11 +97,24 @@ def adapt(adapters: AdaptersMap) -> None:
 class Session(Tx):
     """One connection, used by one transaction at a time. Tokens are `next_token`'s."""
 
-    def __init__(self, connection: psycopg.Connection[Any], tokens: Iterator[int]) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], tokens: Iterator[int], floors: Floors
+    ) -> None:
         super().__init__(0)
         self.connection = connection
         self._tokens = tokens
+        self._floors = floors
         self._cursors = 0
+        self._looks: list[Look] = []
+        """The claims of this transaction."""
+
+    def end(self, *, committed: bool) -> None:
+        """The transaction is over; whether for good."""
+        looks, self._looks = self._looks, []
+        for look in looks:
+            self._floors.end(look, committed=committed)
+        if committed:
+            self._floors.lower(self.wakes.items())
 
     def _run(self, text: str, values: Values = ()) -> psycopg.Cursor[Any]:
         cursor = self.connection.cursor(binary=True)
@@ -108,6 +122,10 @@ class Session(Tx):
 
     def execute(self, name: str, values: Values = ()) -> None:
         self._run(STATEMENTS[name], values)
+
+    def ask(self, name: str, values: Values) -> psycopg.Cursor[Any]:
+        """A statement whose answer is read after the commit."""
+        return self._run(STATEMENTS[name], values)
 
     def many(self, name: str, rows: Sequence[Values]) -> None:
         if rows:
@@ -121,7 +139,14 @@ class Session(Tx):
     def one(self, name: str, values: Values = ()) -> Any:
         if name in _LOCK_FIRST:
             self.execute(_LOCK_FIRST[name], values)
+        if name == "next_due" and isinstance(values, dict):
+            values = {**values, **self._floor_of(values["route"])}
         return self._run(STATEMENTS[name], values).fetchone()
+
+    def _floor_of(self, route: str) -> Mapping[str, Any]:
+        """After a claim what is next is looked for from where the claim began."""
+        look = self._looks[-1] if self._looks else None
+        return ANYWHERE if look is None or look.route != route else look.values
 
     def each(self, name: str, rows: Sequence[Values]) -> list[Any]:
         cursors = [self._run(STATEMENTS[name], values) for values in rows]
@@ -136,10 +161,14 @@ class Session(Tx):
 
     def stream(self, name: str, values: Values, where: Sequence[str] = ()) -> RowStream:
         text = _with_conditions(name, tuple(where))
-        if name != "due":  # rows of a few numbers, and as many as are wanted
-            return self._run(text, values)
+        if name != "due" or not isinstance(values, dict):
+            return self._run(text, values)  # rows of a few numbers, and as many as are wanted
+        look = self._floors.look(values["route"])
+        self._looks.append(look)
         self._cursors += 1
-        return _Rows(self, f"due_{self._cursors}", text, values)
+        rows = _Rows(self, f"due_{self._cursors}", text, {**values, **look.values}, look)
+        self._floors.looked(look)
+        return rows
 
     def put_new(self, messages: Sequence[NewMessage], now: int) -> set[str] | None:
         # In order of their ids: two batches with the same ones do not wait for each other in turn.
@@ -175,21 +204,31 @@ class Session(Tx):
 class _Rows:
     """Rows of a claim, fetched as they are needed: payloads behind the limit are not read."""
 
-    def __init__(self, session: Session, name: str, text: str, values: Values) -> None:
+    def __init__(self, session: Session, name: str, text: str, values: Values, look: Look) -> None:
         self._session = session
         self._name = name
+        self._look = look
         session._run(f"DECLARE {name} NO SCROLL CURSOR FOR {text}", values)  # noqa: SLF001 - of this file
+        self._first = self._fetch(_FIRST_FETCH)
+
+    def _fetch(self, number: int) -> list[Any]:
+        text = f"FETCH FORWARD {number} FROM {self._name}"
+        return self._session._run(text).fetchall()  # noqa: SLF001 - of this file
 
     def __iter__(self) -> Iterator[Any]:
-        number = _FIRST_FETCH
+        """One that was given is claimed when the next is asked for, or the end has come."""
+        number, rows = _FIRST_FETCH, self._first
+        look = self._look
         while True:
-            text = f"FETCH FORWARD {number} FROM {self._name}"
-            rows = self._session._run(text).fetchall()  # noqa: SLF001 - of this file
-            yield from rows
+            for row in rows:
+                yield row
+                look.last[row[_PRIORITY]] = (row[_DUE], row[_ID])
+                look.claimed += 1
             if len(rows) < number:
                 return
             largest = sum(len(row[_PAYLOAD]) for row in rows) // len(rows) + 1
             number = max(1, min(1_000, _FETCH_BYTES // largest))
+            rows = self._fetch(number)
 
     def close(self) -> None:
         self._session._run(f"CLOSE {self._name}")  # noqa: SLF001 - of this file

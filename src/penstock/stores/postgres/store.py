@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.model.errors import StoreUnavailable
@@ -15,6 +16,7 @@ from penstock.ports.store import Store
 from penstock.stores.postgres import history
 from penstock.stores.postgres.address import Address
 from penstock.stores.postgres.callers import CallersTransactions
+from penstock.stores.postgres.floors import Floors
 from penstock.stores.postgres.lane import Lane, Wakes
 from penstock.stores.postgres.schema import SCHEMA_VERSION
 from penstock.stores.postgres.session import Session
@@ -46,12 +48,12 @@ class PostgresStore(SqlStore):
         self._address = address
         tokens = itertools.count((epoch << _TOKEN_BITS) + 1)
         news = News(address, epoch).send
-        self._lane = Lane(
-            address, tokens, threads=address.connections, committed=self._committed, news=news
+        self._floors = Floors()
+        lane = partial(
+            Lane, address, tokens, committed=self._committed, news=news, floors=self._floors
         )
-        self._counters = Lane(
-            address, tokens, threads=1, committed=self._committed, news=news, before="lock_counters"
-        )
+        self._lane = lane(threads=address.connections)
+        self._counters = lane(threads=1, before="lock_counters")
         super().__init__(
             self._lane,
             clock or ServerClock(self.server_time),
@@ -136,6 +138,8 @@ class PostgresStore(SqlStore):
             self._heard(route, due)
 
     def _heard(self, route: str, due: int) -> None:
+        """Other processes, or this one, brought something that is due then."""
+        self._floors.lower([(route, due)])
         for listener in self._listeners:
             listener(route, due)
 

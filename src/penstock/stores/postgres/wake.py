@@ -1,7 +1,8 @@
 """WAKE-UPS: one connection that listens for what other processes bring nearer.
 
 The only one that needs a session of its own: behind PgBouncer in transaction mode it hears
-nothing, and the workers' own looking is what finds the messages of others.
+nothing unless `listen` in the address leads past it, and the workers' own looking is what finds the
+messages of others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.stores.postgres.address import Address
+from penstock.stores.postgres.floors import ANYWHERE, behind
 from penstock.stores.postgres.session import Session
 
 log = logging.getLogger("penstock.stores.postgres")
@@ -34,13 +36,30 @@ class News:
     def __init__(self, address: Address, epoch: int) -> None:
         self._channel = channel_of(address)
         self._epoch = epoch
+        self._heads: dict[str, int] = {}
+        """Route → what was due first when this process looked last. Entries before it are dead;
+        something that came there since makes at most one wake-up too many."""
 
-    def send(self, session: Session) -> None:
-        """Asked of the server in the transaction: most puts come behind others and say nothing."""
+    def send(self, session: Session) -> Callable[[], None]:
+        """Asked of the server in the transaction: most puts come behind others and say nothing.
+
+        Call what this returns after the commit.
+        """
+        asked = []
         for route, due in session.wakes.items():
             news = f"{self._epoch} {due} {route}"
             values = {"channel": self._channel, "news": news, "route": route, "due": due}
-            session.execute("notify", values)
+            head = self._heads.get(route)
+            floor = ANYWHERE if head is None else behind(head)
+            asked.append((route, due, session.ask("notify", {**values, **floor})))
+
+        def sent() -> None:
+            for route, due, cursor in asked:
+                first = cursor.fetchone()
+                head = due if first is None or first[0] is None else first[0]
+                self._heads[route] = min(due, head)
+
+        return sent
 
 
 async def listen(address: Address, epoch: int, heard: Heard) -> None:
@@ -49,7 +68,7 @@ async def listen(address: Address, epoch: int, heard: Heard) -> None:
     while True:
         try:
             async with await psycopg.AsyncConnection.connect(
-                address.conninfo, autocommit=True, prepare_threshold=None
+                address.for_listening, autocommit=True, prepare_threshold=None
             ) as connection:
                 channel = sql.Identifier(channel_of(address))
                 await connection.execute(sql.SQL("LISTEN {}").format(channel))
