@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,8 +21,15 @@ class PenstockProcess:
     """One `penstock …` process over a folder with its own penstock.toml."""
 
     def __init__(
-        self, folder: Path, config: str, *, command: str = "serve", grpc: str = "off"
+        self,
+        folder: Path,
+        config: str,
+        *,
+        command: str = "serve",
+        grpc: str = "off",
+        words: Sequence[str] = (),
     ) -> None:
+        """`words` come after the command."""
         self.folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -31,6 +38,7 @@ class PenstockProcess:
         self._config = folder / f"{command}-{self.port}.toml"
         self._config.write_text(config.replace("@PORT@", str(self.port)))
         self._grpc = grpc
+        self._words = words
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -45,7 +53,8 @@ class PenstockProcess:
     async def start(self, env: Mapping[str, str] | None = None) -> None:
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "penstock", self._command, "--config", str(self._config)),
+                *(sys.executable, "-m", "penstock", self._command, *self._words),
+                *("--config", str(self._config)),
                 cwd=self.folder,
                 # Not on a standard port, unless the test says where.
                 env={**os.environ, "PENSTOCK_API__GRPC": self._grpc, **(env or {})},
@@ -68,6 +77,9 @@ class PenstockProcess:
                     pass
                 await asyncio.sleep(0.05)
         raise AssertionError(f"penstock did not start:\n{self.log.read_text()[-2000:]}")
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
 
     def pause(self) -> None:
         """As if its machine hung: it does nothing, and its connections stay."""
@@ -106,9 +118,10 @@ async def run_penstock(
     command: str = "serve",
     grpc: str = "off",
     env: Mapping[str, str] | None = None,
+    words: Sequence[str] = (),
 ) -> AsyncIterator[PenstockProcess]:
     """Start it, and end it."""
-    process = PenstockProcess(folder, config, command=command, grpc=grpc)
+    process = PenstockProcess(folder, config, command=command, grpc=grpc, words=words)
     await process.start(env)
     try:
         yield process

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from penstock.api.grpc.service import Scheduler
     from penstock.api.http.scrape import ScrapeServer
     from penstock.api.http.server import HttpServer
+    from penstock.cli.place import Place
+    from penstock.flow.hop import Admitter
+    from penstock.flow.ingest import Ingest
     from penstock.flow.worker import Worker
 
 log = logging.getLogger("penstock.process")
@@ -87,20 +90,25 @@ def run_process(
     json: bool = False,
     found: Examined | None = None,
     beside: Beside | None = None,
+    place: Place | None = None,
 ) -> None:
     """Until SIGINT or SIGTERM: then stop claiming and accepting, finish what is in flight.
 
     A second signal ends it at once; what was acknowledged is in the store either way. `found`:
-    where the settings were read from, and what may be wrong with them.
+    where the settings were read from, and what may be wrong with them. `place`: it is one of
+    several processes that share the ports of the API.
     """
     logs = settings.log
-    handler = setup_logging(logs.level, logs.format, logs.file)
+    number = None if place is None else place.number
+    handler = setup_logging(logs.level, logs.format, logs.file, process=number)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are told here
     end_tracing = None
     try:
         end_tracing = set_up_tracing()
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            calls_left = runner.run(_run(settings, roles, json=json, found=found, beside=beside))
+            calls_left = runner.run(
+                _run(settings, roles, json=json, found=found, beside=beside, place=place)
+            )
             if calls_left:
                 _end_with_threads(end_tracing, handler)
     finally:
@@ -126,60 +134,91 @@ async def _run(
     json: bool,
     found: Examined | None,
     beside: Beside | None,
+    place: Place | None,
 ) -> bool:
     """Until it is asked to stop; whether calls of handlers are still running then."""
-    _warn("settings", () if found is None else found.warnings)
+    speaks = place is None or place.number == 1  # for all of them
+    _warn("settings", found.warnings if found is not None and speaks else ())
     stopping = asyncio.Event()
     _on_signals(stopping)
     async with AsyncExitStack() as stack:
+        if place is not None:
+            await stack.enter_async_context(place.joined(stopping))
         store = await _open_patiently(settings, stopping)
         if store is None:
             return False
         stack.push_async_callback(store.close)
-        _warn(store.name, store.warnings)
-        parts = await stack.enter_async_context(open_parts(settings, store=store, role=roles.name))
-        parts.observer.tracer = tracer()
-        await put_configured(parts)
-        opened = open_worker(parts, leave_calls=True)
-        worker = await stack.enter_async_context(opened) if roles.worker else None
-        ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
-        rooms = await stack.enter_async_context(open_rooms(parts))
-        server = _bound_server(parts, worker, rooms, roles) if roles.api else None
-        rpc = _bound_grpc(parts, roles) if roles.api else None
-        metrics = None if server is None else f"{server.url}/metrics"
-        if scrape := _scrape_server(parts, worker, rooms, roles):
-            metrics = (await stack.enter_async_context(scrape)).url
-        await stack.enter_async_context(parts.fleet.joined(worker, metrics))
-        _spare_the_collector()
+        _warn(store.name, store.warnings if speaks else ())
+        opened = await _opened(stack, settings, store, roles, place)
         async with asyncio.TaskGroup() as group:
-            helpers = [group.create_task(_end_when_failed(store))]
-            if worker is not None:
-                group.create_task(worker.run())
-                helpers += [group.create_task(ingest.run()) for ingest in ingests]
-                rates = Rates(parts.observer, parts.store.clock, what=_delivered(settings))
-                helpers.append(group.create_task(rates.run()))
-                if rooms is not None:
-                    helpers.append(group.create_task(rooms.run()))
-            if server is not None:
-                group.create_task(server.run())
-                if beside is not None:
-                    helpers.append(group.create_task(beside(server.url)))
-            if rpc is not None:
-                group.create_task(rpc.run())
+            helpers = [group.create_task(_end_when_failed(store)), *opened.start(group)]
+            if opened.server is not None and beside is not None:
+                helpers.append(group.create_task(beside(opened.server.url)))
             file = None if found is None else found.file
-            _announce(server, rpc, parts, roles, metrics, file, json=json)
+            _announce(_Started(opened, roles, file), place, json=json)
             await stopping.wait()
             log.info("stopping: no more is claimed or accepted, what is in flight is finished")
             for helper in helpers:
                 helper.cancel()
-            if server is not None:
-                server.stop()
-            if rpc is not None:
-                rpc.stop()
-            if worker is not None:
-                worker.stop()
+            opened.stop()
     log.info("stopped")
-    return worker is not None and worker.calls_left
+    return opened.worker is not None and opened.worker.calls_left
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What runs in this process."""
+
+    parts: Parts
+    worker: Worker | None
+    ingests: Sequence[Ingest | Admitter]
+    rooms: RoomParts | None
+    server: HttpServer | None
+    rpc: GrpcServer | None
+    metrics: str | None
+    """Where Prometheus finds it."""
+
+    def start(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Start everything; the tasks that are to be cancelled when the process stops."""
+        helpers: list[asyncio.Task[None]] = []
+        if self.worker is not None:
+            group.create_task(self.worker.run())
+            helpers += [group.create_task(ingest.run()) for ingest in self.ingests]
+            parts = self.parts
+            rates = Rates(parts.observer, parts.store.clock, what=_delivered(parts.settings))
+            helpers.append(group.create_task(rates.run()))
+            if self.rooms is not None:
+                helpers.append(group.create_task(self.rooms.run()))
+        for server in (self.server, self.rpc):
+            if server is not None:
+                group.create_task(server.run())
+        return helpers
+
+    def stop(self) -> None:
+        for one in (self.server, self.rpc, self.worker):
+            if one is not None:
+                one.stop()
+
+
+async def _opened(
+    stack: AsyncExitStack, settings: Settings, store: Store, roles: Roles, place: Place | None
+) -> _Opened:
+    """Everything opened and every port taken; closed with the stack."""
+    parts = await stack.enter_async_context(open_parts(settings, store=store, role=roles.name))
+    parts.observer.tracer = tracer()
+    await put_configured(parts)
+    opening = open_worker(parts, leave_calls=True)
+    worker = await stack.enter_async_context(opening) if roles.worker else None
+    ingests = await stack.enter_async_context(open_sources(parts)) if roles.worker else []
+    rooms = await stack.enter_async_context(open_rooms(parts))
+    server = _bound_server(parts, worker, rooms, roles, place) if roles.api else None
+    rpc = _bound_grpc(parts, roles, shared=place is not None) if roles.api else None
+    metrics = None if server is None else f"{server.url}/metrics"
+    if scrape := _scrape_server(parts, worker, rooms, roles):
+        metrics = (await stack.enter_async_context(scrape)).url
+    await stack.enter_async_context(parts.fleet.joined(worker, metrics))
+    _spare_the_collector()
+    return _Opened(parts, worker, ingests, rooms, server, rpc, metrics)
 
 
 def _spare_the_collector() -> None:
@@ -194,24 +233,36 @@ def _spare_the_collector() -> None:
 
 
 def _bound_server(
-    parts: Parts, worker: Worker | None, rooms: RoomParts | None, roles: Roles
+    parts: Parts,
+    worker: Worker | None,
+    rooms: RoomParts | None,
+    roles: Roles,
+    place: Place | None,
 ) -> HttpServer:
     """Bind the port before anything is claimed: a port that is taken ends the process here."""
     from penstock.api.http.server import HttpServer
 
     server = HttpServer(
-        parts, worker, rooms=rooms, insecure=roles.insecure, mounts=mounts(parts.settings)
+        parts,
+        worker,
+        rooms=rooms,
+        insecure=roles.insecure,
+        mounts=mounts(parts.settings),
+        listener=None if place is None else place.listener,
+        everyone=None if place is None else place.everyone,
     )
     server.bind()
+    if place is not None:
+        place.families = server.api.families
     return server
 
 
-def _bound_grpc(parts: Parts, roles: Roles) -> GrpcServer | None:
+def _bound_grpc(parts: Parts, roles: Roles, *, shared: bool) -> GrpcServer | None:
     """The gRPC server, bound; None when it is off, or cannot be served and no setting names it."""
     if parts.settings.api.grpc == OFF:
         return None
     try:
-        return _grpc(parts, roles)
+        return _grpc(parts, roles, shared=shared)
     except ConfigError as exc:
         if "grpc" in parts.settings.api.model_fields_set:
             raise
@@ -221,14 +272,16 @@ def _bound_grpc(parts: Parts, roles: Roles) -> GrpcServer | None:
         return None
 
 
-def _grpc(parts: Parts, roles: Roles) -> GrpcServer:
+def _grpc(parts: Parts, roles: Roles, *, shared: bool) -> GrpcServer:
     try:
         from penstock.api.grpc.server import GrpcServer
     except ModuleNotFoundError as exc:
         if (exc.name or "").startswith("penstock"):
             raise
         raise missing_extra("api.grpc", "grpc") from exc
-    server = GrpcServer(parts, insecure=roles.insecure, beside=_grpc_services(parts.settings))
+    server = GrpcServer(
+        parts, insecure=roles.insecure, beside=_grpc_services(parts.settings), shared=shared
+    )
     server.bind()
     return server
 
@@ -318,52 +371,70 @@ def _on_signals(stopping: asyncio.Event) -> None:
         loop.add_signal_handler(number, on_signal, number)
 
 
-def _announce(
-    server: HttpServer | None,
-    rpc: GrpcServer | None,
-    parts: Parts,
-    roles: Roles,
-    metrics: str | None,
-    file: Path | None,
-    *,
-    json: bool,
-) -> None:
-    """Where it listens, what it works on and a line to try; on stdout, since logs are on stderr."""
-    store, secured = show.full_address(parts.store.name), bool(parts.settings.api.tokens)
-    url = None if server is None else server.url
-    sinks = parts.sinks
-    if json:
-        started = {"event": "started", "version": __version__, "url": url, "store": store}
-        show.as_json(
-            {
-                **started,
-                "grpc": None if rpc is None else rpc.address,
-                "settings": None if file is None else str(file.absolute()),
-                "routes": sinks,
-                "worker": roles.worker,
-                "metrics": metrics,
-            }
-        )
-        return
-    lines = [
-        f"Penstock {__version__} holds messages in {store}",
-        f"  settings   {'defaults (no penstock.toml here)' if file is None else file.absolute()}",
-        *_routes(sinks),
-    ]
-    if url is not None:
-        body = '{"payload": {"hello": "later"}, "delay": "5s"}'
-        lines += [
-            f"  dashboard  {url}/",
-            f"  API docs   {url}/docs",
-            f"  try it     curl -s {url}/v1/messages {BEARER if secured else ''}{JSON} -d '{body}'",
+def _announce(started: _Started, place: Place | None, *, json: bool) -> None:
+    """Say it once: where several processes share the ports, the one that started them does."""
+    if place is not None:
+        place.ready(started.lines(), started.facts())
+    elif json:
+        show.as_json(started.facts())
+    else:
+        show.as_text(*started.lines())
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """Where a process listens and what it works on, to be said on stdout: logs are on stderr."""
+
+    opened: _Opened
+    roles: Roles
+    file: Path | None
+
+    @property
+    def store(self) -> str:
+        return show.full_address(self.opened.parts.store.name)
+
+    @property
+    def url(self) -> str | None:
+        return None if self.opened.server is None else self.opened.server.url
+
+    def facts(self) -> dict[str, object]:
+        """For machines."""
+        return {
+            "event": "started",
+            "version": __version__,
+            "url": self.url,
+            "store": self.store,
+            "grpc": None if self.opened.rpc is None else self.opened.rpc.address,
+            "settings": None if self.file is None else str(self.file.absolute()),
+            "routes": self.opened.parts.sinks,
+            "worker": self.roles.worker,
+            "metrics": self.opened.metrics,
+        }
+
+    def lines(self) -> list[str]:
+        """For people, with a line to try."""
+        url, rpc = self.url, self.opened.rpc
+        file = "defaults (no penstock.toml here)" if self.file is None else self.file.absolute()
+        found = [
+            f"Penstock {__version__} holds messages in {self.store}",
+            f"  settings   {file}",
+            *_routes(self.opened.parts.sinks),
         ]
-    elif metrics is not None:
-        lines.append(f"  metrics    {metrics}")
-    if rpc is not None:
-        lines.append(f"  gRPC       {rpc.address} ({', '.join(rpc.services)})")
-    if not roles.worker:
-        lines.append("  no worker here: start one with `penstock worker`")
-    show.as_text(*lines)
+        if url is not None:
+            bearer = BEARER if self.opened.parts.settings.api.tokens else ""
+            body = '{"payload": {"hello": "later"}, "delay": "5s"}'
+            found += [
+                f"  dashboard  {url}/",
+                f"  API docs   {url}/docs",
+                f"  try it     curl -s {url}/v1/messages {bearer}{JSON} -d '{body}'",
+            ]
+        elif self.opened.metrics is not None:
+            found.append(f"  metrics    {self.opened.metrics}")
+        if rpc is not None:
+            found.append(f"  gRPC       {rpc.address} ({', '.join(rpc.services)})")
+        if not self.roles.worker:
+            found.append("  no worker here: start one with `penstock worker`")
+        return found
 
 
 def _routes(sinks: Mapping[str, str]) -> list[str]:

@@ -27,6 +27,16 @@ Insecure = Annotated[
     bool,
     typer.Option("--insecure", help="Listen beyond loopback without tokens: anybody can use it."),
 ]
+ProcessesOption = Annotated[
+    int,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        min=1,
+        help="So many processes on the same ports, such as one per core; SIGHUP replaces them one"
+        " by one. Needs a store that several processes can open.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +50,7 @@ def serve(
     http: HttpOption = None,
     port: PortOption = None,
     grpc: GrpcOption = None,
+    processes: ProcessesOption = 1,
     insecure: Insecure = False,
 ) -> None:
     """Run everything in one process: HTTP and gRPC API, dashboard and a worker.
@@ -50,7 +61,7 @@ def serve(
       penstock serve --port 9000 --store demo.db
       penstock serve --config penstock.toml --http 127.0.0.1:9000
     """
-    _run(session, http, port, grpc, insecure=insecure)
+    _run(session, http, port, grpc, insecure=insecure, processes=processes)
 
 
 def api(
@@ -58,6 +69,7 @@ def api(
     http: HttpOption = None,
     port: PortOption = None,
     grpc: GrpcOption = None,
+    processes: ProcessesOption = 1,
     insecure: Insecure = False,
 ) -> None:
     """Run only the HTTP and gRPC API: it accepts messages and sends none.
@@ -65,8 +77,9 @@ def api(
     \b
     Examples:
       penstock api --http 127.0.0.1:8700
+      penstock api --processes 4
     """
-    _run(session, http, port, grpc, insecure=insecure, with_worker=False)
+    _run(session, http, port, grpc, insecure=insecure, processes=processes, with_worker=False)
 
 
 def worker(session: Session) -> None:
@@ -86,6 +99,7 @@ def _run(
     grpc: str | None = None,
     *,
     insecure: bool = False,
+    processes: int = 1,
     with_api: bool = True,
     with_worker: bool = True,
 ) -> None:
@@ -99,4 +113,12 @@ def _run(
         overrides["api.http"] = f"{host}:{port}"
     found = session.examined(overrides)
     roles = Roles(api=with_api, worker=with_worker, insecure=insecure)
-    run_process(found.sound(), roles, json=session.json, found=found)
+    if processes == 1:
+        run_process(found.sound(), roles, json=session.json, found=found)
+        return
+    from penstock.cli.processes import run_processes
+
+    given = session.overrides | overrides
+    code = run_processes(processes, roles, found, session.config, given, json=session.json)
+    if code:
+        raise typer.Exit(code)

@@ -77,20 +77,24 @@ def setup_logging(
     console: bool = True,
     max_bytes: int = MAX_BYTES,
     backups: int = BACKUPS,
+    process: int | None = None,
 ) -> LogHandler:
     """Send everything to `stream` (stderr) and, rotated, to `file`; replaces an earlier set-up.
 
     auto: text in a terminal, JSON elsewhere. The file is always JSON. Without `console` only the
-    file is written.
+    file is written. `process`: which one of several this is; each line says so, and the file is one
+    of its own, since only one process can rotate it.
     """
+    if process is not None and file is not None:
+        file = file.with_suffix(f".{process}{file.suffix}")
     stream = stream if stream is not None else sys.stderr
     text = log_format == "text" or (log_format == "auto" and stream.isatty())
     targets: list[logging.Handler] = []
     if console:
         targets.append(logging.StreamHandler(stream))
-        targets[0].setFormatter(_formatter(_text(stream) if text else _JSON))
+        targets[0].setFormatter(_formatter(_text(stream) if text else _JSON, process))
     if file is not None:
-        targets.append(_rotating(file, max_bytes, backups))
+        targets.append(_rotating(file, max_bytes, backups, process))
     root = logging.getLogger()
     for earlier in [each for each in root.handlers if isinstance(each, LogHandler)]:
         root.removeHandler(earlier)
@@ -119,17 +123,20 @@ class _PrivateFile(RotatingFileHandler):
         return cast("TextIOWrapper", file)
 
 
-def _rotating(file: Path, max_bytes: int, backups: int) -> logging.Handler:
+def _rotating(file: Path, max_bytes: int, backups: int, process: int | None) -> logging.Handler:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handler = _PrivateFile(file, maxBytes=max_bytes, backupCount=backups, encoding="utf-8")
     except OSError as exc:
         raise ConfigError(f"log.file: cannot write {file}: {exc.strerror}") from exc
-    handler.setFormatter(_formatter(_JSON))
+    handler.setFormatter(_formatter(_JSON, process))
     return handler
 
 
-def _formatter(renderer: Sequence[Processor]) -> logging.Formatter:
+def _formatter(renderer: Sequence[Processor], process: int | None) -> logging.Formatter:
+    def which(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        return event if process is None else {**event, "process": process}
+
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             _moment,
@@ -137,6 +144,7 @@ def _formatter(renderer: Sequence[Processor]) -> logging.Formatter:
             structlog.stdlib.add_logger_name,
             structlog.stdlib.ExtraAdder(),
             _fields,
+            which,
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
     )

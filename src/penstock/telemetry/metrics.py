@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import (
@@ -39,14 +40,81 @@ def render(
     more: Iterable[Collector] = (),
 ) -> bytes:
     """Everything as it is now, in Prometheus' text format, with the process and `more`."""
+    return generate_latest(_registry(PenstockCollector(observer, figures, worker), more))
+
+
+def _registry(own: Collector, more: Iterable[Collector]) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(PenstockCollector(observer, figures, worker))
-    for collector in more:
+    for collector in (own, *more):
         registry.register(collector)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
+    return registry
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """One line of Prometheus' text format."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class Family(msgspec.Struct, frozen=True, array_like=True):
+    """The lines of one name, as one process hands them to another."""
+
+    name: str
+    about: str
+    kind: str
+    samples: list[Sample]
+
+
+def families(
+    observer: Observer, worker: Worker | None = None, more: Iterable[Collector] = ()
+) -> list[Family]:
+    """What `render` tells of this process, without the store's figures."""
+    found = _registry(PenstockCollector(observer, worker=worker), more).collect()
+    return [
+        Family(
+            one.name,
+            one.documentation,
+            one.type,
+            [Sample(line.name, line.labels, line.value) for line in one.samples],
+        )
+        for one in found
+    ]
+
+
+def render_all(processes: Mapping[str, Iterable[Family]], figures: StoreFigures | None) -> bytes:
+    """`render` of several processes that share a port.
+
+    A line says by the label `process` whose it is; the store's figures are there once.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Merged(processes, figures))
     return generate_latest(registry)
+
+
+class _Merged(Collector):
+    def __init__(
+        self, processes: Mapping[str, Iterable[Family]], figures: StoreFigures | None
+    ) -> None:
+        self._processes = processes
+        self._figures = figures
+
+    def collect(self) -> Iterable[Metric]:
+        merged: dict[str, Metric] = {}
+        for process, told in self._processes.items():
+            for family in told:
+                if family.name not in merged:
+                    merged[family.name] = Metric(family.name, family.about, family.kind)
+                for line in family.samples:
+                    labels = {**line.labels, "process": process}
+                    merged[family.name].add_sample(line.name, labels, line.value)
+        yield from merged.values()
+        if self._figures is not None:
+            yield from _held(self._figures)
 
 
 class PenstockCollector(Collector):

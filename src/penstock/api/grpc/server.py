@@ -55,10 +55,12 @@ class GrpcServer:
         shutdown: int | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         beside: Sequence[Callable[[Scheduler], Beside]] = (),
+        shared: bool = False,
     ) -> None:
         """Check the settings; ConfigError says what cannot work.
 
         `beside`: other services to answer on this port, each made over the verbs of this one.
+        `shared`: several processes of ours listen on this port.
         """
         api = parts.settings.api
         tokens = Tokens(api)
@@ -69,6 +71,7 @@ class GrpcServer:
         self._max_calls = max_in_flight + OTHER_CALLS
         self._gates = [Gate(tokens)] if tokens else []
         self._tls = server_tls(api)
+        self._shared = shared
         self._scheduler = Scheduler(parts, tokens, max_in_flight)
         self._beside = [make(self._scheduler) for make in beside]
         self._health = Health(parts.status(), self.services)
@@ -100,7 +103,8 @@ class GrpcServer:
     def bind(self) -> grpc.aio.Server:
         """Take the port now; ConfigError when it cannot be had."""
         if self._server is None:
-            _check_free(self._host, self._port, self.address)
+            if not self._shared:
+                _check_free(self._host, self._port, self.address)
             server = self._build()
             try:
                 self._port = self._add_port(server)
@@ -166,7 +170,8 @@ class GrpcServer:
             interceptors=self._gates,
             maximum_concurrent_rpcs=self._max_calls,
             options=(
-                ("grpc.so_reuseport", 0),  # a port another program has is an error, not shared
+                # else a port that another program has is an error
+                ("grpc.so_reuseport", int(self._shared)),
                 ("grpc.max_receive_message_length", self._max_message),
                 ("grpc.keepalive_time_ms", KEEPALIVE),
                 ("grpc.keepalive_timeout_ms", KEEPALIVE_ANSWER),

@@ -41,6 +41,8 @@ OTHER_FILES = 64
 """Files a process opens besides connections of clients."""
 SURPLUS = 256
 """Connections above the limit that are answered; more are cut without a word."""
+FRESH = 2.0
+"""Seconds that a server which stops waits for a request that is on its way."""
 SURPLUS_SECONDS = 1.0
 """How long one of those may take to say what it wants."""
 LINGER = 5.0
@@ -326,6 +328,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._since = self._pulse.now
 
     def shutdown(self) -> None:
+        """Close it once nothing is being worked on; called again and again until it is closed.
+
+        A connection that was just taken, or has begun a request, is given FRESH to send it whole:
+        its client could not know that this server stops.
+        """
+        turn: Turn | None = self.cycle
+        if (
+            turn is None or self._arriving
+        ) and asyncio.get_running_loop().time() - self._since < FRESH:
+            return
         if self._reads_last and self.answered:
             self._lingering.end_reading()
         super().shutdown()

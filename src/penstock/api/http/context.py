@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock.api.audit import Audit
 from penstock.api.http.auth import Guard
@@ -18,6 +19,7 @@ from penstock.flow.status import Status
 from penstock.flow.worker import Worker
 from penstock.model.errors import Overloaded
 from penstock.rooms.parts import RoomParts
+from penstock.telemetry.metrics import Family, families
 from penstock.version import __version__
 from penstock.wiring import Parts
 
@@ -28,6 +30,9 @@ SMALL_BODY = 64 * 1024
 """Bytes of a body that carries no payload: filters, rooms, policies."""
 VISITOR_BODY = 4 * 1024
 """Bytes of what a visitor sends."""
+
+
+Everyone: TypeAlias = Callable[[], Awaitable[Mapping[str, list[Family]]]]
 
 
 @dataclass(slots=True)
@@ -47,6 +52,8 @@ class Api:
     """None: this store keeps no waiting rooms."""
     mounts: tuple[Mount, ...] = ()
     """What parts beside the core add to this server."""
+    everyone: Everyone | None = None
+    """Asks the processes that share this port for their metrics; None: there is this one alone."""
     visitors: Visitors = field(default_factory=Visitors)
     audit: Audit = field(default_factory=Audit)
     clients: Clients = field(init=False)
@@ -60,6 +67,10 @@ class Api:
         self.receiving = Receiving(max(settings.max_receiving, settings.max_body))
         self.status = self.parts.status()
         self.live = Live(self.status, self.parts.store.clock, self.closing, self.rooms)
+
+    def families(self) -> list[Family]:
+        """The metrics of this process."""
+        return families(self.parts.observer, self.worker, self.collectors())
 
     def collectors(self) -> list[Any]:
         """What the mounted parts add to /metrics."""

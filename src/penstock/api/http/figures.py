@@ -7,7 +7,7 @@ from operator import attrgetter
 from penstock.api.http.answer import Answer, Stream, json_answer
 from penstock.api.http.request import Request
 from penstock.model.errors import Overloaded
-from penstock.telemetry.metrics import CONTENT_TYPE, render
+from penstock.telemetry.metrics import CONTENT_TYPE, render, render_all
 
 MAX_STREAMS = 100
 
@@ -39,5 +39,8 @@ async def room_history(request: Request) -> Answer:
 async def metrics(request: Request) -> Answer:
     api = request.api
     figures = await api.status.figures()
-    text = render(api.parts.observer, figures, api.worker, api.collectors())
+    if api.everyone is None:
+        text = render(api.parts.observer, figures, api.worker, api.collectors())
+    else:
+        text = render_all(await api.everyone(), figures)
     return Answer(200, text, media=CONTENT_TYPE)

@@ -17,7 +17,7 @@ import uvicorn
 from penstock.api.access import split_host_port
 from penstock.api.http.auth import Guard
 from penstock.api.http.connection import BoundedProtocol, Pulse
-from penstock.api.http.context import MAX_IN_FLIGHT, Api
+from penstock.api.http.context import MAX_IN_FLIGHT, Api, Everyone
 from penstock.api.http.hot import HotProtocol, HotRoutes, KnownHeads
 from penstock.api.http.listen import listen, url_of
 from penstock.api.http.router import Router, build_app
@@ -87,20 +87,28 @@ class HttpServer(Serving):
         shutdown: int | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         mounts: Iterable[Mount] = (),
+        listener: socket.socket | None = None,
+        everyone: Everyone | None = None,
     ) -> None:
         """Check the settings; ConfigError says what cannot work.
 
-        `mounts` are what parts beside the core add: their verbs answer like the core's own.
+        `mounts` are what parts beside the core add: their verbs answer like the core's own. With a
+        `listener` it is one of several processes on a port, and `everyone` asks them for metrics.
         """
         settings = parts.settings.api
         guard = Guard(settings, insecure=insecure)
-        api = Api(parts, guard, worker, max_in_flight, rooms=rooms, mounts=tuple(mounts))
+        api = Api(
+            *(parts, guard, worker, max_in_flight),
+            rooms=rooms,
+            mounts=tuple(mounts),
+            everyone=everyone,
+        )
         guard.warn()
         if rooms is not None:
             rooms.on_turn(api.visitors.let_in)
         self._host, self._port = split_host_port(settings.http)
         self._tls = server_tls(settings)
-        self._socket: socket.socket | None = None
+        self._socket = listener
         pulse = Pulse(settings)
         self.known: KnownHeads = {}
         protocol = partial(
@@ -195,13 +203,15 @@ class Server(uvicorn.Server):
             server.close()
         for listener in sockets or []:
             listener.close()
-        for connection in self._connections():
-            connection.shutdown()
         state = self.server_state
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
-        while (state.connections or state.tasks) and loop.time() < deadline:  # noqa: ASYNC110 - uvicorn keeps sets, and no event says that one is empty
+        for connection in self._connections():
+            connection.shutdown()
+        while (state.connections or state.tasks) and loop.time() < deadline:
             await asyncio.sleep(0.01)
+            for connection in self._connections():
+                connection.shutdown()
         tasks = list(state.tasks)
         if tasks:
             log.warning("cutting %d requests that did not end in %g s", len(tasks), self._patience)
