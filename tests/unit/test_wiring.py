@@ -38,7 +38,7 @@ def test_every_store_opens_and_says_whether_there_is_anything_to_read(scheme: st
 
 @pytest.mark.parametrize("url", ["redis://:hush@[::1/0", "postgresql://ann:hush@[::1/shop"])
 def test_what_is_no_address_is_refused_by_its_field_without_the_password(url: str) -> None:
-    with pytest.raises(ConfigError, match="^store: this is no address") as refused:
+    with pytest.raises(ConfigError, match=r"^store: this is no address") as refused:
         store_driver(url)
     assert "hush" not in str(refused.value)
 
