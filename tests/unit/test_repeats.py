@@ -84,6 +84,6 @@ def test_a_line_that_is_logged_while_another_expires_does_no_harm() -> None:
     interrupted: list[bool] = []
     inner: list[str] = []
     written(repeats, record("away", 0), record("away", 1))
-    repeats._known = Interrupted(repeats._known)
+    repeats.known = Interrupted(repeats.known)
     told = written(repeats, record("later", 30))
     assert sorted(inner + told) == ["away (again, 1 times in 1.0 s)", "later", "meanwhile"]

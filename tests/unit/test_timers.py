@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import uvloop
 
-from penstock.time.clock import SystemClock
-from penstock.time.timers import FineTimers
+from penstock.time.clock import FineTimers, SystemClock
 from tests.simulation.loop import VirtualLoop
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [

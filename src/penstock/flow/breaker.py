@@ -48,6 +48,10 @@ class Breaker:
         self._probing = False
         self._half_open = False
         self.retry_at: int | None = None
+        self.lets_all_pass = True
+        """Whether it is closed and not half open."""
+        self.is_at_rest = True
+        """Whether an answer of the sink says nothing new."""
 
     @property
     def is_open(self) -> bool:
@@ -57,10 +61,6 @@ class Breaker:
     def reached(self) -> bool:
         """False: the sink has not answered since it was begun."""
         return not self._half_open
-
-    @property
-    def lets_all_pass(self) -> bool:
-        return self.retry_at is None and not self._half_open
 
     def allowance(self, wanted: int, now: int) -> int:
         """How many of `wanted` may be claimed now; of these one is sent, unless all may pass."""
@@ -75,10 +75,12 @@ class Breaker:
         """One probe at a time until the sink answers: one that is gone shall not cost a whole batch
         an attempt."""
         self._half_open = True
+        self.lets_all_pass = self.is_at_rest = False
 
     def close(self) -> bool:
         """The sink has answered a check; whether messages were waiting to know."""
         waited, self._half_open = self._half_open and self._probing, False
+        self.lets_all_pass = not self.is_open
         return waited
 
     def look_again(self) -> int | None:
@@ -98,8 +100,9 @@ class Breaker:
         if probe == self._last:
             self._probing = False
 
-    def record(self, outcomes: Sequence[SendOutcome], now: int, probe: int = 0) -> None:
-        """Learn from one send: an answer closes, silence counts."""
+    def record(self, outcomes: Sequence[SendOutcome], now: int, probe: int = 0) -> bool:
+        """Learn from one send: an answer closes, silence counts. True: it opened or closed."""
+        was_open = self.is_open
         was_probe = self._probing and probe == self._last
         self.not_sent(probe)
         if not outcomes or not all(isinstance(o, Retry) and o.unreachable for o in outcomes):
@@ -107,12 +110,17 @@ class Breaker:
             self._width = 1
             self._probing = self._half_open = False
             self.retry_at = None
-        elif not self.is_open:
+            self.lets_all_pass = self.is_at_rest = True
+            return was_open
+        self.is_at_rest = False
+        if not was_open:
             self._silent += 1
             if self._silent >= TRIP_AFTER:
                 self.retry_at = now + PROBE.wait(0, self._chance)
+                self.lets_all_pass = False
         elif was_probe:  # what began before it opened says nothing new
             self._failed += 1
             to_blame = any(isinstance(o, Retry) and o.may_have_arrived for o in outcomes)
             self._width = min(2 * self._width, WIDEST) if to_blame else 1
             self.retry_at = now + PROBE.wait(self._failed, self._chance)
+        return self.is_open is not was_open

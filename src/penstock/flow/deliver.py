@@ -105,7 +105,10 @@ class Deliver:
             return await self._send(part)
 
         try:
-            await isolate(batch, send, partial(blame, self._sink), results=outcomes)
+            try:
+                outcomes += await self._send(batch)
+            except Exception as exc:  # noqa: BLE001 - halved until the message to blame is alone
+                await isolate(batch, send, partial(blame, self._sink), failed=exc, results=outcomes)
         except asyncio.CancelledError as exc:
             # The deadline of a shutdown: it may have arrived, so the attempt counts.
             outcomes += [_INTERRUPTED] * (len(batch) - len(outcomes))

@@ -95,11 +95,13 @@ class Observer:
             self.visitors[stage] += number
 
     def late(self, route: str, lates: Iterable[int]) -> None:
-        self.lateness.setdefault(route, Lateness()).add(lates)
+        late = self.lateness.get(route) or self.lateness.setdefault(route, Lateness())
+        late.add(lates)
 
     def sent(self, route: str, millis: int, number: int) -> None:
         """A send of so many messages took so long, whatever came of it."""
-        self.sends.setdefault(route, Lateness()).put(millis, number)
+        took = self.sends.get(route) or self.sends.setdefault(route, Lateness())
+        took.put(millis, number)
 
     def asking(self, kind: str) -> _Asking:
         """Around one call of the store: put, claim, settle, amend, reap …"""

@@ -25,7 +25,7 @@ from penstock.flow.settle import SettledStates, Settler
 from penstock.model.decision import PaceAllowance
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.message import Message
-from penstock.model.outcome import Claim, Settlement
+from penstock.model.outcome import Claim, Delivered, Settlement
 from penstock.model.route import Route
 from penstock.model.size import CALL_BYTES, IN_FLIGHT_BYTES, total_size
 from penstock.model.state import State
@@ -191,6 +191,16 @@ class Unsettled:
             await self._few.wait()
 
 
+class Lanes(dict[str, "Lane"]):
+    """The lanes of a worker, by route."""
+
+    def wake(self, route: str, due: int) -> None:
+        """Something of that route may be due then."""
+        lane = self.get(route)
+        if lane is not None:
+            lane.wake(due)
+
+
 class Lane:
     """One route's gate: never holds more than its capacity, whatever is pending."""
 
@@ -232,6 +242,7 @@ class Lane:
         self._settler = settler
         self._observer = observer
         self._contact = contact
+        self._policies = policies
         self._decide = Decide(route, policies, observer, store.clock, lease=lease)
         self._deliver = Deliver(route, sink, store.clock, chance, observer)
         self._batch_size = batch_size
@@ -359,21 +370,25 @@ class Lane:
     def _worth_at(self) -> int:
         """The moment until which another claim would cost more than it is worth; 0: it is over."""
         last = self._last
-        if not last.claim.messages or last.has_backlog:
+        spacing = max(last.spacing, self._spacing)
+        if not spacing or not last.claim.messages or last.has_backlog:
             return 0
-        worth_at = last.at + max(last.spacing, self._spacing)
+        worth_at = last.at + spacing
         most = max(SPACING_MS, self._spacing)
         return worth_at if is_ahead(worth_at, self._clock.now(), most) else 0
 
     async def _claim(self, wanted: int) -> Claimed | Paced | StoreAway:
         try:
-            allowance = await self._allowance(wanted)
-            if allowance.number == 0:
-                return Paced(allowance.again_at)
+            policies = self._policies
+            if policies is not None and (policies.active or not policies.known):
+                allowance = await self._allowance(wanted)
+                if allowance.number == 0:
+                    return Paced(allowance.again_at)
+                wanted = allowance.number
             now = await self._contact.ensure()
             self._nearer = NEVER
             with self._observer.asking("claim"):
-                claim = await self._take(allowance.number, now)
+                claim = await self._take(wanted, now)
         except StoreUnavailable as exc:
             log.warning("store away, %s waits: %s", self.route.name, exc)
             return StoreAway()
@@ -382,7 +397,7 @@ class Lane:
             return StoreAway()
         self._contact.answered(now)
         number = len(claim.messages)
-        has_backlog = number >= allowance.number or (number > 0 and claim.stopped_at_bytes)
+        has_backlog = number >= wanted or (number > 0 and claim.stopped_at_bytes)
         return Claimed(claim, now, has_backlog)
 
     async def _allowance(self, wanted: int) -> PaceAllowance:
@@ -424,10 +439,15 @@ class Lane:
         self.in_flight += len(claim.messages)
         self._hold(total_size(claim.messages))
         self.leases.take(claim.token, len(claim.messages), claimed.at + self._lease)
-        if self._clock.now() - claimed.at > self._lease // 3:
+        now = self._clock.now()
+        if now - claimed.at > self._lease // 3:
             await self._extend(claim.token)
+            now = self._clock.now()
         if len(claim.messages) > 1 and not self.breaker.lets_all_pass:
             claim = self._only_probe(claim)
+        if self._is_plain(claim):
+            self._begin_sends(claim.messages, claim.token, {}, now)
+            return
         await self._decided_to(DECIDING - 1)
         before = self._deciding[-1][0] if self._deciding else None
         releasing = self._release(claim, before)
@@ -435,6 +455,13 @@ class Lane:
             self._deciding.append((self._spawn(releasing), len(claim.messages)))
         else:
             await releasing
+
+    def _is_plain(self, claim: Claim) -> bool:
+        """Whether there is nothing to decide: no policy has a say, no message can have expired or
+        used up its attempts, and no other claim is being decided."""
+        if self._deciding or (self._policies is not None and self._policies.active):
+            return False
+        return not any(map(needs_ruling, claim.messages))
 
     async def _extend(self, token: int) -> None:
         """The answer to a claim came late: what is left of its lease may be too short for a send
@@ -466,7 +493,6 @@ class Lane:
 
     async def _release(self, claim: Claim, before: asyncio.Task[None] | None) -> None:
         """Decide, and begin to send. `before`: the claim whose messages go first."""
-        name = self.route.name
         now = self._clock.now()
         ready, refused, allowed = await self._decided(claim, now)
         if before is not None:
@@ -475,12 +501,19 @@ class Lane:
             now = self._clock.now()
         if refused:
             self._spawn(self._end(refused))
-        late = [now - message.due for message in ready]
+        if ready:
+            self._begin_sends(ready, claim.token, allowed, now)
+
+    def _begin_sends(
+        self, ready: Sequence[Message], token: int, allowed: Mapping[str, str], now: int
+    ) -> None:
+        """A task for each batch."""
+        name = self.route.name
         self._observer.count("released", name, len(ready))
-        self._observer.late(name, late)
-        probe = self.breaker.began() if ready else 0
+        self._observer.late(name, [now - message.due for message in ready])
+        probe = 0 if self.breaker.lets_all_pass else self.breaker.began()
         for batch in self._deliver.batches(ready):
-            task = self._spawn(self._send(batch, claim.token, allowed, probe))
+            task = self._spawn(self._send(batch, token, allowed, probe))
             self._sends[task] = now
 
     async def _decided(self, claim: Claim, now: int) -> Ruling:
@@ -530,9 +563,8 @@ class Lane:
             return _returned(batch, token)
         holds = partial(self.leases.hold, token)
         settlements, outcomes, at = await self._deliver.send(batch, token, allowed, holds, now)
-        was_open = self.breaker.is_open
-        self.breaker.record(outcomes, at, probe)
-        if self.breaker.is_open != was_open:
+        answered = self.breaker.is_at_rest and type(outcomes[0]) is Delivered
+        if not answered and self.breaker.record(outcomes, at, probe):
             self._tell_breaker()
         return settlements
 
@@ -633,6 +665,11 @@ class Lane:
             )
         else:
             log.info("%s answers again: %s goes on", self.sink.name, self.route.name)
+
+
+def needs_ruling(message: Message) -> bool:
+    """Whether a message may have to be refused even though no policy has a say."""
+    return message.expires is not None or message.attempt > 1
 
 
 def _beside(entries: EntryStore | None, sink: Sink) -> EntrySink | None:

@@ -67,7 +67,7 @@ class Settler:
             return ()
         self._unsettled += 1
         try:
-            return await self._first.ask(settlements)
+            return await self._first.ask_alone(settlements)
         except StoreUnavailable as exc:
             self._late += 1
             try:

@@ -14,7 +14,7 @@ from penstock.flow.observe import Contact, Observer
 from penstock.flow.policies import Policies
 from penstock.flow.recover import Recover
 from penstock.flow.recur import Planter
-from penstock.flow.release import POLL_MS, InFlight, Lane
+from penstock.flow.release import POLL_MS, InFlight, Lane, Lanes
 from penstock.flow.settle import Settler
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.route import Route
@@ -94,7 +94,9 @@ class Worker:
             policies=policies,
             held=held,
         )
-        self.lanes = {name: self._lane(route, sink) for name, (route, sink) in routes.items()}
+        self.lanes = Lanes(
+            {name: self._lane(route, sink) for name, (route, sink) in routes.items()}
+        )
         self._claiming: list[asyncio.Task[None]] = []
         self._group: asyncio.TaskGroup | None = None
         """While it runs."""
@@ -104,7 +106,7 @@ class Worker:
         self._forget = Forget(store.messages, observer, erase=erase, dead_retention=dead_retention)
         self._planter = planter
         self._stop = Alarm(store.clock)
-        store.messages.listen(self._wake)
+        store.messages.listen(self.lanes.wake)
 
     async def run(self) -> None:
         """Until stop() or cancellation; returns when nothing is in flight any more."""
@@ -168,8 +170,3 @@ class Worker:
     def _extended(self, tokens: Sequence[int], now: int, until: int) -> None:
         for lane in self.lanes.values():
             lane.leases.extended(tokens, now, until)
-
-    def _wake(self, route: str, due: int) -> None:
-        lane = self.lanes.get(route)
-        if lane is not None:
-            lane.wake(due)

@@ -52,6 +52,10 @@ class LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write it; a fault of ours is reported as logging does and never reaches the caller."""
         try:
+            if record.levelno < logging.WARNING and not self._repeats.known:
+                for target in self._targets:
+                    target.handle(record)
+                return
             for each in self._repeats.admit(record):
                 for target in self._targets:
                     target.handle(each)

@@ -30,7 +30,7 @@ class Repeats:
 
     def __init__(self, window: float = WINDOW) -> None:
         self._window = window
-        self._known: dict[Text, _Held] = {}
+        self.known: dict[Text, _Held] = {}
 
     def admit(self, record: logging.LogRecord) -> list[logging.LogRecord]:
         """What to write now: the record unless it is a repeat, after what became due to be told."""
@@ -39,9 +39,9 @@ class Repeats:
             return [*due, record]
         said = record.__dict__.pop(SAME, None)  # for here only, not for the line
         text = (record.name, record.levelno, said or record.getMessage())
-        held = self._known.get(text)
+        held = self.known.get(text)
         if held is None:
-            self._known[text] = _Held(record)
+            self.known[text] = _Held(record)
             return [*due, record]
         held.number += 1
         held.last = record
@@ -49,20 +49,20 @@ class Repeats:
 
     def flush(self) -> list[logging.LogRecord]:
         """Tell everything that is held back."""
-        told = [_summary(held) for held in self._known.values() if held.number]
-        self._known.clear()
+        told = [_summary(held) for held in self.known.values() if held.number]
+        self.known.clear()
         return told
 
     def _expire(self, now: float) -> list[logging.LogRecord]:
         told = []
         # In order of their beginnings. A finalizer that the interpreter runs in the middle of this
         # may log, too, and expire the same one.
-        while (first := next(iter(self._known.items()), None)) is not None:
+        while (first := next(iter(self.known.items()), None)) is not None:
             text, held = first
             # A clock that went back must not keep a warning quiet for long.
-            if 0 <= now - held.since < self._window and len(self._known) <= MAX_KNOWN:
+            if 0 <= now - held.since < self._window and len(self.known) <= MAX_KNOWN:
                 break
-            if self._known.pop(text, None) is held and held.number:
+            if self.known.pop(text, None) is held and held.number:
                 told.append(_summary(held))
         return told
 

@@ -6,11 +6,16 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from penstock.flow.decide import _refuse
 from penstock.flow.policies import REFRESH_MS, Policies
+from penstock.flow.release import needs_ruling
 from penstock.model.decision import Reason, reason_of, verdict_of
 from penstock.model.draft import DeferredDraft
 from penstock.model.errors import StoreUnavailable
+from penstock.model.message import Message
 from penstock.model.policy import Suppression, policy_from
 from penstock.model.route import Route
 from penstock.model.state import State
@@ -343,3 +348,29 @@ async def test_it_is_counted_how_often_each_policy_binds(engine: Engine) -> None
             ("watched", "allowed"): 1,
             ("watched", "shadowed"): 1,
         }
+
+
+@given(
+    attempt=st.integers(0, 4),
+    floor=st.integers(0, 3),
+    expires=st.none() | st.integers(-2, 2),
+    max_attempts=st.integers(1, 3),
+)
+def test_what_a_lane_sends_without_a_ruling_would_not_have_been_refused(
+    attempt: int, floor: int, expires: int | None, max_attempts: int
+) -> None:
+    """`Lane._is_plain` leaves out `Decide.decide` where no policy has a say."""
+    now = 1_000
+    message = Message(
+        id="m",
+        route="r",
+        key="m",
+        payload=b"",
+        due=now,
+        attempt=attempt,
+        attempt_floor=floor,
+        expires=None if expires is None else now + expires,
+    )
+    route = Route(name="r", max_attempts=max_attempts)
+    if not needs_ruling(message):
+        assert _refuse(message, 1, route, now) is None

@@ -200,8 +200,12 @@ class SqliteStore(SqlStore):
         return any(-LOST_MS < due - now < SOON_MS for due in self._next.values())
 
     def _committed(self, wakes: Wakes) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.after_commit()
+        checkpoints = self._checkpoints
+        if (
+            checkpoints is not None
+            and self._session.connection.total_changes >= checkpoints.look_from
+        ):
+            checkpoints.after_commit()
         for route, due in wakes.items():
             if due < self._next.get(route, due):
                 self._next[route] = due

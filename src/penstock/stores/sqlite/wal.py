@@ -27,6 +27,8 @@ log = logging.getLogger("penstock.sqlite")
 
 CHANGES = 100_000
 """Changed rows after which the thread copies what there is."""
+LOOK = 32
+"""Changed rows of any size from one look at the length of the log to the next."""
 GROWTH = 32 * 1024 * 1024
 """Or bytes by which the log's file has grown (large payloads)."""
 START_OVER = 2_048
@@ -71,7 +73,7 @@ class CheckpointLock:
 
 
 class Checkpoints:
-    """Watches one store's log. `after_commit` is called on the loop after each transaction."""
+    """Watches one store's log. `after_commit` is called on the loop, after transactions."""
 
     def __init__(
         self,
@@ -91,6 +93,8 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-checkpoint")
         self._running: asyncio.Future[tuple[int, int]] | None = None
         self._seen_changes = main.total_changes
+        self.look_from = 0
+        """Rows changed by the connection from which on `after_commit` has something to look at."""
         self._seen_size = 0
         self._rounds = 0
         self._tail_due = False
@@ -99,8 +103,11 @@ class Checkpoints:
     def after_commit(self) -> None:
         if self._closing or self._running or self._tail_due:
             return
-        changes = self._main.total_changes - self._seen_changes
-        if (changes >= CHANGES or self._has_grown()) and self._lock.take():
+        total = self._main.total_changes
+        left = CHANGES - (total - self._seen_changes)
+        if left > 0 and not self._has_grown():
+            self.look_from = total + min(left, LOOK)
+        elif self._lock.take():
             self._start()
 
     async def close(self) -> None:
