@@ -5,7 +5,8 @@
 `python -m bench moderate [--only NAME …]` says what a message costs at moderate rates;
 `python -m bench profile` writes down what the hot paths spend their time on;
 `python -m bench http --ordinary [--against FOLDER]` measures the API without its hot way, beside
-the API of another checkout.
+the API of another checkout;
+`python -m bench http --ways` sends it requests as clients in several languages do.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ WITH_WORDS = {
     ("recurring-peers",): "recurring_peers",
     ("moderate",): "moderate",
     ("http", "--ordinary"): "ordinary",
+    ("http", "--ways"): "ways",
 }
 """Benchmarks that take words of their own, and the modules that they are in."""
 

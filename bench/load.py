@@ -2,7 +2,8 @@
 
 Run as a process of its own so that it has a core of its own:
 `python -m bench.load PORT CONNECTIONS SECONDS SERIALS < request-bytes`, prints one JSON line.
-Where a request says @SERIAL@, each gets a number of its own, of that many and then again.
+Where a request says @SERIAL@, each gets a number of its own, of that many and then again; at
+@PIECE@ it is cut, and the pieces leave one after another.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import uvloop
 
 HEAD_END = b"\r\n\r\n"
 SERIAL = b"@SERIAL@"
+PIECE = b"@PIECE@"
 MANY = 100_000_000
 """More serials than any run needs, and each has as many digits as the word it stands for."""
 
@@ -42,7 +44,18 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
-        self._transport.write(next(self._requests))
+        self._send()
+
+    def _send(self) -> None:
+        assert self._transport is not None
+        request = next(self._requests)
+        if PIECE not in request:
+            self._transport.write(request)
+            return
+        first, *others = request.split(PIECE)
+        self._transport.write(first)
+        for piece in others:  # in a turn of the loop of its own: what is written in one is joined
+            asyncio.get_running_loop().call_soon(self._transport.write, piece)
 
     def data_received(self, data: bytes) -> None:
         data = self._buffer + data
@@ -58,8 +71,7 @@ class _Connection(asyncio.Protocol):
             return
         self._buffer = b""
         self._totals["ok" if data[9:10] == b"2" else "failed"] += 1
-        assert self._transport is not None
-        self._transport.write(next(self._requests))
+        self._send()
 
 
 async def _run(

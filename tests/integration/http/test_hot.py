@@ -10,6 +10,7 @@ import pytest
 from penstock.api.http.hot import HotRoutes
 from penstock.model.errors import StoreUnavailable
 from tests.integration.http.conftest import Running, Serve
+from tests.integration.http.segments import reads_counted
 
 FAR = b'"at":"2040-01-01T00:00:00Z"'
 MESSAGE = b'{"id":"%d",' + FAR + b"}"
@@ -117,6 +118,7 @@ async def test_both_ways_create_alike(running: Running) -> None:
     assert shape.startswith(b"HTTP/1.1 201 Created\r\n")
 
 
+PATH_AND_TYPE = (b"/v1/messages", HOST + TYPE)
 OFFER = b"connection: upgrade, http2-settings\r\nhttp2-settings: AA\r\nupgrade: h2c\r\n"
 
 
@@ -307,6 +309,102 @@ async def test_known_heads_mix_with_anything_on_one_connection(running: Running)
     assert await say(b"\r\n" + put[6], 1) == [b"k6"]  # an empty line before it is allowed
     assert await say(put[7], 1) == [b"k7"]
     writer.close()
+
+
+def one_chunk(body: bytes) -> bytes:
+    return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+
+
+CHUNKED_HEAD = (
+    b"POST /v1/messages HTTP/1.1\r\n" + HOST + TYPE + b"transfer-encoding: chunked\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_wherever_a_known_request_is_cut_it_is_taken(
+    running: Running, monkeypatch: pytest.MonkeyPatch, *, is_chunked: bool
+) -> None:
+    def request_(name: bytes) -> bytes:
+        body = b'{"id":"%b",%b}' % (name, FAR)
+        return CHUNKED_HEAD + one_chunk(body) if is_chunked else hot(*PATH_AND_TYPE, body)
+
+    with reads_counted(monkeypatch) as reads:
+        reader, writer = await running.connect()
+
+        async def say(*pieces: bytes) -> bytes:
+            for piece in pieces:
+                until = reads.size + len(piece)
+                writer.write(piece)
+                await reads.reach(until)
+            return await answer_of(reader)
+
+        assert await say(request_(b"head")) == b"head"
+        (head,) = running.server.known
+        whole = request_(b"c000")
+        for cut in range(1, len(whole)):
+            name = b"c%03d" % cut
+            request = request_(name)
+            assert await say(request[:cut], request[cut:]) == name
+            for late in range(cut + 1, min(cut + 3, len(whole))):
+                assert await say(request[:cut], request[cut:late], request[late:]) == name
+        assert list(running.server.known) == [head]
+        writer.close()
+
+
+ODD_CHUNKS = [
+    b"2\r\n{}\r\n0\r\nx-trailer: 1\r\n\r\n",
+    b"2;ext=1\r\n{}\r\n0\r\n\r\n",
+    b"1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
+    b"002\r\n{}\r\n0\r\n\r\n",
+    b"2\r\n{}\r\n00\r\n\r\n",
+    b"0\r\n\r\n",
+    b"+2\r\n{}\r\n0\r\n\r\n",
+    b"0x2\r\n{}\r\n0\r\n\r\n",
+    b"2\n{}\n0\n\n",
+    b"3\r\n{}\r\n0\r\n\r\n" + b"2\r\n{}\r\n0\r\n\r\n",
+    b"2\r\n{}\r\n0\r\n\r\n" + b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"%x\r\n%b\r\n0\r\n\r\n" % (20_000, b" " * 19_998 + b"{}"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ODD_CHUNKS)))
+async def test_chunks_behind_a_known_head_are_read_as_behind_a_new_one(
+    running: Running, number: int
+) -> None:
+    chunks = ODD_CHUNKS[number]
+    new = CHUNKED_HEAD.replace(HOST, HOST + b"x-new: 1\r\n")
+    first = await told(running, new + chunks)
+    await exchange(running, CHUNKED_HEAD + one_chunk(b"{}"))
+    assert CHUNKED_HEAD in running.server.known
+    assert await told(running, CHUNKED_HEAD + chunks) == first
+
+
+async def told(running: Running, request_: bytes) -> list[bytes]:
+    """The statuses of every answer until the server has nothing more to say."""
+    reader, writer = await running.connect()
+    end = b"GET /healthz?end HTTP/1.1\r\nconnection: close\r\n" + HOST + b"\r\n"
+    writer.write(request_)
+    writer.write(end)
+    answers = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    return re.findall(rb"HTTP/1.1 (\d+)", answers)
+
+
+async def test_a_head_that_the_parser_ends_elsewhere_is_not_known(running: Running) -> None:
+    odd = b"POST /v1/messages HTTP/1.1\n" + HOST + TYPE + b"content-length: 8\n\n{}\r\n\r\n  "
+    await told(running, odd)
+    assert not [head for head in running.server.known if b"{}" in head]
+
+
+async def test_a_known_head_whose_body_does_not_come_is_408(serve: Serve) -> None:
+    async with serve(api={"body_timeout": "200ms"}) as running:
+        put = hot(*PATH_AND_TYPE, MESSAGE % 1)
+        await exchange(running, put)
+        reader, writer = await running.connect()
+        writer.write(put[:-3])
+        answer = await asyncio.wait_for(reader.read(), 20)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        writer.close()
 
 
 async def answer_of(reader: asyncio.StreamReader) -> bytes:

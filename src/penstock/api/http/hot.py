@@ -6,12 +6,14 @@ way, to the same intake and through the same checks, and gets the same bytes. So
 body once it is larger than it may be.
 
 A client says the same head again and again. One that was parsed, checked and let through is
-remembered by its bytes; when it comes again, whole and with its body, neither is done again.
+remembered by its bytes; when it comes again, with a body that has a length or is one chunk, neither
+is done again, also where head and body come in pieces.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -40,7 +42,7 @@ class KnownHead(NamedTuple):
 
     route: AnyRoute
     length: int
-    """Of the body."""
+    """Of the body; UNKNOWN_LENGTH: it is chunked."""
     grant: Grant
 
 
@@ -49,7 +51,12 @@ KnownHeads: TypeAlias = dict[bytes, KnownHead]
 MAX_KNOWN = 1_024
 MAX_KNOWN_SIZE = 1_024
 """Bytes: so that what is remembered stays small."""
+MAX_APART = 4_096
+"""Bytes of a request with a known head that are kept until its body is whole: head and body often
+come in two pieces."""
 _HEAD_END = b"\r\n\r\n"
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 NO_CHANGE = ("", "")
 UNKNOWN_LENGTH = 1 << 62
 """Of a chunked body."""
@@ -133,8 +140,10 @@ class HotProtocol(BoundedProtocol):
         self._api = api
         self._routes = routes
         self._known = known
-        self._first: bytes | None = None
+        self._head: bytes | None = None
         """What the request began with, while it may still be one read with nothing after it."""
+        self._apart = b""
+        """A known head and the beginning of its body, which the parser has not been given."""
         self._max_body = api.parts.settings.api.max_body
         self._turn = HotTurn()
         self._speaks_1_1 = False
@@ -154,26 +163,36 @@ class HotProtocol(BoundedProtocol):
         """Bytes of it that count as being received."""
 
     def data_received(self, data: bytes) -> None:
+        if self._apart:
+            data, self._apart = self._apart + data, b""
         last: Turn | None = self.cycle
         unanswered = last is not None and not last.response_complete
         if unanswered or self._arriving or self.flow.write_paused:
-            self._first = None
             super().data_received(data)
             return
         body_at = data.find(_HEAD_END) + 4
         head = self._known.get(data[:body_at])
-        if head is not None and len(data) - body_at == head.length:
-            self._since = self._pulse.now
-            turn = self._turn
-            turn.response_complete = False
-            turn.keep_alive = True
-            self.cycle = turn  # type: ignore[assignment] # as in on_headers_complete
-            self._grant = head.grant
-            self._take(head.route, data[body_at:])
-            return
-        self._first = data
+        if head is not None:
+            body = _whole_body(data, body_at, head.length)
+            if body is not None and len(body) <= self._limit(head.route):
+                self._take_known(head, body)
+                return
+            if body is None and len(data) < MAX_APART and _is_begun(data, body_at, head.length):
+                self._apart = data
+                self._since = self._pulse.now
+                return
+        is_whole = 4 <= body_at <= MAX_KNOWN_SIZE and data[:2] != b"\r\n"
+        self._head = data[:body_at] if is_whole else None
         super().data_received(data)
-        self._first = None
+
+    def _take_known(self, head: KnownHead, body: bytes) -> None:
+        self._since = self._pulse.now
+        turn = self._turn
+        turn.response_complete = False
+        turn.keep_alive = True
+        self.cycle = turn  # type: ignore[assignment] # as in on_headers_complete
+        self._grant = head.grant
+        self._take(head.route, body)
 
     def on_message_begin(self) -> None:
         # What uvicorn makes here is made only for a request that goes the ordinary way.
@@ -244,12 +263,27 @@ class HotProtocol(BoundedProtocol):
         self._api.receiving.free(self._held)
         self._held = 0
 
+    def look_after(self, now: float) -> None:
+        self._read_on()
+        super().look_after(now)
+
+    def shutdown(self) -> None:
+        self._read_on()
+        super().shutdown()
+
+    def _read_on(self) -> None:
+        """Have the parser read a request whose rest did not follow at once, as it does others."""
+        if self._apart:
+            data, self._apart = self._apart, b""
+            super().data_received(data)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._apart = b""
         self._let_go()
         super().connection_lost(exc)
 
     def on_message_complete(self) -> None:
-        route = self._route
+        route, head, self._head = self._route, self._head, None
         if route is None:
             super().on_message_complete()
             return
@@ -263,19 +297,17 @@ class HotProtocol(BoundedProtocol):
         trace = self._traceparent
         # Every visitor's GET is another.
         again = trace is None and route.repeats and route.method == b"POST"
-        again = again and self._length != UNKNOWN_LENGTH
-        if self._first is not None and self._turn.keep_alive and again:
-            self._remember(self._first, route, len(body))
+        if head is not None and self._turn.keep_alive and again:
+            self._remember(head, route)
         self._take(route, body, trace)
 
-    def _remember(self, request: bytes, route: AnyRoute, length: int) -> None:
-        """The head of a request that came in one piece and was let through."""
-        size = len(request) - length
-        head = request[:size]
-        if size <= MAX_KNOWN_SIZE and head.find(_HEAD_END) == size - 4:
+    def _remember(self, head: bytes, route: AnyRoute) -> None:
+        """A head that was let through, unless the parser has seen its end elsewhere."""
+        lines = len(self.headers) + 2
+        if head.count(b"\n") == head.count(b"\r\n") == lines:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[head] = KnownHead(route, length, self._grant)
+            self._known[head] = KnownHead(route, self._length, self._grant)
 
     def _take(self, route: AnyRoute, body: bytes, traceparent: bytes | None = None) -> None:
         api = self._api
@@ -416,3 +448,25 @@ class HotProtocol(BoundedProtocol):
         else:  # the same, for a connection that waits for its next request
             self.server_state.total_requests += 1
             self._since = pulse.now
+
+
+def _whole_body(data: bytes, at: int, length: int) -> bytes | None:
+    """The body that begins there, if nothing is behind it; of a chunked one, if it is one chunk."""
+    if length != UNKNOWN_LENGTH:
+        return data[at:] if len(data) - at == length else None
+    size = _CHUNK.match(data, at)
+    if size is None:
+        return None
+    end = size.end() + int(size[1], 16)
+    return data[size.end() : end] if data[end:] == _LAST_CHUNK and end > size.end() else None
+
+
+def _is_begun(data: bytes, at: int, length: int) -> bool:
+    """Whether that may become a whole body with what is still to come."""
+    if length != UNKNOWN_LENGTH:
+        return len(data) - at < length
+    size = _CHUNK.match(data, at)
+    if size is None:
+        return len(data) == at  # the head alone
+    rest = data[size.end() + int(size[1], 16) :]
+    return len(rest) < len(_LAST_CHUNK) and _LAST_CHUNK.startswith(rest)
