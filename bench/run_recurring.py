@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import uvloop
 
 from bench.report import Report
@@ -118,7 +118,7 @@ async def _start(url: str) -> None:
         assert plant is not None
         await Planter(rules, parts.store, plant)._look()  # noqa: SLF001 - as at start
         took = time.perf_counter() - start
-    print(took * 1000, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        print(took * 1000, psutil.Process().memory_info().rss)
 
 
 def _started(url: str) -> tuple[float, float]:
@@ -128,7 +128,7 @@ def _started(url: str) -> tuple[float, float]:
         subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
         for _ in range(STARTS)
     ]
-    return min(float(one[0]) for one in found), min(float(one[1]) for one in found) / 1024
+    return min(float(one[0]) for one in found), min(float(one[1]) for one in found) / 1e6
 
 
 async def _fill(url: str, number: int) -> None:

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
@@ -35,8 +36,6 @@ LEAD = 30
 """Seconds in which rules are put and workers start."""
 PATIENCE = 180.0
 """Seconds after the last moment in which everything must have come."""
-LEASE, SLOW_LEASE = 2, 15
-"""Seconds; DynamoDB Local takes longer for a claim of many when the machine is busy."""
 MOST = 100
 """Repeats per kill that are aimed at, as `python -m bench kill` does."""
 AT_ONCE = 50
@@ -44,11 +43,25 @@ CONFIG = """
 store = "{store}"
 [worker]
 metrics = "off"
-lease = "{lease}s"
+lease = "{how.lease}s"
+batch_size = {how.batch}
 [routes.default]
 sink = "python:bench.kill_handlers:many"
 max_attempts = 1000
 """
+
+
+@dataclass(frozen=True)
+class Claims:
+    """How much a worker claims at once, and for how many seconds."""
+
+    lease: int = 2
+    batch: int = 500
+
+
+FAST = Claims()
+SLOW = Claims(lease=15, batch=50)
+"""DynamoDB Local takes seconds for a claim of many when the machine is busy."""
 
 
 def main() -> None:
@@ -65,16 +78,16 @@ def main() -> None:
         stack.callback(dynamodb.stop)
         tiered = dynamodb.url("rules", redis.url)
         uvloop.run(init_store(tiered))
-        _add(report, "DynamoDB Local", tiered, at / "tiered", lease=SLOW_LEASE)
+        _add(report, "DynamoDB Local", tiered, at / "tiered", SLOW)
     report.finish()
 
 
-def _add(report: Report, name: str, store: str, place: Path, lease: int = LEASE) -> None:
+def _add(report: Report, name: str, store: str, place: Path, how: Claims = FAST) -> None:
     place.mkdir()
     (place / "calls").touch()
     start = -(-time.time_ns() // 1_000_000_000) * 1_000 + LEAD * 1_000
     uvloop.run(_put(store, start))
-    kills = _campaign(store, place, start, lease)
+    kills = _campaign(store, place, start, how)
     planted = uvloop.run(_planted(store))
     expected = {
         occurrence_id(f"r{rule}", start + second * 1_000)
@@ -110,10 +123,10 @@ async def _put(store: str, start: int) -> None:
             )
 
 
-def _campaign(store: str, place: Path, start: int, lease: int) -> int:
+def _campaign(store: str, place: Path, start: int, how: Claims) -> int:
     """Kill a worker every second from the first moment to the last; how many were killed."""
     config = place / "penstock.toml"
-    config.write_text(CONFIG.format(store=store, lease=lease))
+    config.write_text(CONFIG.format(store=store, how=how))
     kills = 0
     with _fleet(config, place) as workers:
         while time.time() * 1_000 < start + SECONDS * 1_000:
