@@ -27,6 +27,7 @@ ORDER = (
     "moderate",
     "pending",
     "redis",
+    "postgres",
     "brokers",
     "ticks",
     "rooms",
