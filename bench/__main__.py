@@ -28,6 +28,7 @@ ORDER = (
     "moderate",
     "pending",
     "redis",
+    "postgres",
     "brokers",
     "ticks",
     "rooms",

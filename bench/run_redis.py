@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import random
-import subprocess
-import sys
 import time
 
 import psutil
@@ -14,10 +9,10 @@ import uvloop
 from redis.asyncio import Redis
 
 import penstock
+from bench.engine import burst, drain, lateness
 from bench.redis_limits import Bare
 from bench.report import Report
 from bench.workload import drafts, messages
-from penstock.model.times import format_moment
 from systems.servers.redis import RedisServer
 
 NUMBER = 100_000
@@ -27,7 +22,6 @@ MEASURED = 20_000
 BURST = 100_000
 ROUNDS = 2
 """Of which the better one counts, of the limits and of ours."""
-SECONDS = 6
 
 
 def main() -> None:
@@ -40,14 +34,16 @@ def main() -> None:
         uvloop.run(_scale(report, server))
     with RedisServer(aof=True) as server:
         for rate in (1_000, 5_000):
-            uvloop.run(_lateness(report, server, rate))
+            server.flush()
+            uvloop.run(lateness(report, server.url, rate))
         for workers in (1, 2):
-            _burst(report, server, workers)
+            server.flush()
+            burst(report, server.url, BURST, workers)
     report.finish()
 
 
 async def _throughput(report: Report, server: RedisServer) -> None:
-    bare_put = bare_drain = put = drain = piped = 0.0
+    bare_put = bare_drain = put = drained = piped = 0.0
     for _ in range(ROUNDS):
         server.flush()
         async with Redis(port=server.port) as client:
@@ -63,7 +59,7 @@ async def _throughput(report: Report, server: RedisServer) -> None:
             await engine.schedule_many(asked)
             put = max(put, NUMBER / (time.perf_counter() - start))
         server.flush()
-        drain = max(drain, await _drain(server.url, NUMBER))
+        drained = max(drained, await drain(server.url, NUMBER))
     report.add("bare pipeline of HSET and ZADD", piped, "messages/s")
     report.add("bare put script", bare_put, "messages/s")
     report.add(
@@ -77,31 +73,12 @@ async def _throughput(report: Report, server: RedisServer) -> None:
     report.add("bare claim and settle scripts", bare_drain, "messages/s")
     report.add(
         "claim, no-op sink, settle",
-        drain,
+        drained,
         "messages/s",
         baseline=bare_drain,
         against="bare scripts",
         aim=">= 0.5 x",
     )
-
-
-async def _drain(url: str, number: int) -> float:
-    """A due backlog through claim, no-op sink and settle; messages a second."""
-    done = 0
-    finished = asyncio.Event()
-
-    async def nothing(batch: list[penstock.Message]) -> None:
-        nonlocal done
-        done += len(batch)
-        if done >= number:
-            finished.set()
-
-    async with penstock.open(url) as engine:
-        await engine.schedule_many(drafts(number, delay=0))
-    start = time.perf_counter()
-    async with penstock.open(url, routes={"default": nothing}, worker=True):
-        await finished.wait()
-    return number / (time.perf_counter() - start)
 
 
 async def _memory(report: Report, server: RedisServer) -> None:
@@ -125,7 +102,7 @@ async def _scale(report: Report, server: RedisServer) -> None:
             while pending < scale:
                 await engine.schedule_many(drafts(min(50_000, scale - pending), delay=86_400.0))
                 pending += min(50_000, scale - pending)
-        cost = 1e6 / max([await _drain(server.url, MEASURED) for _ in range(5)])
+        cost = 1e6 / max([await drain(server.url, MEASURED) for _ in range(5)])
         report.add(
             f"a message with {scale:,} pending",
             cost,
@@ -137,71 +114,3 @@ async def _scale(report: Report, server: RedisServer) -> None:
         base = cost if base is None else base
     rss = psutil.Process().memory_info().rss
     report.add("RSS of this process in the end", rss / 1e6, "MB", aim="flat")
-
-
-async def _lateness(report: Report, server: RedisServer, rate: int) -> None:
-    server.flush()
-    lates: list[int] = []
-
-    async def handle(batch: list[penstock.Message]) -> None:
-        now = engine.clock.now()
-        lates.extend(now - message.due for message in batch)
-
-    chance = random.Random(1)
-    async with penstock.open(server.url, routes={"default": handle}, worker=True) as engine:
-        for _ in range(SECONDS):
-            await engine.schedule_many(
-                {"payload": 1, "delay": 2 + chance.random()} for _ in range(rate)
-            )
-            await asyncio.sleep(1)
-        await asyncio.sleep(3.5)
-    _add_lateness(report, f"{rate:,}/s coming due", lates, rate * SECONDS)
-
-
-def _burst(report: Report, server: RedisServer, workers: int) -> None:
-    """All due in one instant, for so many worker processes."""
-    server.flush()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "bench.worker", server.url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(workers)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        process.stdout.readline()
-    uvloop.run(_put_burst(server.url))
-    lates: list[int] = []
-    for process in processes:
-        lates += json.loads(process.communicate()[0])
-    _add_lateness(report, f"burst of {BURST:,}, {workers} worker(s)", lates, BURST)
-    report.add(f"drained, {workers} worker(s)", BURST / max(lates) * 1000, "messages/s")
-
-
-async def _put_burst(url: str) -> None:
-    """Put them all, due together, and wait until they are gone."""
-    async with penstock.open(url) as engine:
-        at = engine.clock.now() + 8_000
-        moment = format_moment(at)
-        asked = [penstock.draft(1, at=moment) for _ in range(BURST)]
-        await engine.schedule_many(asked)
-        if engine.clock.now() >= at:
-            raise RuntimeError("this machine is too slow to put the burst in time")
-        while True:
-            await asyncio.sleep(1)
-            stats = await engine.stats()
-            if not any(route.scheduled or route.leased for route in stats.routes.values()):
-                return
-
-
-def _add_lateness(report: Report, what: str, lates: list[int], number: int) -> None:
-    if len(lates) < number:
-        raise RuntimeError(f"{len(lates)} of {number} messages came")
-    lates.sort()
-    for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
-        late = lates[int(share * (len(lates) - 1))]
-        report.add(f"{what}: {name}", late, "ms")
-    report.add(f"{what}: early", sum(late < 0 for late in lates), "messages", aim="0")

@@ -37,6 +37,10 @@ VERSIONS: dict[str, tuple[str, ...]] = {
         "sniffio==1.3.1",
     ),
     "bullmq": ("bullmq@6.7.0", "ioredis@6.0.0"),
+    "bullmqpg": ("bullmq@6.7.0", "ioredis@6.0.0", "pg@8.23.1"),
+    "pgboss": ("pg-boss@12.30.0",),
+    "graphile": ("graphile-worker@0.18.0", "pg@8.23.1"),
+    "procrastinate": ("procrastinate==3.10.0", "psycopg[binary]==3.3.9", "uvloop==0.23.0"),
     "asynq": ("github.com/hibiken/asynq@v0.26.0",),
     "river": (
         "github.com/riverqueue/river@v0.50.0",

@@ -94,6 +94,13 @@ def behind_settings(role: str, server: str, gather: str = "") -> Peer:
     )
 
 
+def _on_node(name: str, title: str, settings: str) -> Peer:
+    """A peer on PostgreSQL in one Node process."""
+    program = ("node", f"@PLACE@/{name}_peer.mjs")
+    about = f"one Node process, {settings}; PostgreSQL as it comes"
+    return Peer(name, title, "postgres", about, program, ((*program, "worker"),))
+
+
 def _rabbit(variant: str, title: str, settings: str) -> Peer:
     return Peer(
         f"rabbitmq-{variant}",
@@ -128,6 +135,12 @@ PEERS: tuple[Peer, ...] = (
         "Penstock, Redis with AOF, library",
         "redis-aof",
         f"one worker process, appendfsync everysec, {_BATCH}",
+    ),
+    _ours(
+        "penstock-postgres",
+        "Penstock, PostgreSQL, library",
+        "postgres",
+        f"one worker process, PostgreSQL as it comes, {_BATCH}",
     ),
     _served(
         "penstock-sqlite-http",
@@ -231,6 +244,18 @@ PEERS: tuple[Peer, ...] = (
         _words("river enqueue"),
         (_words("river worker"),),
     ),
+    Peer(
+        "procrastinate",
+        "Procrastinate",
+        "postgres",
+        "one process, 100 jobs at once, jobs looked for every 100 ms and NOTIFY, nothing kept;"
+        " PostgreSQL as it comes",
+        (*_SIDE, "procrastinate_peer", "enqueue"),
+        ((*_SIDE, "procrastinate_peer", "worker"),),
+    ),
+    _on_node("pgboss", "pg-boss", "100 jobs a fetch, every half second (its shortest)"),
+    _on_node("graphile", "Graphile Worker", "100 jobs at once, local queue of 200, every 100 ms"),
+    _on_node("bullmqpg", "BullMQ on PostgreSQL", "100 jobs at once, nothing kept"),
     _rabbit(
         "one",
         "RabbitMQ, one TTL + DLX queue",
