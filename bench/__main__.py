@@ -34,6 +34,8 @@ ORDER = (
     "dashboard",
     "dynamodb",
     "policies",
+    "cluster",
+    "size",
     "recurring",
     "kill",
 )
