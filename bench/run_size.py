@@ -102,7 +102,7 @@ def main() -> None:
         http = _http(at)
     report.add("http: one message a request, on SQLite", http.single, "µs of CPU")
     report.add("http: a message of a batch, on SQLite", http.batch, "µs of CPU")
-    report.finish()
+    report.finish(keep=False)
     machine = facts()
     known = Figures(
         when=dt.datetime.now(dt.UTC).date().isoformat(),
