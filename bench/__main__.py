@@ -36,6 +36,8 @@ ORDER = (
     "dashboard",
     "dynamodb",
     "policies",
+    "cluster",
+    "size",
     "recurring",
     "kill",
 )

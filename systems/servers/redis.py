@@ -192,17 +192,20 @@ class RedisServer:
 
 
 class RedisCluster:
-    """Three primaries with a replica each."""
+    """Three primaries with a replica each, unless told otherwise."""
 
-    PRIMARIES = 3
-
-    def __init__(self) -> None:
+    def __init__(
+        self, *, primaries: int = 3, replicas: int = 1, aof: bool = False
+    ) -> None:
+        self.number = primaries
+        self._replicas = replicas
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]
         options += ["--repl-diskless-sync-delay", "0"]  # replicas are there at once
         self.nodes: list[RedisServer] = []
         try:
-            for _ in range(2 * self.PRIMARIES):
-                self.nodes.append(RedisServer(*options, port=free_cluster_port()))
+            for _ in range(primaries * (1 + replicas)):
+                server = RedisServer(*options, port=free_cluster_port(), aof=aof)
+                self.nodes.append(server)
             self._join()
         except BaseException:
             self.close()
@@ -216,7 +219,10 @@ class RedisCluster:
     def _join(self) -> None:
         addresses = [f"127.0.0.1:{node.port}" for node in self.nodes]
         command = ["redis-cli", "--cluster", "create", *addresses]
-        command += ["--cluster-replicas", "1", "--cluster-yes"]
+        command += ["--cluster-replicas", str(self._replicas), "--cluster-yes"]
+        if len(self.nodes) == 1:  # redis-cli makes none of fewer than three
+            command = ["redis-cli", "-p", str(self.nodes[0].port)]
+            command += ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]
         done = subprocess.run(
             command,
             capture_output=True,
@@ -247,7 +253,7 @@ class RedisCluster:
     def wait_primaries(self) -> None:
         """Until there are as many as there should be: a replica took over from one that died."""
         deadline = time.monotonic() + START_SECONDS
-        while len(self.primaries()) < self.PRIMARIES:
+        while len(self.primaries()) < self.number:
             if time.monotonic() > deadline:
                 raise RuntimeError("no replica took over")
             time.sleep(0.05)

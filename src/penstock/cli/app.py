@@ -23,6 +23,7 @@ from penstock.cli import (
     serve,
     show,
     sim,
+    size,
     status,
     store,
     suppressions,
@@ -91,7 +92,7 @@ class Commands(Group):
         "Rules": ("policy", "suppression"),
         "Rooms": ("room",),
         "Operate": ("status", "monitor", "route", "store", "config"),
-        "Try": ("bench", "sim"),
+        "Try": ("bench", "size", "sim"),
         "More": ("help", "version"),
     }
 
@@ -127,7 +128,7 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     group(app, HELP, {"version": (VersionOption, False)}, cls=Commands)
-    for part in (serve, init, doctor, messages, changes, status, monitor, bench):
+    for part in (serve, init, doctor, messages, changes, status, monitor, bench, size):
         part.register(app)
     command(app)(version)
     app.command("help", cls=Command, short_help="Explain a command.")(help_)

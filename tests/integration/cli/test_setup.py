@@ -239,3 +239,15 @@ async def test_a_sink_that_was_never_reached_is_told_at_once(tmp_path: Path) -> 
         assert ready.parts["sink.hook"].status == "waiting"
         states = {route.name: route_state(route) for route in await client.routes()}
     assert states == {"default": "active", "hook": "sink never reached"}
+
+
+def test_a_load_is_sized_without_a_store(cli: Cli, folder: Path) -> None:
+    words = ("size", "--rate", "50k/s", "--pending", "200M")
+    shown = cli(*words, "--store", "redis")
+    assert "total_partitions" in shown.out
+    assert "Reckoned from figures of" in shown.out
+    sized = cli(*words, "--store", "dynamodb", "--write-price", "1.5", "--json").json
+    assert {line["what"] for line in sized["lines"]} >= {"write units", "requests a month"}
+    refused = cli("size", "--rate", "fast", "--pending", "1")
+    assert (refused.code, "50k/s" in refused.err) == (2, True)
+    assert not any(folder.glob("penstock.db*"))
