@@ -194,9 +194,7 @@ class RedisServer:
 class RedisCluster:
     """Three primaries with a replica each, unless told otherwise."""
 
-    def __init__(
-        self, *, primaries: int = 3, replicas: int = 1, aof: bool = False
-    ) -> None:
+    def __init__(self, *, primaries: int = 3, replicas: int = 1, aof: bool = False) -> None:
         self.number = primaries
         self._replicas = replicas
         options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]
