@@ -7,13 +7,19 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 
+from penstock.flow.observe import Observer
+from penstock.flow.worker import Worker
 from penstock.model.errors import StoreUnavailable
+from penstock.model.message import Message
+from penstock.model.outcome import DELIVERED, Claim, SendOutcome
+from penstock.model.route import KeyLimit, Route
+from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.postgres import history, lane, open_store
 from penstock.stores.postgres.session import Session
@@ -23,6 +29,9 @@ from penstock.testing.store_cases.base import ending, new
 from penstock.testing.store_harness import DAY_MS, MANY
 from systems.servers.postgres import PostgresServer, server_user
 from tests.conformance.postgres_harness import PostgresHarness
+from tests.integration.sqlite_files import until
+
+LEASE = 30_000
 
 
 @asynccontextmanager
@@ -89,6 +98,78 @@ async def test_a_postgres_that_hangs_leaves_no_caller_without_an_answer(
         await until_it_answers(store)
         await store.put([new("one", due=now)], now)
         assert None not in await store.find(["one"])
+
+
+async def test_a_postgres_that_stalls_makes_messages_late_but_repeats_none(
+    postgres: PostgresServer,
+) -> None:
+    """An answer is waited for, so that what was claimed meanwhile is not leased to nobody."""
+    harness = PostgresHarness(postgres, own_clock=True)
+    async with Proxy("127.0.0.1", postgres.port) as proxy:
+        url = harness.url.replace(f":{postgres.port}/", f":{proxy.port}/")
+        opened = await open_store(
+            url, total_partitions=8, retention=DAY_MS, retention_count=MANY, clock=None
+        )
+        store, sink = opened.messages, Collecting()
+        due = store.clock.now() + 700
+        await store.put([new(f"m{n:03}", due=due) for n in range(100)], store.clock.now())
+        worker = Worker(opened, {"r": (Route(name="r"), sink)}, Observer(), lease=LEASE)
+        running = asyncio.create_task(worker.run())
+        try:
+            await until(lambda: store.clock.now() >= due - 100)
+            proxy.hang()
+            await until(lambda: store.clock.now() >= due + 1_000)
+            proxy.flow()
+            await until(lambda: len(sink.sent) >= 100)
+        finally:
+            proxy.flow()
+            worker.stop()
+            await running
+        assert sorted(sink.sent) == [(f"m{n:03}", 1) for n in range(100)]
+        assert store.clock.now() < due + LEASE
+        await store.close()
+    await harness.close()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_claim_whose_answer_postgres_never_gave_is_claimed_again(
+    postgres: PostgresServer, keyed: bool
+) -> None:
+    """Its commit arrived, its answer did not: another claim gives it back and takes it anew."""
+    async with Proxy("127.0.0.1", postgres.port) as proxy, through(proxy, postgres) as store:
+
+        async def claim() -> Claim:
+            now = store.clock.now()
+            if not keyed:
+                return await store.claim("r", 100, LEASE, now)
+            assert isinstance(store, PostgresStore)
+            return await store.claim_keyed("r", 100, LEASE, now, KeyLimit(1, ordered=True))
+
+        assert (await claim()).messages == ()
+        now = store.clock.now()
+        ids = {f"m{n}" for n in range(10)}
+        await store.put([new(name, due=now) for name in ids], now)
+        answers, lost = 0, False
+        while not lost:  # later and later, until it is the commit's
+            await until_it_answers(store)
+            proxy.lose_answers(1, after=answers)
+            try:
+                claimed = await claim()
+            except StoreUnavailable:
+                await until_it_answers(store)
+                found = await store.find(sorted(ids))
+                lost = all(one is not None and one.state is State.LEASED for one in found)
+            else:
+                returned = [
+                    ending(one, claimed.token, State.SCHEDULED, due=now, refund=True)
+                    for one in claimed.messages
+                ]
+                await store.settle(returned, now)
+            proxy.lose_answers(0)
+            answers += 1
+        again = await claim()
+        assert {message.id for message in again.messages} == ids
+        assert {message.attempt for message in again.messages} == {1}
 
 
 async def test_postgres_drops_partitions_that_are_forgotten_whole(
@@ -187,3 +268,22 @@ async def test_a_full_disk_refuses_what_it_cannot_keep_and_goes_on_when_there_is
             await messages.settle([ending(m, claim.token) for m in claim.messages], now)
         assert sorted(sent) == sorted(accepted)
         await store.close()
+
+
+class Collecting:
+    """A sink that takes everything."""
+
+    name = "collecting://"
+    max_batch = concurrency = 100
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, int]] = []
+        """(id, attempt)"""
+
+    async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
+        self.sent += [(message.id, message.attempt) for message in batch]
+        return [DELIVERED] * len(batch)
+
+    async def check(self) -> None: ...
+
+    async def close(self) -> None: ...

@@ -20,6 +20,7 @@ import psycopg
 
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.isolation import halves
+from penstock.model.outcome import Claim
 from penstock.stores.postgres.address import Address
 from penstock.stores.postgres.errors import TRY_AGAIN, is_lost, translate
 from penstock.stores.postgres.floors import Floors
@@ -69,12 +70,16 @@ class Lane:
         committed: Callable[[Wakes], None],
         news: Callable[[Session], Callable[[], None]],
         floors: Floors,
+        unheard: Callable[[int], None],
         before: str | None = None,
     ) -> None:
-        """`before`: a statement that every transaction begins with. `news`: what it ends with."""
+        """`before`: a statement that every transaction begins with. `news`: what it ends with.
+        `unheard` is given the token of a claim that may be committed and whose answer nobody got.
+        """
         self._address = address
         self._tokens = tokens
         self._committed = committed
+        self._unheard = unheard
         self._news = news
         self._floors = floors
         self._before = before
@@ -156,15 +161,21 @@ class Lane:
             while batch := self._take():
                 outcomes = link.run(batch)
                 wakes, link.wakes = link.wakes, {}
-                self._loop.call_soon_threadsafe(self._answer, batch, outcomes, wakes)
+                in_doubt, link.in_doubt = link.in_doubt, []
+                self._loop.call_soon_threadsafe(self._answer, batch, outcomes, wakes, in_doubt)
         finally:
             link.close()
 
-    def _answer(self, batch: list[_Operation], outcomes: list[Any], wakes: Wakes) -> None:
+    def _answer(
+        self, batch: list[_Operation], outcomes: list[Any], wakes: Wakes, in_doubt: list[int]
+    ) -> None:
+        for token in in_doubt:
+            self._unheard(token)
         for operation, outcome in zip(batch, outcomes, strict=True):
             if operation.future.done():  # its caller has gone
-                continue
-            if isinstance(outcome, BaseException):
+                if isinstance(outcome, Claim) and outcome.messages:
+                    self._unheard(outcome.token)
+            elif isinstance(outcome, BaseException):
                 operation.future.set_exception(outcome)
             else:
                 operation.future.set_result(outcome)
@@ -221,6 +232,8 @@ class _Link:
         self._committing = False
         self.wakes: Wakes = {}
         """What was committed since the last answer brought."""
+        self.in_doubt: list[int] = []
+        """Tokens of claims since then of which nobody knows whether they were committed."""
 
     def close(self) -> None:
         if self._session is not None:
@@ -239,6 +252,8 @@ class _Link:
                 error = exc
                 if not is_lost(exc):
                     break
+                if self._committing and self._session is not None:
+                    self.in_doubt += self._session.issued
                 self.close()
                 if lost or self._committing:
                     break
@@ -261,6 +276,7 @@ class _Link:
         self._committing = False
         session = self._open()
         session.wakes = {}
+        session.issued = []
         connection = session.connection
         news_sent = None
         try:

@@ -211,3 +211,6 @@ FROM ({next_due}) AS n(due)
 
 -- server_time: The server's clock, in milliseconds.
 SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS DOUBLE PRECISION)
+
+-- lease_of_token: The messages that a claim leased.
+SELECT seqs FROM leases WHERE token = ? FOR UPDATE

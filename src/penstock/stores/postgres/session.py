@@ -105,6 +105,8 @@ class Session(Tx):
         self._tokens = tokens
         self._floors = floors
         self._cursors = 0
+        self.issued: list[int] = []
+        """Tokens of the claims in this transaction."""
         self._looks: list[Look] = []
         """The claims of this transaction."""
 
@@ -198,7 +200,8 @@ class Session(Tx):
         return object()
 
     def new_token(self) -> int:
-        return next(self._tokens)
+        self.issued.append(next(self._tokens))
+        return self.issued[-1]
 
 
 class _Rows:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.outcome import Claim
+from penstock.model.route import KeyLimit
+from penstock.model.size import ANY_SIZE
 from penstock.ports.recurring import LOOK_MS
 from penstock.ports.store import Store
 from penstock.stores.postgres import history
@@ -20,6 +22,7 @@ from penstock.stores.postgres.floors import Floors
 from penstock.stores.postgres.lane import Lane, Wakes
 from penstock.stores.postgres.schema import SCHEMA_VERSION
 from penstock.stores.postgres.session import Session
+from penstock.stores.postgres.unheard import give_back
 from penstock.stores.postgres.wake import News, listen
 from penstock.stores.sql.recurring import SqlRecurring
 from penstock.stores.sql.store import SqlStore
@@ -49,8 +52,16 @@ class PostgresStore(SqlStore):
         tokens = itertools.count((epoch << _TOKEN_BITS) + 1)
         news = News(address, epoch).send
         self._floors = Floors()
+        self._unheard: set[int] = set()
+        """Tokens of claims whose answer nobody got."""
         lane = partial(
-            Lane, address, tokens, committed=self._committed, news=news, floors=self._floors
+            Lane,
+            address,
+            tokens,
+            committed=self._committed,
+            news=news,
+            floors=self._floors,
+            unheard=self._unheard.add,
         )
         self._lane = lane(threads=address.connections)
         self._counters = lane(threads=1, before="lock_counters")
@@ -100,6 +111,31 @@ class PostgresStore(SqlStore):
 
     def read(self, work: Callable[[Any], T]) -> Awaitable[T]:
         return self._lane.look(work)
+
+    async def claim(
+        self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
+    ) -> Claim:
+        await self._give_back(now)
+        return await super().claim(route, limit, lease, now, max_bytes)
+
+    async def claim_keyed(
+        self,
+        route: str,
+        limit: int,
+        lease: int,
+        now: int,
+        per_key: KeyLimit,
+        max_bytes: int = ANY_SIZE,
+    ) -> Claim:
+        await self._give_back(now)
+        return await super().claim_keyed(route, limit, lease, now, per_key, max_bytes)
+
+    async def _give_back(self, now: int) -> None:
+        """What is leased to nobody can be claimed again, at the attempt that it was at."""
+        if self._unheard:
+            tokens = sorted(self._unheard)
+            await self._lane.submit(lambda tx: give_back(tx, tokens, now), rows=len(tokens))
+            self._unheard.difference_update(tokens)
 
     def claimed(self, route: str, claim: Claim, now: int) -> None:
         """Whoever waits for a route is woken by the server."""
