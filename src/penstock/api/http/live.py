@@ -104,8 +104,10 @@ class Live:
         told = await self._status.tally()
         self.history.add(self._clock.now(), told.totals, told.all_lateness(), self._pending)
         if self._next is not None:
-            event, following, self._next = await self._event(), self._next, None
-            following.set_result(_sse(b"point", self.history.newest()) + event)
+            event = await self._event()
+            following, self._next = self._next, None
+            if following is not None:  # another look at the same time may have answered already
+                following.set_result(_sse(b"point", self.history.newest()) + event)
 
     async def look_at_rooms(self) -> None:
         """Keep how the rooms stand, if it is time for another look."""
