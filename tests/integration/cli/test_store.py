@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli import show
 from tests.integration.cli.conftest import Cli
 
 HERE, THERE = "sqlite:///here.db", "sqlite:///there.db"
@@ -86,3 +87,14 @@ def test_nothing_of_a_damaged_backup_is_restored(cli: Cli, folder: Path, damage:
     assert done.code == 1
     assert "saved.gz" in done.err
     assert not (folder / "there.db").exists()
+
+
+def test_progress_is_a_bar_where_the_total_is_known() -> None:
+    progress = show.progress("copying")
+    progress.add(50)
+    assert progress.text == "copying … 50"
+    progress.total = 200
+    assert "25%" in progress.text
+    assert progress.text.endswith("50 of 200")
+    progress.add(300)
+    assert "100%" in progress.text

@@ -8,6 +8,9 @@ process that has claimed a lot begins behind what it claimed last.
 A floor is only a hint. Whatever this process puts or is told of below it lowers it; what it is not
 told of (a claim of another process that was rolled back, a transaction that was committed late) is
 found by a look from the beginning, which comes every 200 ms, or as seldom as it is slow.
+
+Measured (`python -m bench postgres`, beside an open transaction, on a busy machine): after 150,000
+messages 0.37 times the throughput of the start without floors; with them it does not fall.
 """
 
 from __future__ import annotations
