@@ -99,7 +99,7 @@ class RoomRecord(msgspec.Struct, frozen=True):
     tally: Tally
 
 
-class Step(NamedTuple, Generic[A]):
+class RoomStep(NamedTuple, Generic[A]):
     """The result of a step."""
 
     answer: A
@@ -174,7 +174,7 @@ def join(
     waiting: Mapping[str, int],
     joining: Sequence[Joining],
     now: int,
-) -> Step[list[Joined]]:
+) -> RoomStep[list[Joined]]:
     """Join visitors at the end of their lanes, in order.
 
     `known` has the existing tickets of these visitors, `waiting` the number of waiters in each
@@ -216,7 +216,7 @@ def join(
     if new:
         tally = replace(record.tally, number=number, joined=record.tally.joined + new)
         record = RoomRecord(room, tally)
-    return Step(answers, record, tuple(changed.values()))
+    return RoomStep(answers, record, tuple(changed.values()))
 
 
 def see(ticket: Ticket, now: int) -> Ticket:
@@ -241,7 +241,7 @@ def heartbeat(record: RoomRecord, ticket: Ticket, now: int) -> Ticket:
 
 def enter(
     record: RoomRecord, known: Mapping[str, Ticket], passes: Sequence[tuple[str, str]], now: int
-) -> Step[list[Redeemed]]:
+) -> RoomStep[list[Redeemed]]:
     """Redeem admissions, given as (user, pass id): each at most once, while it holds a slot."""
     changed: dict[str, Ticket] = {}
     answers = []
@@ -260,7 +260,7 @@ def enter(
         number, tally = len(changed), record.tally
         tally = replace(tally, admitted=tally.admitted - number, entered=tally.entered + number)
         record = RoomRecord(record.room, tally)
-    return Step(answers, record, tuple(changed.values()))
+    return RoomStep(answers, record, tuple(changed.values()))
 
 
 def _redemption(ticket: Ticket | None, pass_id: str, now: int) -> EnterAnswer:
@@ -286,7 +286,7 @@ _TOTALS = {
 }
 
 
-def end(record: RoomRecord, tickets: Iterable[Ticket], state: TicketState) -> Step[int]:
+def end(record: RoomRecord, tickets: Iterable[Ticket], state: TicketState) -> RoomStep[int]:
     """End the live ones among the tickets; the answer is their number."""
     tally = record.tally
     in_use, admitted, entered = tally.in_use, tally.admitted, tally.entered
@@ -300,10 +300,10 @@ def end(record: RoomRecord, tickets: Iterable[Ticket], state: TicketState) -> St
             entered -= ticket.state is TicketState.ENTERED
         ended.append(_become(ticket, state, until=None))
     if not ended:
-        return Step(0, record)
+        return RoomStep(0, record)
     total = {_TOTALS[state]: getattr(tally, _TOTALS[state]) + len(ended)}
     tally = replace(tally, in_use=in_use, admitted=admitted, entered=entered, **total)
-    return Step(len(ended), RoomRecord(record.room, tally), ended)
+    return RoomStep(len(ended), RoomRecord(record.room, tally), ended)
 
 
 def _become(ticket: Ticket, state: TicketState, **fields: object) -> Ticket:
@@ -352,7 +352,7 @@ class Admission(msgspec.Struct, frozen=True):
 
 def admit(
     record: RoomRecord, waiting: Mapping[str, int], now: int, limit: int
-) -> Step[Admission | None]:
+) -> RoomStep[Admission | None]:
     """Admit as many as slots and rate allow, at most `limit`; None if that is none.
 
     `waiting` says how many wait in each lane of the room.
@@ -360,14 +360,14 @@ def admit(
     room, tally = record.room, record.tally
     settings, in_line = room.settings, sum(waiting.values())
     if not in_line or room.state_at(now) is not RoomState.OPEN:
-        return Step(None, record)
+        return RoomStep(None, record)
     rate, credit, credit_at, tokens = settings.admit_rate, tally.credit, tally.credit_at, None
     if rate is not None:
         credit = earn(rate, credit, credit_at, now)
         tokens = credit // rate.per
     count = admissible(settings.capacity, tally.in_use, in_line, tokens, limit)
     if count == 0:
-        return Step(None, record)
+        return RoomStep(None, record)
     if rate is not None:
         credit, credit_at = credit - count * rate.per, now
     shares, order = _draw(tally.shares, settings.lanes, waiting, count)
@@ -387,7 +387,7 @@ def admit(
         shares=shares,
         flow=tally.flow.after(count, now),
     )
-    return Step(admission, RoomRecord(room, tally))
+    return RoomStep(admission, RoomRecord(room, tally))
 
 
 def _draw(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from penstock.model import room_steps as steps
-from penstock.model.room_steps import A, Moments, RoomRecord, Step
+from penstock.model.room_steps import A, Moments, RoomRecord, RoomStep
 from penstock.model.ticket import (
     HOLDS_SLOT,
     KEEP_ENDED,
@@ -27,7 +27,7 @@ class MemoryRoom:
     forget: dict[str, int] = field(default_factory=dict)
     """Ended tickets: user → when to forget it."""
 
-    def write(self, step: Step[A], now: int) -> A:
+    def write(self, step: RoomStep[A], now: int) -> A:
         """Store the result of a step, and return the step's answer."""
         self.record = step.record
         for ticket in step.tickets:
@@ -90,7 +90,7 @@ class MemoryRoom:
             return ()
         lines = {lane: iter(self.waiting(lane)) for lane in set(admission.lanes)}
         admitted = tuple(admission.ticket(next(lines[lane])) for lane in admission.lanes)
-        self.write(Step(None, self.record, admitted), now)
+        self.write(RoomStep(None, self.record, admitted), now)
         return admitted
 
     def _moments(self) -> Moments:
