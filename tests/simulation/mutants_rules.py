@@ -17,7 +17,7 @@ from penstock.limits.pace import Rate
 from penstock.model import room_steps
 from penstock.model.decision import Conclusion, End
 from penstock.model.outcome import Claim, Retry
-from penstock.model.room_steps import FIRST_NUMBER, RoomRecord, Step
+from penstock.model.room_steps import FIRST_NUMBER, RoomRecord, RoomStep
 from penstock.model.ticket import Dispatch, Entry, Ticket, TicketState
 from penstock.model.verdict import Verdict
 from penstock.rooms.wait import Place, Wait, unknown_room
@@ -109,7 +109,7 @@ def unseen() -> Any:
 def freed_twice() -> Any:
     original = room_steps.end
 
-    def end(record: RoomRecord, tickets: Iterable[Ticket], state: TicketState) -> Step[int]:
+    def end(record: RoomRecord, tickets: Iterable[Ticket], state: TicketState) -> RoomStep[int]:
         step = original(record, tickets, state)
         tally = step.record.tally
         freed = any(ticket.promoted is not None for ticket in step.tickets)

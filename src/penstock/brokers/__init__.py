@@ -1,1 +1,1 @@
-"""How to reach a broker: its address, TLS and credentials, shared by its sink and its source."""
+"""Connections to brokers: address, TLS and credentials, shared by a broker's sink and source."""

@@ -1,4 +1,4 @@
-"""scheme://user:password@host:port,host:port/path → parts, none of which shows a secret."""
+"""Parses scheme://user:password@host:port,host:port/path; no part shows a secret."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ Wrong = Callable[..., ConfigError]
 """Makes the error that names the setting: wrong(reason, setting)."""
 
 _TLS = frozenset({"amqps", "rediss", "tls"})
-"""Schemes that say it."""
+"""Schemes that imply TLS."""
 
 
 class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Who we are and whom we trust; a URL's own user and password win."""
+    """Credentials and trusted certificates; a URL's own user and password win."""
 
     username: str | None = None
-    """Who we are; in NATS a user without a password is a token."""
+    """User name; in NATS a user without a password is a token."""
     password: str | None = None
-    """Better from the environment than in a file."""
+    """Password; better set in the environment than in a file."""
     tls: bool = False
-    """Speak TLS; a scheme that says so, or a file named below, needs no more."""
+    """Use TLS; implied by a TLS scheme and by any certificate file below."""
     tls_ca: str | None = None
     """File of certificates to trust; unset: the system's."""
     tls_cert: str | None = None
-    """File of our own certificate, where the other side wants one."""
+    """File of the client certificate, if the broker requires one."""
     tls_key: str | None = None
-    """File of its key."""
+    """File of the certificate's key."""
     tls_verify: bool = True
-    """False: believe any certificate. For tests."""
+    """False: accept any certificate. For tests."""
 
     def __repr__(self) -> str:
-        return type(self).__name__  # never the password
+        return type(self).__name__  # never show the password
 
     @property
     def wants_tls(self) -> bool:
-        """Whoever names certificates means TLS."""
+        """Whether to use TLS; naming a certificate implies it."""
         return self.tls or self.tls_ca is not None or self.tls_cert is not None
 
     def context(self, wrong: Wrong) -> ssl.SSLContext:
@@ -56,12 +56,12 @@ class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A broker's address, taken apart."""
+    """The parsed address of a broker."""
 
     scheme: str
     hosts: tuple[tuple[str, int], ...]
     path: tuple[str, ...]
-    """Segments, unquoted."""
+    """Path segments, unquoted."""
     query: str = field(repr=False)
     username: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
@@ -83,7 +83,7 @@ class Address:
         return self.username, self.password
 
     def context(self, options: LoginOptions, wrong: Wrong) -> ssl.SSLContext | None:
-        """How TLS is spoken there; None: it is not. Files that cannot be read are an error."""
+        """The TLS context; None without TLS. Unreadable files are an error."""
         return options.context(wrong) if self.scheme in _TLS or options.wants_tls else None
 
     def scrubber(self, options: LoginOptions) -> Scrubber:
@@ -92,7 +92,7 @@ class Address:
 
 
 def parse_address(url: str, port: int, wrong: Wrong) -> Address:
-    """ConfigError when it is not an address; its text never repeats the URL's secrets."""
+    """Parse an address, or raise ConfigError; its text never repeats the URL's secrets."""
     parts = urlsplit(url)
     login, _, netloc = parts.netloc.rpartition("@")
     user, colon, password = login.partition(":")

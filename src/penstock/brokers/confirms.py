@@ -1,7 +1,7 @@
 """Publishing many messages at once over AMQP 0-9-1, each confirmed by the broker.
 
-aiormq keeps a task, a lock and three futures a message. Here a batch is one write and one future;
-the frames are encoded by hand because that is most of the work of a publisher.
+aiormq needs a task, a lock and three futures per message. Here a batch is one write and one future;
+frames are encoded by hand because that is most of the work of a publisher.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 _FULL = 0.001
-"""Seconds between looks whether the writer has room again."""
+"""Seconds between checks whether a full writer has space again."""
 _FRAME = struct.Struct(">BHL")
 _HEADER = struct.Struct(">HHQH")
 _BASIC = 60
@@ -33,7 +33,7 @@ _FLAGS = 1 << 15 | 1 << 13 | 1 << 12 | 1 << 11 | 1 << 7
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """One message as AMQP sees it."""
+    """One message with its AMQP properties."""
 
     routing_key: str
     message_id: str
@@ -44,18 +44,18 @@ class Publication:
 
 
 class Confirms:
-    """What the broker said of one batch."""
+    """The broker's answers to one batch."""
 
     def __init__(self, batch: Sequence[Publication], done: asyncio.Future[None]) -> None:
         self.done = done
         self.refused: set[int] = set()
-        """Indexes the broker would not take (nack): a full queue, mostly."""
+        """Indexes that the broker refused (nack), mostly because a queue is full."""
         self.returned: dict[str, str] = {}
-        """Ids that no queue wanted, with the broker's words."""
+        """Ids that no queue accepts, with the broker's text."""
         self._heard = bytearray(len(batch))
         self._left = len(batch)
         self._low = 0
-        """Everything before this index was heard of."""
+        """Every message before this index has its answer."""
         self._batch = batch
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class Confirms:
         return not self._left
 
     def is_heard(self, index: int) -> bool:
-        """Whether the broker has said anything of this one."""
+        """Whether the broker has answered for this message."""
         return bool(self._heard[index])
 
     @property
@@ -91,7 +91,7 @@ class Confirms:
 
 
 class PlainChannel(Channel):
-    """aiormq's channel, whose content frames are read without a task or a future each."""
+    """aiormq's channel, reading content frames without a task or a future for each."""
 
     async def _content(self) -> tuple[ContentHeader, bytes]:
         header = await self._get_frame()
@@ -115,7 +115,7 @@ class ConfirmChannel(PlainChannel):
         super().__init__(connection, number)
         self._sent = 0
         self._open: deque[tuple[int, Confirms]] = deque()
-        """Batches not yet complete, each with the tag of its first message."""
+        """Incomplete batches, each with the tag of its first message."""
         self._publish_frames: dict[tuple[str, str], bytes] = {}
 
     @classmethod
@@ -126,14 +126,14 @@ class ConfirmChannel(PlainChannel):
         return channel
 
     async def publish(self, batch: Sequence[Publication], exchange: str = "") -> Confirms:
-        """Handed to the connection; `done` when each has been confirmed or refused.
+        """Write a batch to the connection; `done` completes once all are confirmed or refused.
 
-        aiormq's errors, from here or from `done`, when the line breaks.
+        Raises aiormq's errors, here or from `done`, when the connection breaks.
         """
         payload = b"".join(self._encode(one, exchange) for one in batch)
         while self.write_queue.full():  # noqa: ASYNC110 - the queue has no other sign
             await asyncio.sleep(_FULL)
-        # From here to the queue nothing is awaited: tags are counted in the order of writing.
+        # No await from here to the queue: tags are counted in the order of writing.
         done: asyncio.Future[None] = self.create_future()
         confirms = Confirms(batch, done)
         self._open.append((self._sent + 1, confirms))
@@ -145,7 +145,7 @@ class ConfirmChannel(PlainChannel):
         return confirms
 
     def abandon(self, confirms: Confirms) -> None:
-        """Nobody waits any longer for what is not confirmed of this batch."""
+        """Stop waiting for the rest of this batch."""
         self._open = deque(one for one in self._open if one[1] is not confirms)
 
     async def _on_confirm_frame(self, frame: ConfirmationFrameType) -> None:
@@ -160,12 +160,12 @@ class ConfirmChannel(PlainChannel):
                 confirms.hear(tag - first, ack)
         while self._open and self._open[0][1].complete:
             _settle(self._open.popleft()[1])
-        for _, confirms in self._open:  # complete before one that was sent earlier
+        for _, confirms in self._open:  # later batches may complete before earlier ones
             if confirms.complete:
                 _settle(confirms)
 
     async def _on_return_frame(self, frame: commands.Basic.Return) -> None:
-        """The message itself comes back too; only whose it is matters."""
+        """Record a returned message; of its content only the id matters."""
         header, _ = await self._content()
         message_id = header.properties.message_id or ""
         for _, confirms in self._open:
@@ -188,7 +188,7 @@ class ConfirmChannel(PlainChannel):
     def _publish_frame(self, exchange: str, routing_key: str) -> bytes:
         known = self._publish_frames.get((exchange, routing_key))
         if known is None:
-            if len(self._publish_frames) > 1000:  # topics are the callers' choice
+            if len(self._publish_frames) > 1000:  # callers choose the topics
                 self._publish_frames.clear()
             known = pamqp.frame.marshal(
                 commands.Basic.Publish(exchange=exchange, routing_key=routing_key, mandatory=True),

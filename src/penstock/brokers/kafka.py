@@ -1,4 +1,4 @@
-"""kafka://user:password@host:port,host:port/topic → what librdkafka wants to know."""
+"""kafka://user:password@host:port,host:port/topic → librdkafka's configuration."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ log = logging.getLogger("penstock.kafka")
 
 
 class KafkaOptions(LoginOptions, frozen=True, kw_only=True):
-    """What a Kafka sink and a Kafka source share."""
+    """Options common to Kafka sinks and sources."""
 
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
-    """How a user and password are proven, where they are given."""
+    """Mechanism by which a user and password are proven."""
     create_topic: bool = False
-    """Make the topic when it is not there; on a route also those that messages name."""
+    """Create a missing topic; on a route also the topics that messages name."""
     partitions: int = -1
-    """Of a topic made here; -1: the cluster's default."""
+    """Partitions of a created topic; -1: the cluster's default."""
     replication: int = -1
-    """Of a topic made here; -1: the cluster's default."""
+    """Replicas of a created topic; -1: the cluster's default."""
 
 
-@lru_cache(maxsize=4096)  # asked of every message, and mostly of one name
+@lru_cache(maxsize=4096)  # looked up for every message, mostly with the same name
 def is_topic(name: str) -> bool:
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
@@ -48,16 +48,16 @@ def kafka_address(url: str, wrong: Wrong) -> tuple[Address, str]:
 
 
 def client_config(address: Address, options: KafkaOptions, wrong: Wrong) -> Config:
-    """The part of the configuration that every client has."""
+    """The configuration common to all clients."""
     user, password = address.login(options)
-    tls = address.context(options, wrong) is not None  # wrong files are named now
+    tls = address.context(options, wrong) is not None  # unreadable files are an error now
     config: Config = {
         "bootstrap.servers": ",".join(address.servers),
         "client.id": "penstock",
         "socket.keepalive.enable": True,
         "reconnect.backoff.ms": 50,
         "reconnect.backoff.max.ms": 1000,
-        "log_level": 2,  # lost connections come to us as errors of what we asked for
+        "log_level": 2,  # lost connections reach the error callback instead
         "log.connection.close": False,
     }
     if tls:
@@ -81,7 +81,7 @@ def client_config(address: Address, options: KafkaOptions, wrong: Wrong) -> Conf
 
 
 def provision(config: Config, topics: Iterable[str], options: KafkaOptions) -> dict[str, str]:
-    """Make the topics that are not there; the error of each that cannot be had. Blocks."""
+    """Create missing topics; the answer is the error of each that cannot be created. Blocks."""
     names = ("bootstrap.servers", "security.", "sasl.", "ssl.", "enable.ssl", "log_level")
     admin = AdminClient({k: v for k, v in config.items() if k.startswith(names)})
     try:

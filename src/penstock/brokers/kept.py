@@ -1,4 +1,4 @@
-"""One connection that many share: made when it is first wanted, replaced when it is broken."""
+"""One shared connection: opened on first use, replaced after it broke."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Line = TypeVar("Line")
 
 
 class Kept(ABC, Generic[Line]):
-    """A driver says how its line is made, whether it is one still, and how to end it."""
+    """Opens, checks and closes a shared connection; a driver implements these steps."""
 
     def __init__(self) -> None:
         self._line: Line | None = None
@@ -20,17 +20,17 @@ class Kept(ABC, Generic[Line]):
 
     @abstractmethod
     async def connect(self) -> Line:
-        """A new one. What it leaves half open when it fails it ends by `later`."""
+        """Open a connection. On failure, close half-open parts by `later`."""
 
     @abstractmethod
     def is_alive(self, line: Line) -> bool: ...
 
     @abstractmethod
     async def hang_up(self, line: Line) -> None:
-        """End it, never waiting long for a side that may be gone."""
+        """Close it without waiting long for a peer that may be gone."""
 
     async def line(self) -> Line:
-        """The one there is, or a new one; whoever asks meanwhile gets the same."""
+        """The open connection, or a new one; concurrent callers get the same."""
         async with self._connecting:
             if self._line is not None and not self.is_alive(self._line):
                 self.forget(self._line)
@@ -39,14 +39,14 @@ class Kept(ABC, Generic[Line]):
             return self._line
 
     def forget(self, line: Line | None) -> None:
-        """It is of no use any more: whatever is still waited for on it comes to nothing."""
+        """Discard a broken connection: everything awaited on it fails."""
         if line is not None:
             if self._line is line:
                 self._line = None
             self.later(self.hang_up(line))
 
     def later(self, goodbye: Coroutine[None, None, None]) -> None:
-        """Nobody waits for it but `close`."""
+        """Run a coroutine in the background; only `close` waits for it."""
         task = asyncio.get_running_loop().create_task(goodbye)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)

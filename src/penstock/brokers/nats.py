@@ -1,7 +1,7 @@
 """nats://user:password@host:port,host:port/subject (tls://) → a connection, by nats-py.
 
-A connection that broke is not mended but replaced: nats-py would otherwise keep what was
-published meanwhile and send it later, when its message has long been given up and tried again.
+A broken connection is not repaired but replaced: nats-py would otherwise buffer publications and
+send them later, long after their messages were given up and retried.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ PORT = 4222
 PING = 10
 CLOSING = 2.0
 DUPLICATES = 120.0
-"""Seconds a stream made here knows the ids of what was published: the server's own default."""
+"""Seconds for which a created stream recognises repeated ids: the server's own default."""
 WATCH = 0.05
-"""Seconds between looks whether the connection still is one."""
+"""Seconds between checks whether the connection is still open."""
 TROUBLE = (nats.errors.Error, APIError, OSError, ValueError)
-"""What nats-py raises when the other side is not there or not in order."""
+"""Errors of nats-py when the server is unreachable or at fault."""
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class NatsOptions(LoginOptions, frozen=True, kw_only=True):
-    """What a NATS sink and a NATS source share."""
+    """Options common to NATS sinks and sources."""
 
     creds: str | None = None
     """File of credentials (JWT and seed)."""
     create_topic: bool = False
-    """Make a stream for the subject when none takes it."""
+    """Create a stream for the subject if no stream covers it."""
     stream: str | None = None
-    """The name of a stream made here; unset: the subject with _ for its dots."""
+    """The name of a created stream; unset: the subject with _ for its dots."""
     retention: Literal["limits", "workqueue", "interest"] = "limits"
-    """Of a stream made here. limits: records stay until max_age or max_bytes ends them, read or
-    not. workqueue: a record goes when its one consumer has acknowledged it. interest: when all have
-    that were there when it came."""
+    """Retention of a created stream. limits: records stay until max_age or max_bytes removes them,
+    read or not. workqueue: a record is removed when its one consumer has acknowledged it. interest:
+    when every consumer that existed on its arrival has acknowledged it."""
     max_age: float | str = "7d"
-    """Of a stream made here: records older than this are removed, read or not; 0 keeps them."""
+    """Age at which a created stream removes records, read or not; 0 keeps them."""
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Of a stream made here: bytes it holds at most; unset: as the server allows."""
+    """Most bytes in a created stream; unset: as the server allows."""
     discard: Literal["new", "old"] = "new"
-    """Of a stream made here that is full. new: it refuses what comes, and publishers try again.
-    old: its oldest records go, read or not."""
+    """Behaviour of a full created stream. new: it refuses new records, and publishers retry. old:
+    it removes its oldest records, read or not."""
 
 
 def is_subject(text: str) -> bool:
-    """One subject, without wildcards."""
+    """Whether the text is one subject, without wildcards."""
     return len(text) <= 1000 and _SUBJECT.fullmatch(text) is not None
 
 
 def is_reserved(subject: str) -> bool:
-    """The server's own: what is published there is a command or somebody's answer."""
+    """Whether the subject is the server's own: a command, or a reply to a request."""
     return subject.startswith(("$JS.", "$SYS.", "$NRG.", "$JSC.", "_INBOX."))
 
 
@@ -77,12 +77,12 @@ def nats_address(url: str, wrong: Wrong) -> tuple[Address, str]:
 
 
 def name_of(text: str) -> str:
-    """A stream's or consumer's name for it: those have no dots."""
+    """The name of a stream or consumer for a subject: such names have no dots."""
     return _NOT_A_NAME.sub("_", text)
 
 
 class SecureClient(Client):
-    """Says nothing in the clear, as nats-py would to a server that does not insist on TLS."""
+    """Sends credentials over TLS only; nats-py would do so only if the server insisted."""
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if initial_connection and not info.get("tls_required"):
@@ -93,12 +93,12 @@ class SecureClient(Client):
 
 
 async def connect(address: Address, options: NatsOptions, wrong: Wrong) -> Client:
-    """To the first host that answers; the last one's error when none does."""
+    """Connect to the first host that answers; raises the last host's error if none does."""
     user, password = address.login(options)
     last: Exception | None = None
 
     async def trouble(exc: Exception) -> None:
-        """nats-py would log it; what it means for us we say ourselves."""
+        """Keep nats-py from logging errors: Penstock reports them itself."""
         heard.append(exc)
 
     heard: deque[Exception] = deque(maxlen=1)
@@ -123,17 +123,17 @@ async def connect(address: Address, options: NatsOptions, wrong: Wrong) -> Clien
                 user_credentials=options.creds,
             )
         except BaseException as exc:
-            await hang_up(client)  # what was half open must not stay so
+            await hang_up(client)  # a half-open connection must not remain
             if not isinstance(exc, TROUBLE):  # a TimeoutError is an OSError, and one of these
                 raise
-            last = _cause(client, heard[-1] if heard else exc)  # not just "no servers"
+            last = _cause(client, heard[-1] if heard else exc)  # more specific than "no servers"
         else:
             return client
     raise last if last is not None else OSError("no host to connect to")
 
 
 def _cause(client: Client, exc: Exception) -> Exception:
-    """A refused login may look like a broken line: nats-py writes on before it reads the answer."""
+    """A clearer error: nats-py may report a refused login as a broken connection."""
     greeted = bool(client._server_info)  # noqa: SLF001 - nothing public says so
     if isinstance(exc, ConnectionError) and greeted:
         return ConnectionError(f"{exc}, after the greeting: as for a wrong authorization")
@@ -141,7 +141,7 @@ def _cause(client: Client, exc: Exception) -> Exception:
 
 
 def stream_config(subject: str, options: NatsOptions, wrong: Wrong) -> StreamConfig:
-    """A stream for the subject as the options describe it; ConfigError names what is wrong."""
+    """The configuration of a stream for the subject; ConfigError names a wrong option."""
     try:
         max_age = parse_duration(options.max_age, "max_age") / 1000
     except InvalidMessage as exc:
@@ -158,7 +158,7 @@ def stream_config(subject: str, options: NatsOptions, wrong: Wrong) -> StreamCon
 
 
 async def make_stream(js: JetStreamContext, config: StreamConfig) -> None:
-    """A stream that takes the subject, unless there is one: that one is left as it is."""
+    """Create a stream for the subject; an existing one is left unchanged."""
     try:
         for subject in config.subjects or ():
             await js.find_stream_name_by_subject(subject)
@@ -167,7 +167,7 @@ async def make_stream(js: JetStreamContext, config: StreamConfig) -> None:
 
 
 async def while_connected(client: Client, awaited: Awaitable[object]) -> bool:
-    """Await it; False as soon as the connection is lost, which nats-py may tell late or never."""
+    """Await it; False as soon as the connection is lost, which nats-py may report late or never."""
     task = asyncio.ensure_future(awaited)
     try:
         while not (await asyncio.wait({task}, timeout=WATCH))[0]:
@@ -181,13 +181,13 @@ async def while_connected(client: Client, awaited: Awaitable[object]) -> bool:
 
 
 async def hang_up(client: Client) -> None:
-    """Close, but never wait long for a side that may be gone."""
+    """Close, without waiting long for a server that may be gone."""
     transport = client._transport  # noqa: SLF001 - closing a broken connection may leave it open
     try:
         async with asyncio.timeout(CLOSING):
             await client.close()
     except (*TROUBLE, TimeoutError):
-        return  # it is closed either way
+        return  # the connection is closed either way
     finally:
         if transport is not None:
             transport.close()  # type: ignore[no-untyped-call] # nats-py has no types here

@@ -21,21 +21,21 @@ from penstock.brokers.address import Address, LoginOptions, Wrong, parse_address
 PORT, TLS_PORT = 5672, 5671
 HEARTBEAT = 20
 CLOSING = 2.0
-"""Seconds to say goodbye."""
+"""Seconds to wait for a connection to close."""
 TROUBLE = (AMQPError, OSError, RuntimeError, asyncio.InvalidStateError, EOFError)
-"""What aiormq raises when the other side is not there or not in order."""
+"""Errors of aiormq when the broker is unreachable or at fault."""
 
-# It logs a traceback for every lost connection; what that means for us we say ourselves.
+# aiormq logs a traceback for every lost connection; Penstock reports those itself.
 logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
 
 class RabbitOptions(LoginOptions, frozen=True, kw_only=True):
-    """What a RabbitMQ sink and a RabbitMQ source share."""
+    """Options common to RabbitMQ sinks and sources."""
 
     create_topic: bool = False
-    """Declare the queue (durable) when it is not there."""
+    """Declare a missing queue (durable)."""
     quorum: bool = False
-    """A queue declared here is a quorum queue."""
+    """Declare a missing queue as a quorum queue."""
 
 
 def rabbit_address(url: str, wrong: Wrong) -> tuple[Address, str, str]:
@@ -51,7 +51,7 @@ def rabbit_address(url: str, wrong: Wrong) -> tuple[Address, str, str]:
 async def connect(
     address: Address, vhost: str, options: RabbitOptions, wrong: Wrong
 ) -> AbstractConnection:
-    """To the first host that answers; the last one's error when none does."""
+    """Connect to the first host that answers; raises the last host's error if none does."""
     user, password = address.login(options)
     context = address.context(options, wrong)
     last: Exception | None = None
@@ -74,7 +74,7 @@ async def connect(
 
 
 async def declare(connection: AbstractConnection, queue: str, options: RabbitOptions) -> None:
-    """Make the queue unless it is there, whatever its arguments are then."""
+    """Declare the queue unless it exists, whatever its arguments are."""
     asking = await connection.channel(publisher_confirms=False)
     try:
         await asking.queue_declare(queue, passive=True)
@@ -88,16 +88,16 @@ async def declare(connection: AbstractConnection, queue: str, options: RabbitOpt
 
 
 async def hang_up(connection: AbstractConnection | AbstractChannel) -> None:
-    """Close, but never wait long for a side that may be gone."""
+    """Close, without waiting long for a broker that may be gone."""
     try:
         async with asyncio.timeout(CLOSING):
             await connection.close(ConnectionError("closed by us"))
     except (*TROUBLE, TimeoutError):
-        return  # it is closed either way
+        return  # the connection is closed either way
 
 
 def trouble_text(exc: BaseException) -> str:
-    """aiormq's errors often have an empty text or a frame for one."""
+    """A readable text for aiormq's errors, which are often empty or a frame."""
     silent = "no answer in time" if isinstance(exc, TimeoutError) else type(exc).__name__
     said = str(exc) or silent
     return said.splitlines()[0]

@@ -1,9 +1,9 @@
 """The systems that Penstock replaces: their formats, calls, metrics, simulators and commands.
 
-A system is mounted where the settings ask for it: by a route of its name, by its section, or by
-`contrib = ["ticks"]`; its formats are there for sources and routes that name them. A process that
-asks for none imports none: this table names modules, as `penstock.schemes` does. Only wiring and
-the command line read it.
+A system is mounted by the settings: by a route of its name, by its section, or by `contrib =
+["ticks"]`; its formats are available to sources and routes that name them. A process that mounts
+none imports none: this table names modules, as `penstock.schemes` does. Only wiring and the command
+line read it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["DISPATCHER", "SYSTEMS", "System", "in_use", "load", "mounted", "moun
 _HERE = "penstock.contrib"
 
 DISPATCHER = f"{_HERE}.dispatcher.dispatch:Dispatcher"
-"""What hands promotions on in a store that other programs read: Redis."""
+"""Passes admissions on to programs that read them from Redis."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One replaced system: what mounts it, and by `module:name` what it adds."""
+    """One replaced system: what mounts it, and its additions as `module:name`."""
 
     routes: frozenset[str] = frozenset()
     """Names of routes that mount it."""
@@ -36,17 +36,17 @@ class System:
     formats: Mapping[str, str] = field(default_factory=dict)
     """Its formats of records: word → a penstock.flow.formats.Format."""
     sinks: str | None = None
-    """(settings, route, sink) → the sink with what a format in use needs around it."""
+    """(settings, route, sink) → the sink, wrapped as its formats require."""
     http: str | None = None
-    """Its calls and its figures in /metrics: a penstock.api.verbs.Mount."""
+    """Its HTTP calls and its figures in /metrics: a penstock.api.verbs.Mount."""
     grpc: str | None = None
-    """A service that is answered beside penstock.v1."""
+    """A gRPC service that is served beside penstock.v1."""
     commands: tuple[str, ...] = ()
     """Functions that add commands to `penstock sim`."""
     monitor: str | None = None
-    """What `penstock monitor` shows of it."""
+    """Its part of `penstock monitor`."""
     rate: str | None = None
-    """What its worker's log calls deliveries: `<rate>/s: N`."""
+    """The name of deliveries in its worker's log: `<rate>/s: N`."""
 
 
 SYSTEMS = {
@@ -87,7 +87,7 @@ SYSTEMS = {
 
 
 def mounted(settings: Settings) -> list[System]:
-    """The systems whose calls and figures these settings ask for."""
+    """The systems whose calls and figures these settings mount."""
     return [
         system
         for name, system in SYSTEMS.items()
@@ -105,5 +105,5 @@ def in_use(settings: Settings) -> list[System]:
 
 
 def mounts(settings: Settings) -> tuple[Mount, ...]:
-    """What the systems that these settings ask for add to a server."""
+    """The additions of these settings' systems to a server."""
     return tuple(load(system.http) for system in mounted(settings) if system.http is not None)

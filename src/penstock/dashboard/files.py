@@ -1,4 +1,4 @@
-"""What the page is made of, by the names its links use. It works without internet."""
+"""The files of the page, by the names its links use. It works without internet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEDIA = {
 
 
 class PageFile(msgspec.Struct, frozen=True):
-    """A file's bytes, with what a browser needs to know of them."""
+    """A file's bytes, with the content type and the tag that a browser gets."""
 
     content: bytes
     media: str
@@ -30,7 +30,7 @@ class PageFile(msgspec.Struct, frozen=True):
 
 
 def dashboard_file(name: str) -> PageFile | None:
-    """`main.js`, `views/now.js`, `uPlot.iife.js`, … None: there is no such file."""
+    """A file such as `main.js`, `views/now.js`, `uPlot.iife.js`; None if there is no such file."""
     return _all().get(name)
 
 

@@ -1,4 +1,4 @@
-"""The pure rules of a waiting room: how many now, in which order, and how long it will take.
+"""The pure rules of a waiting room: how many to admit, in which order, and estimated waits.
 
 Every SQL or Lua copy of these is tested against them.
 """
@@ -15,37 +15,37 @@ from penstock.model.room import Rate, RoomSettings, RoomState
 from penstock.model.ticket import Outlook
 
 LOT_BITS = 40
-"""Lots lie in 0 … 2^40-1, below every number that is given in order of arrival."""
+"""Lottery numbers lie in 0 … 2^40-1, below every number given in order of arrival."""
 BURST_MS = 100
-"""A rate may be used up at once for this long: workers need not come to the millisecond."""
+"""The unused rate of this span may be spent at once: promotions need no millisecond timing."""
 STRIDE = 1_000_000
 LOOK_EVERY_MS = 800
-"""A room that was looked at comes up again after this long: once a second, with time to spare."""
+"""Time after which a room is due for another promotion: below one second, with a margin."""
 ATTEND_MS = 5_000
-"""How often a room notes that somebody looks after it."""
+"""Interval at which a promotion notes that the room is attended."""
 OUTAGE_MS = 15_000
-"""A room nobody promoted for this long was not there to be seen: waiters get a new grace."""
+"""Time without a promotion that counts as an outage: waiters get a new grace after it."""
 WINDOW_MS = 60_000
-"""Admissions are counted over about this long."""
+"""Approximate span over which admissions are counted."""
 RECORD_GRACE_MS = 2_000
-"""Brokers line a member up first and write its record after: for so long the record is awaited."""
+"""Brokers add a member before they write its record: the record is awaited for this long."""
 SCAN_MOST, SCAN_STEP = 20_000, 500
-"""Members read at most, and at a time, to find those who may go behind those who await a record."""
+"""Most members read, and members per read, to find any that may pass those without a record."""
 MARK_MOST, MARK_EVERY_MS = 5_000, 1_000
-"""Members looked at ahead of their turn for a missing record, and how often."""
+"""Most members checked ahead of their turn for a missing record, and how often."""
 LATE_RECORD_MS, LATE_USER_MS = 600_000, 60_000
-"""How long after a promotion a record, or an entry in WAITING_USER_IDS, is removed if it comes."""
+"""How long after a promotion a late record, or a late WAITING_USER_IDS entry, is still removed."""
 MIN_POLL_MS = 1_000
 MAX_POLL_MS = 30_000
 NEAR_POLL_MS = 3_000
-"""Those who come next ask this often at least; they are no more than there are slots."""
+"""Longest poll interval of the next visitors in line, who are at most as many as the slots."""
 IDLE_POLL_MS = 5_000
 MAX_ETA_S = 30 * 86_400
-"""Longer than this is not an estimate any more."""
+"""Longest wait that is still shown as an estimate."""
 
 
 def lot(seed: str, user: str) -> int:
-    """The drawn number: the same for the same seed and user, so that nobody can draw again."""
+    """The drawn number: a function of seed and user, so that a visitor cannot draw again."""
     return int(hashlib.sha1(f"{seed}:{user}".encode(), usedforsecurity=False).hexdigest()[:10], 16)
 
 
@@ -57,14 +57,14 @@ def burst_of(rate: Rate) -> int:
 
 
 SET_BACK_MS = 5_000
-"""A clock that is behind another by more than this was set back."""
+"""A clock behind the stored time by more than this was set back."""
 
 
 def earn(rate: Rate, credit: int, since: int, now: int) -> int:
     """Credit after the time from `since` to `now`. One admission costs `rate.per`.
 
-    Clocks that differ a little earn nothing by that. One that is further behind was set back, and
-    earns by how much: else nobody would be let in for as long as it had been ahead.
+    Clocks that differ by less than SET_BACK_MS earn nothing. A clock that is further behind was set
+    back and earns the difference; otherwise no visitor would be admitted until it catches up.
     """
     full = burst_of(rate) * rate.per
     if -SET_BACK_MS <= now - since <= 0:
@@ -74,13 +74,13 @@ def earn(rate: Rate, credit: int, since: int, now: int) -> int:
 
 
 def next_credit_at(rate: Rate, credit: int, now: int) -> int:
-    """When the next whole admission has been earned."""
+    """The moment at which the next whole admission has been earned."""
     missing = rate.per - credit
     return now if missing <= 0 else now + -(-missing // rate.count)
 
 
 def admissible(capacity: int, in_use: int, waiting: int, tokens: int | None, limit: int) -> int:
-    """How many to let in now. `tokens` None: no rate is set."""
+    """How many visitors to admit now. `tokens` is None if the room has no rate."""
     wanted = min(capacity - max(0, in_use), waiting, limit)
     return max(0, wanted if tokens is None else min(wanted, tokens))
 
@@ -88,9 +88,9 @@ def admissible(capacity: int, in_use: int, waiting: int, tokens: int | None, lim
 def frees_slot(in_use: int, held: int) -> bool:
     """Whether a ticket that ends gives its slot back.
 
-    `held` counts the tickets that hold one, this one too. Fewer slots in use than tickets means
-    that another program has given some back already: giving this one back as well would let one
-    person too many in.
+    `held` counts the tickets that hold a slot, this one included. Fewer slots in use than tickets
+    means that another program has already released some: releasing this one too would admit one
+    visitor too many.
     """
     return in_use > 0 and in_use >= held
 
@@ -105,9 +105,9 @@ class LaneShares(msgspec.Struct):
     passes: dict[str, int] = msgspec.field(default_factory=dict)
 
     def draw(self, lanes: Mapping[str, int], waiting: Mapping[str, int], count: int) -> list[str]:
-        """The lanes from which `count` people are let in, in order; remembers whose turn it was.
+        """The lanes of the next `count` admissions, in order; records each lane's turns.
 
-        A lane that was empty does not save up its turns, and a lane that is alone takes none.
+        An empty lane saves up no turns, and a lane that is alone uses none.
         """
         if len(lanes) == 1:
             return [name for name in lanes for _ in range(min(count, waiting.get(name, 0)))]
@@ -130,7 +130,7 @@ class LaneShares(msgspec.Struct):
 
 
 def lane_share(lanes: Mapping[str, int], lane: str, occupied: Mapping[str, int]) -> float:
-    """The part of the slots a lane gets while the lanes in `occupied` have people waiting."""
+    """The share of the slots a lane gets while visitors wait in the lanes of `occupied`."""
     own = lanes.get(lane, 1)
     total = own + sum(
         weight for name, weight in lanes.items() if name != lane and occupied.get(name, 0) > 0
@@ -139,7 +139,7 @@ def lane_share(lanes: Mapping[str, int], lane: str, occupied: Mapping[str, int])
 
 
 def awaits_record(found: int, now: int) -> bool:
-    """Whether a member found without a record at `found` is passed over: nobody behind it waits."""
+    """Whether to pass over a member found without a record at `found`: it blocks no other."""
     return now < found + RECORD_GRACE_MS
 
 
@@ -152,9 +152,9 @@ def is_late(joined: int | None, promoted: int) -> bool:
 
 
 def silent_before(settings: RoomSettings, floor: int, now: int) -> int | None:
-    """Waiters last seen at or before this have given up; None: nobody has.
+    """Waiters last seen at or before this moment have given up; None if no waiter has.
 
-    `floor` is when the room was last found unattended: nobody could be seen before it.
+    `floor` is when the room was last found unattended: no waiter could be seen before it.
     """
     if settings.wait_grace is None or now - settings.wait_grace < floor:
         return None
@@ -165,14 +165,14 @@ def silent_before(settings: RoomSettings, floor: int, now: int) -> int | None:
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """Admissions of the running window and of the one before."""
+    """Admissions of the running window and of the one before it."""
 
     since: int = 0
     count: int = 0
     before: int = 0
 
     def after(self, number: int, now: int) -> Flow:
-        """With so many more admissions now."""
+        """The flow after `number` more admissions at `now`."""
         rolled = self._at(now)
         return Flow(rolled.since, rolled.count + number, rolled.before)
 
@@ -185,7 +185,7 @@ class Flow(msgspec.Struct, frozen=True):
         return rolled.count + rolled.before * left
 
     def _at(self, now: int) -> Flow:
-        """The windows as they are now."""
+        """The windows as of `now`."""
         since = self.since or now
         passed = (now - since) // WINDOW_MS
         if passed <= 0:
@@ -195,14 +195,14 @@ class Flow(msgspec.Struct, frozen=True):
 
 
 class Eta(msgspec.Struct, frozen=True):
-    """Seconds until it is this visitor's turn, between these."""
+    """The range of seconds until this visitor's turn."""
 
     low: int
     high: int
 
 
 def estimate(ahead: int, lane: str, outlook: Outlook) -> Eta | None:
-    """A range; None while nobody can know (paused, closed, not open, no figures yet)."""
+    """The range of the wait; None if it is unknown (paused, closed, not open, no figures yet)."""
     settings = outlook.room.settings
     if outlook.state is not RoomState.OPEN or settings.capacity <= 0:
         return None
@@ -232,8 +232,9 @@ def _seconds(people: float, a_minute: float, *, up: bool) -> int:
 def poll_after_ms(ahead: int | None, eta: Eta | None, wait_grace: int | None, capacity: int) -> int:
     """When to ask again: often near the front, rarely at the back, always within the grace.
 
-    An estimate may be far off: whoever could be let in when the room empties once asks every few
-    seconds whatever it says, so that a slot is not held by somebody who does not know of it.
+    An estimate may be far off: every visitor who would be admitted if the room emptied at once asks
+    every few seconds whatever the estimate, so that no slot is held by a visitor who does not know
+    of it.
     """
     if ahead is None:
         wait = MIN_POLL_MS

@@ -1,4 +1,4 @@
-"""Reading what another side says: Retry-After, and texts fit to be kept and shown."""
+"""Reading a receiver's answer: Retry-After, and texts cleaned for storing and showing."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from email.utils import parsedate_to_datetime
 
 MAX_SAID = 200
-"""Characters of the other side's words that are kept."""
+"""Characters kept of a receiver's text."""
 _SHORTEST_SECRET = 8
-"""Shorter words would blot out ordinary text."""
+"""Shorter secrets are not redacted: they would match ordinary text."""
 _NOT_TEXT = re.compile(r"[^\S ]|[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 class Scrubber:
-    """Makes a foreign text one line of at most MAX_SAID characters without the given secrets."""
+    """Cuts a foreign text to one line of MAX_SAID characters and redacts the given secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         long_enough = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
-        # The longest first, so that no part of one is left over.
+        # longest first, so that no part of a longer secret remains
         self._secrets = sorted(long_enough, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
@@ -42,7 +42,7 @@ def storable(text: str, most: int) -> str:
 def retry_after(text: str | None, now: float) -> float | None:
     """Retry-After (seconds or an HTTP date) → seconds from `now`.
 
-    None for nonsense, and for no wait at all: then the route's own backoff is kinder.
+    None if unreadable, and for no wait at all: the route's own backoff is gentler.
     """
     if text is None:
         return None

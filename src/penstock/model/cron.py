@@ -23,7 +23,7 @@ from penstock.model.errors import InvalidMessage
 
 DAY = 86_400
 MAX_TEXT = 200
-"""Characters of an expression."""
+"""Most characters of an expression."""
 LAST_YEAR = 9998
 NAMED = {
     "@yearly": "0 0 1 1 *",
@@ -37,9 +37,9 @@ NAMED = {
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _SAMPLE = DAY // 2
-"""Between two looks at a zone's offset; no zone changes its clocks twice in that time."""
+"""Interval at which a zone's offset is sampled; no zone changes its clocks twice within it."""
 _BEFORE = 3 * DAY
-"""Before the year whose changes are looked at: one on its eve may reach into it."""
+"""Time before a year that is searched too: a change on its eve may reach into it."""
 _NEVER_YEARS = 41
 """29 February falls on each day of the week within so many years, also around 2100."""
 _WINDOW = 3_600
@@ -48,7 +48,7 @@ _ON_DAYS = re.compile(r"(?<! or)(?<! it's) on ((?:Mon|Tues|Wednes|Thurs|Fri|Satu
 
 
 class Span(NamedTuple):
-    """A time during which a zone's offset is the same."""
+    """A time during which a zone's offset stays the same."""
 
     start: int
     end: int
@@ -58,10 +58,10 @@ class Span(NamedTuple):
 
 
 class Cron:
-    """One expression in one zone."""
+    """One cron expression in one time zone."""
 
     def __init__(self, text: str, zone: str) -> None:
-        """InvalidMessage names `cron` when there are no such moments."""
+        """Raise InvalidMessage for field `cron` if the expression never fires."""
         self._parsed = _parse(text)
         self._zone = zone
         self._hours = sorted(self._parsed.hours)
@@ -89,7 +89,7 @@ class Cron:
         return _first_after(self, moment)
 
     def count(self, after: int, until: int) -> int:
-        """How many moments there are in (after, until]."""
+        """Number of moments in (after, until]."""
         return _count(self, after, until)
 
     def latest(self, after: int, until: int) -> int | None:
@@ -97,7 +97,7 @@ class Cron:
         return _latest(self, after, until)
 
     def find_count(self, after: int, until: int) -> int:
-        """As `count`, without a look at what was found before."""
+        """As `count`, without the cache."""
         found = 0
         for year in range(_year_of(after), _year_of(until) + 1) if after < until else ():
             first = max(after + 1, _year_start(year))
@@ -106,7 +106,7 @@ class Cron:
         return found
 
     def find_latest(self, after: int, until: int) -> int | None:
-        """As `latest`, without a look at what was found before."""
+        """As `latest`, without the cache."""
         window = _WINDOW
         while after < until:
             start = max(after, until - window)
@@ -121,19 +121,19 @@ class Cron:
         return None
 
     def words(self) -> str:
-        """In English, without the zone."""
+        """The expression in English, without the zone."""
         said = self._parsed.explain().replace(" through ", " to ")
         said = said.replace("day of month", "day of the month").replace(" and on ", " or on ")
         return _ON_DAYS.sub(r", \1", said, count=1)
 
     def check_it_comes(self) -> None:
-        """InvalidMessage where the calendar has no such day."""
+        """Raise InvalidMessage if the calendar has no such day."""
         first = date(2000, 1, 1).toordinal() - _EPOCH_ORDINAL
         if not any(self._matches(day) for day in range(first, first + _NEVER_YEARS * 366)):
             raise InvalidMessage("cron", "never comes: the calendar has no such day")
 
     def _within(self, span: Span, first: int, end: int) -> Iterator[int]:
-        """Moments in [first, end) of one span, in order; one may be repeated."""
+        """Moments in [first, end) of one span, in order; one moment may be repeated."""
         if self._made_up_at(span) and first <= span.start < end:
             yield span.start
         start = max(first, self._new_from(span)) + span.offset
@@ -154,14 +154,14 @@ class Cron:
         return found + self._walls_between(start + span.offset, end + span.offset)
 
     def _made_up_at(self, span: Span) -> bool:
-        """Whether a wall time in the gap before the span fires at its start."""
+        """Whether a wall time in the gap before the span fires at the span's start."""
         if self._by_instant or span.offset <= span.before:
             return False
         start, end = span.start + span.before, span.start + span.offset
         return self._walls_between(start, end) > 0
 
     def _walls_between(self, start: int, end: int) -> int:
-        """How many wall times in [start, end) match."""
+        """Number of wall times in [start, end) that match."""
         if start >= end:
             return 0
         return sum(
@@ -171,7 +171,7 @@ class Cron:
         )
 
     def _new_from(self, span: Span) -> int:
-        """The instant of the span whose wall time has not been seen before."""
+        """The instant from which the span's wall times are new, not a repeat of the span before."""
         if self._by_instant:
             return span.start
         return span.start + max(0, span.before - span.offset)
@@ -187,7 +187,7 @@ class Cron:
         return known
 
     def _times(self, first: int, end: int) -> Iterator[int]:
-        """Seconds of a day in [first, end) at which it fires."""
+        """Seconds of a day in [first, end) at which the expression fires."""
         for hour in self._hours[bisect_left(self._hours, (first - 3599) // 3600) :]:
             at_hour = hour * 3600
             if at_hour >= end:
@@ -202,7 +202,7 @@ class Cron:
                     yield at + second
 
     def _number_before(self, second: int) -> int:
-        """Times of a day before this second of it."""
+        """Number of firing times of a day before this second of it."""
         if second <= 0:
             return 0
         hour, rest = divmod(second, 3600)
@@ -217,8 +217,8 @@ class Cron:
         return found
 
 
-# Rules that fire together mostly have the same expression and were planted together, too: what was
-# found for one of them serves the others (a step of planting takes 11 µs instead of 128).
+# Rules that fire together mostly have the same expression and are planted together, too: they
+# share these caches (a step of planting takes 11 µs instead of 128).
 
 
 @lru_cache(maxsize=8192)
@@ -284,7 +284,7 @@ def _spans(zone: str, year: int) -> tuple[Span, ...]:
 
 
 def _change_between(info: ZoneInfo, early: int, late: int, offset: int) -> int:
-    """The first second with this offset."""
+    """The first second at which the zone has the later offset."""
     while late - early > 1:
         middle = (early + late) // 2
         if _offset(info, middle) == offset:

@@ -18,16 +18,16 @@ MAX_ID = 60
 
 
 class CrontabRule(msgspec.Struct, frozen=True):
-    """One line that can be a rule."""
+    """One crontab line that can become a rule."""
 
     line: int
     id: str
     fields: dict[str, Any]
-    """What a rule says; its payload is the command."""
+    """The JSON fields of the rule; its payload is the command."""
 
 
 class CrontabProblem(msgspec.Struct, frozen=True):
-    """One line that cannot."""
+    """One crontab line that cannot become a rule, with the reason."""
 
     line: int
     reason: str
@@ -36,7 +36,7 @@ class CrontabProblem(msgspec.Struct, frozen=True):
 def read_crontab(
     text: str, *, route: str, system: bool = False, zone: str = DEFAULT_ZONE
 ) -> tuple[list[CrontabRule], list[CrontabProblem]]:
-    """Every line of a crontab; `system`: one of /etc, with a user before the command.
+    """Parse every line of a crontab; `system` for one of /etc, with a user before the command.
 
     The payload of an occurrence is `{"command": …}`, with `user` and `environment` where the
     crontab has them. A zone that is set (`CRON_TZ`, `TZ`) holds for the lines below it.
@@ -93,7 +93,7 @@ def _rule(
 
 
 def _name(command: str, number: int, taken: set[str]) -> str:
-    """After the program, and the line where two have the same."""
+    """A rule name from the program's name, with the line number if two are the same."""
     program = command.split(maxsplit=1)[0].rpartition("/")[2] if command.split() else "job"
     name = _NOT_A_NAME.sub("-", program).strip("-.")[:MAX_ID] or "job"
     if name in taken:

@@ -1,4 +1,4 @@
-"""What the policies say of one message: ALLOW, DEFER until a moment, or BLOCK, and why."""
+"""The policies' verdict on one message: ALLOW, DEFER until a moment, or BLOCK, and why."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.model.times import format_moment
 from penstock.model.verdict import Decided, Verdict
 
 MAX_NAMED = 12
-"""Policies that a timeline names of those that let a message go."""
+"""Most policies that a timeline names for a message they allowed."""
 MAX_TEXT = 500
-"""Characters that a timeline says about it."""
+"""Most characters that a timeline shows of a decision."""
 
 
 class Subject(Protocol):
-    """What a decision looks at: a message, or a question about one."""
+    """The part of a message that a decision reads, real or hypothetical."""
 
     @property
     def id(self) -> str: ...
@@ -39,7 +39,7 @@ class Subject(Protocol):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is only asked about; without an id it is like a new one."""
+    """A hypothetical message to decide about; without an id it counts as a new one."""
 
     id: str = ""
     route: str = DEFAULT_ROUTE
@@ -51,10 +51,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):
-    """One of the several keys of a message, on its own.
+    """One of a message's several keys, as a subject of its own.
 
-    Only rules about the key itself apply to it (suppressions, caps kept with a key) and quiet
-    hours; what keys share (paces, caps without a key) is asked once, of the message.
+    Only rules about the key itself apply to it (suppressions, caps counted per key) and quiet
+    hours; rules that all keys share (paces, caps without a key) are decided once, for the message.
     """
 
     id: str
@@ -72,20 +72,20 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class RuleResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule said."""
+    """One rule's verdict."""
 
     policy: str
     verdict: Verdict
     until: int | None = None
     detail: str
     shadow: bool = False
-    """Said, but not acted on."""
+    """True if the rule is in shadow mode: its verdict is recorded, not applied."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict, the rule that binds, and what the rules said.
+    """The verdict, the binding rule, and the results of the rules.
 
-    A decision that is acted on lists the rules that did not allow; an explanation lists all.
+    A decision that is applied lists the rules that did not allow; an explanation lists all.
     """
 
     verdict: Verdict
@@ -93,11 +93,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason | None = None
     rules: tuple[RuleResult, ...] = ()
     asked: tuple[str, ...] = ()
-    """ALLOW, acted on: the policies and suppression lists that were asked."""
+    """For an applied ALLOW: the policies and suppression lists that were consulted."""
     bypassed: tuple[str, ...] = ()
-    """ALLOW, acted on: the policies that would have been, but for the message's class."""
+    """For an applied ALLOW: the policies that the message's class bypassed."""
     key: str | None = None
-    """Refused, of a message with several keys: the one whose rules bind."""
+    """For a refusal of a message with several keys: the key whose rules bind."""
 
 
 ALLOWED = Decision(verdict=Verdict.ALLOW)
@@ -106,37 +106,37 @@ ALLOWED = Decision(verdict=Verdict.ALLOW)
 class End(StrEnum):
     """How a reservation ends."""
 
-    COMMIT = "commit"  # it was sent: counted at the moment given
-    RELEASE = "release"  # it was not sent and will not be: counted no more
-    KEEP = "keep"  # it will be tried again: its place is held until then
+    COMMIT = "commit"  # sent: counted at the moment given
+    RELEASE = "release"  # not sent and never will be: counted no more
+    KEEP = "keep"  # to be tried again: the reservation stays until then
 
 
 MARKS = 10_000
 
 
 def mark_of(token: int) -> int:
-    """What a lease's reservations end in, so that only this lease gives them back; never 0."""
+    """The mark of a lease's reservations, never 0: only this lease releases them."""
     return token % (MARKS - 1) + 1
 
 
 def marked(moment: int, token: int) -> int:
-    """The next moment but a few seconds with the mark of the lease."""
+    """The first moment, within a few seconds of `moment`, that carries the lease's mark."""
     return moment - moment % MARKS + MARKS + mark_of(token)
 
 
 class Conclusion(msgspec.Struct, frozen=True, gc=False):
-    """The end of one message's reservations. Saying it twice is the same as saying it once."""
+    """The end of one message's reservations. Applying it twice is the same as applying it once."""
 
     subject: Subject
     end: End
     until: int = 0
-    """KEEP: how long to hold the place."""
+    """For KEEP: how long to hold the reservation."""
     mark: int = 0
-    """RELEASE: only what is held until a moment with this mark, which the lease decided; what the
-    next lease of the message has reserved meanwhile stays. 0: whatever is held."""
+    """For RELEASE: end only reservations held until a moment with this mark, made by this lease,
+    and leave those of the message's next lease. 0 ends any reservation."""
 
     def ends(self, held_until: int) -> bool:
-        """Whether a place that is held until then is one of those it ends."""
+        """Whether a reservation held until that moment is one this conclusion ends."""
         return self.end is not End.RELEASE or not self.mark or held_until % MARKS == self.mark
 
 
@@ -145,12 +145,12 @@ class CounterFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: str
     scope: dict[str, str]
-    """What is counted: scope word → value."""
+    """The counted scope: scope word → value."""
     used: int
-    """Sent in the window, with those on their way."""
+    """Messages sent in the window or in flight."""
     limit: int | None
     resets: int | None
-    """When the count next goes down by itself; None: nothing counts."""
+    """When the count next falls without a release; None if it is zero."""
 
 
 class PaceAllowance(msgspec.Struct, frozen=True):
@@ -158,13 +158,13 @@ class PaceAllowance(msgspec.Struct, frozen=True):
 
     number: int
     again_at: int | None = None
-    """If none: when there is some."""
+    """When some are allowed again, if none is now."""
 
 
 def verdict_of(message: Message) -> Verdict | None:
-    """What was decided last of a message; None: nothing yet.
+    """The last verdict stored with a message; None if there is none.
 
-    Only refusals are kept with it: that it was let go shows in what happened to it since.
+    Only refusals are stored: that a message was allowed shows in its later states.
     """
     decided = message.decided
     if message.state is State.BLOCKED:
@@ -175,7 +175,7 @@ def verdict_of(message: Message) -> Verdict | None:
 
 
 def reason_of(message: Message) -> Reason | None:
-    """Why it did not go out, while that is what was decided last."""
+    """The reason of the last refusal, while a refusal is the last decision."""
     decided = message.decided
     if decided is None or decided.verdict is Verdict.ALLOW:
         return None
@@ -185,7 +185,7 @@ def reason_of(message: Message) -> Reason | None:
 
 
 def allowed_text(decision: Decision) -> str | None:
-    """What the timeline says of an ALLOW; None: no rule looked at the message."""
+    """The timeline's text about an ALLOW; None if no rule applied to the message."""
     parts = []
     acting = [policy for policy in decision.asked if policy not in _shadows(decision)]
     if acting:

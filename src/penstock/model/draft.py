@@ -1,4 +1,4 @@
-"""What a caller asks for, as it comes over the wire: the JSON of `POST /v1/messages`."""
+"""A caller's message as sent over the wire: the JSON of `POST /v1/messages`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MAX_HEADER_VALUE = 4096
 MAX_LABEL = 200
 MAX_TAGS = 32
 MAX_KEYS = 1_000
-"""Further keys of one message."""
+"""Most further keys of one message."""
 RESERVED_HEADERS = ("penstock-", "webhook-")
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _NULL = b"null"
-_KEEP = OnConflict.KEEP  # an attribute of an enumeration takes its time
+_KEEP = OnConflict.KEEP  # a global is faster to read than an attribute of an enumeration
 OCTETS = "application/octet-stream"
-"""What bytes are unless they are said to be something else."""
+"""The content type of bytes for which the caller names none."""
 
 
 class Draft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -58,23 +58,23 @@ class Draft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, gc=False):
 
 
 class BlockedDraft(Draft, kw_only=True, gc=False):
-    """A message somebody else has decided against: recorded with the reason, never sent.
+    """A message that the caller has decided against: recorded with the reason, never sent.
 
-    Not part of the wire format: no caller can say this of a Draft.
+    Not part of the wire format: a JSON draft cannot set this.
     """
 
     blocked: str
 
 
 class DeferredDraft(Draft, kw_only=True, gc=False):
-    """A message somebody else has put off: it may expire before it wakes, and is decided then.
+    """A message that the caller has deferred: it may expire before it is due, and is decided then.
 
-    Not part of the wire format either: a caller who asks for that has made a mistake.
+    Not part of the wire format either: a JSON draft with such an expiry is a mistake.
     """
 
 
 class BinaryDraft(Draft, kw_only=True, gc=False):
-    """A message from where bytes and moments are known as such: nothing is left to decode.
+    """A message whose payload and times are already bytes and milliseconds: nothing to decode.
 
     `body` stands for `payload`, which stays unset; `at_ms` and `expires_ms` win over `at` and
     `expires`. Not part of the JSON wire format either.
@@ -86,7 +86,7 @@ class BinaryDraft(Draft, kw_only=True, gc=False):
 
 
 def block(draft: Draft, reason: str) -> BlockedDraft:
-    """The same message, not to be sent."""
+    """A copy of the draft that is recorded as blocked and never sent."""
     fields: Any = {name: getattr(draft, name) for name in Draft.__struct_fields__}
     return BlockedDraft(**fields, blocked=reason)
 
@@ -101,7 +101,7 @@ def decode_draft(body: bytes | memoryview) -> Draft:
 
 
 def decode_drafts(body: bytes | bytearray, *, lines: bool) -> list[Draft] | None:
-    """Many at once, a JSON array or lines of JSON; None when any of them is not in order."""
+    """Decode many drafts, a JSON array or lines of JSON; None if any of them is invalid."""
     try:
         return _decoder.decode_lines(body) if lines else _list_decoder.decode(body)
     except WIRE_ERRORS:
@@ -113,17 +113,17 @@ def check_draft(
 ) -> NewMessage:
     """A Draft → a message that may be stored, or InvalidMessage / TooLarge naming the field.
 
-    `now` is the store's: a delay counts from it, and a moment that is past becomes it.
+    `now` is the store's: a delay counts from it, and a past moment becomes `now`.
     """
     if type(draft) is BinaryDraft and draft.content_type is JSON and draft.at_ms is not None:
-        message = _quickly(draft, draft.at_ms, now, ids, max_payload)
+        message = _validate_plain(draft, draft.at_ms, now, ids, max_payload)
         if message is not None:
             return message
-    return _closely(draft, now, ids, max_payload)
+    return _validate(draft, now, ids, max_payload)
 
 
-def _closely(draft: Draft, now: int, ids: IdMaker, max_payload: int) -> NewMessage:
-    """Whatever there may be to it."""
+def _validate(draft: Draft, now: int, ids: IdMaker, max_payload: int) -> NewMessage:
+    """Validate every field."""
     message_id = draft.id
     if message_id is None:
         message_id = ids.make(now)
@@ -139,7 +139,7 @@ def _closely(draft: Draft, now: int, ids: IdMaker, max_payload: int) -> NewMessa
     if type(draft) is BinaryDraft:
         payload, expires = draft.body, draft.expires_ms
         content_type = OCTETS if draft.content_type is None else draft.content_type
-        if content_type is not JSON:  # as it is for those who have written it themselves
+        if content_type is not JSON:  # the JSON constant needs no check
             _check_content_type(content_type)
         if draft.at_ms is not None:
             at = draft.at_ms
@@ -180,10 +180,10 @@ def _closely(draft: Draft, now: int, ids: IdMaker, max_payload: int) -> NewMessa
     )
 
 
-def _quickly(
+def _validate_plain(
     draft: BinaryDraft, at: int, now: int, ids: IdMaker, max_payload: int
 ) -> NewMessage | None:
-    """What most of a program's own messages are: JSON, due at a moment, perhaps with a key."""
+    """Fast path: only payload, key and due, as JSON; None if anything else is set."""
     payload, key = draft.body, draft.key
     if (
         draft.id is not None
@@ -205,7 +205,7 @@ def _quickly(
 
 
 def _check_rare(draft: Draft) -> None:
-    """What few messages have."""
+    """Validate the fields that few messages set."""
     check_priority(draft.priority)
     if draft.headers:
         check_headers(draft.headers)
@@ -216,7 +216,7 @@ def _check_rare(draft: Draft) -> None:
 
 
 def due_from(at: str | int | None, delay: float | str | None, now: int) -> int:
-    """`at` (text or epoch ms) or `delay` → epoch ms; neither means now, and so does the past."""
+    """`at` (text or epoch ms) or `delay` → epoch ms; `now` if neither is given or `at` is past."""
     if delay is not None:
         if at is not None:
             raise InvalidMessage("delay", "give either at or delay, not both")
@@ -232,7 +232,7 @@ def due_from(at: str | int | None, delay: float | str | None, now: int) -> int:
 def payload_bytes(
     payload: msgspec.Raw | msgspec.UnsetType, payload_base64: str | None, content_type: str | None
 ) -> tuple[bytes, str] | None:
-    """The body and its type, or None when neither form of payload was given."""
+    """The body and its content type, or None if neither form of payload was given."""
     _check_content_type(content_type)
     if payload_base64 is not None:
         if payload is not msgspec.UNSET:
@@ -251,7 +251,7 @@ def payload_bytes(
 
 
 def is_content_type(text: str) -> bool:
-    """1-200 printable ASCII characters."""
+    """Whether the text is 1-200 printable ASCII characters."""
     return 1 <= len(text) <= 200 and text.isascii() and text.isprintable()
 
 
@@ -261,7 +261,7 @@ def _check_content_type(content_type: str | None) -> None:
 
 
 def check_utf8(raw: bytes) -> None:
-    """Raw JSON was passed over, not read: what is inside its strings is seen here first."""
+    """Check that raw JSON is UTF-8: decoding skipped the insides of its strings."""
     try:
         raw.decode()
     except UnicodeDecodeError as exc:
@@ -270,7 +270,7 @@ def check_utf8(raw: bytes) -> None:
 
 def _body(draft: Draft) -> tuple[bytes, str]:
     if draft.content_type is None and draft.payload_base64 is None and draft.payload:
-        raw = bytes(draft.payload)  # nearly all of them: JSON, and nothing said of its type
+        raw = bytes(draft.payload)  # nearly every draft: JSON without a content type
         if raw.isascii():
             return raw, JSON
     body = payload_bytes(draft.payload, draft.payload_base64, draft.content_type)

@@ -1,4 +1,4 @@
-"""How long something took, as a histogram with the longest of late."""
+"""Durations as a histogram with a recent maximum."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from bisect import bisect_left
 DURATION_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the buckets; one more bucket holds the rest."""
 WINDOW_SECONDS = 60.0
-"""The longest is of this window and the one before, as monitoring wants a maximum that decays."""
+"""The maximum covers this window and the one before, as monitoring wants a maximum that decays."""
 
 
 class Durations:
-    """Seconds by bucket, their number and sum, and the longest of the last minute or two."""
+    """Seconds by bucket, their number and sum, and the maximum of the last 1-2 minutes."""
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(DURATION_SECONDS) + 1)
@@ -21,7 +21,7 @@ class Durations:
         self._longest = self._before = 0.0
 
     def add(self, seconds: float, now: float) -> None:
-        """`now` is in seconds, on any clock that goes on."""
+        """Add a duration; `now` is in seconds on any monotonic clock."""
         self.buckets[bisect_left(DURATION_SECONDS, seconds)] += 1
         self.count += 1
         self.total += seconds

@@ -1,9 +1,9 @@
-"""What every sink's message carries beside its payload, whatever the wire.
+"""The headers that every sink sends beside the payload, on any wire.
 
 Layers, the later winning: content-type → the caller's headers → the route's fixed headers →
-Penstock's own. An operator's header (an Authorization, say) cannot be replaced by a caller, and
-nobody can pretend to be another id. Names are compared without regard to case and keep the
-spelling they were given in, because brokers tell cases apart.
+Penstock's own. A caller cannot replace an operator's header (an Authorization, say) or forge
+another message's id. Names are compared without regard to case and keep their given spelling,
+because brokers tell cases apart.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ID = "penstock-id"
 ATTEMPT = "penstock-attempt"
 DUE = "penstock-due"
 KEY = "penstock-key"
-"""Where the wire has no place for a key of its own."""
+"""The header of the key on wires that have no field for it."""
 
 
 class Envelope:
     """Makes the headers of one route's messages."""
 
     def __init__(self, fixed: Mapping[str, str]) -> None:
-        """InvalidMessage when a fixed header could not be sent."""
+        """Raise InvalidMessage if a fixed header cannot be sent."""
         check_headers(dict(fixed))
         self._fixed = {_spelling(name): value for name, value in fixed.items()}
         self._taken = frozenset(name.lower() for name in fixed)
@@ -46,7 +46,7 @@ class Envelope:
         return carried
 
     def pairs(self, message: Message) -> list[tuple[str, bytes]]:
-        """The same for wires whose headers are bytes; quick where there are none but ours."""
+        """The headers for wires that carry bytes; fast if there are only Penstock's own."""
         if message.headers or self._fixed:
             return [(name, value.encode()) for name, value in self.headers(message).items()]
         return [
@@ -57,7 +57,7 @@ class Envelope:
         ]
 
     def all_with_fixed(self, messages: Sequence[Message]) -> list[Message]:
-        """For receivers in this program: the messages, the route's headers among their own."""
+        """For receivers in this process: the messages with the route's fixed headers added."""
         return [self._with_fixed(m) for m in messages] if self._fixed else list(messages)
 
     def _with_fixed(self, message: Message) -> Message:
@@ -67,7 +67,7 @@ class Envelope:
 
 
 def _spelling(name: str) -> str:
-    """One spelling for the one name that is ours and theirs."""
+    """Normalise the case of the one header that callers and Penstock both set."""
     return CONTENT_TYPE if name.lower() == CONTENT_TYPE else name
 
 

@@ -10,16 +10,16 @@ PenstockError
 ├── AlreadyReleased       409  too late to change it
 ├── VersionConflict       412  If-Match named another version
 ├── Unauthorized          401  no token, or a wrong one
-│   └── InvalidToken      401  an entry token that admits nobody
+│   └── InvalidToken      401  an invalid or void entry token
 ├── TokenUsed             409  an entry token that was redeemed before
-├── RoomClosed            409  nobody may line up here any more
+├── RoomClosed            409  visitors may no longer join this room
 ├── TicketTaken           409  this name has a ticket, and the caller did not show it
 ├── Forbidden             403  a token without the scope, or another origin
 ├── Overloaded            429  too much at once; try again
 ├── StoreUnavailable      503  the store is away; nothing was accepted
 │   ├── PartlyUnavailable 503  a part of the store is away; the others have answered
 │   ├── StoreFailed       503  the store cannot be trusted any more: the process must end
-│   └── NotStored         503  the store failed in a way that nobody expects
+│   └── NotStored         503  the store failed with an unexpected error
 ├── SinkUnavailable       503  the other side of a route cannot be reached
 ├── SourceUnavailable     503  the broker messages come from cannot be reached
 ├── NoRoom                507  the server has no room to keep an answer for its caller
@@ -44,7 +44,7 @@ MAX_NAME = 100
 
 
 def shortened(text: str, most: int = MAX_NAME) -> str:
-    """A caller's text for an error: an answer is not longer because a name was."""
+    """A caller's text, cut so that an error's length does not depend on it."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -96,9 +96,9 @@ class TooLarge(PenstockError):
 
 
 class PutRefused(PenstockError):
-    """Some messages of a put cannot be kept; the others are.
+    """Some messages of a put cannot be stored; the others are.
 
-    `outcomes` has one entry per message, in order: its receipt, or the error that is its own.
+    `outcomes` has one entry per message, in order: its receipt or its own error.
     """
 
     code = "refused"
@@ -109,7 +109,7 @@ class PutRefused(PenstockError):
 
 
 class UnknownMessage(PenstockError):
-    """No message of that id is known (never accepted, or purged after the retention time)."""
+    """No message with this id exists (never accepted, or purged after the retention time)."""
 
     code = "not_found"
 
@@ -119,13 +119,13 @@ class UnknownMessage(PenstockError):
 
 
 class UnknownThing(PenstockError):
-    """What was named does not exist here."""
+    """The named thing does not exist on this server."""
 
     code = "not_found"
 
 
 class AlreadyReleased(PenstockError):
-    """Too late: the message has left, or is leaving right now."""
+    """Too late: the message was sent, or is being sent right now."""
 
     code = "already_released"
 
@@ -149,13 +149,13 @@ class VersionConflict(PenstockError):
 
 
 class Unauthorized(PenstockError):
-    """No credentials, or wrong ones."""
+    """The credentials are missing or wrong."""
 
     code = "unauthorized"
 
 
 class InvalidToken(Unauthorized):
-    """An entry token that admits nobody: forged, expired, of another room, or void."""
+    """The entry token is forged, expired, void or of another room."""
 
     code = "invalid_token"
 
@@ -167,25 +167,25 @@ class TokenUsed(PenstockError):
 
 
 class RoomClosed(PenstockError):
-    """Nobody may line up in this room any more."""
+    """The room is closed: visitors may no longer join."""
 
     code = "room_closed"
 
 
 class TicketTaken(PenstockError):
-    """A visitor of this name has a ticket already, and the caller did not show it."""
+    """A visitor of this name already has a ticket, and the caller did not present it."""
 
     code = "ticket_taken"
 
 
 class Forbidden(PenstockError):
-    """The credentials do not cover this."""
+    """The credentials do not cover this request."""
 
     code = "forbidden"
 
 
 class Overloaded(PenstockError):
-    """Too much at once; `retry_after` is in seconds."""
+    """The server has too much to do at once; `retry_after` is in seconds."""
 
     code = "overloaded"
 
@@ -195,7 +195,7 @@ class Overloaded(PenstockError):
 
 
 class StoreUnavailable(PenstockError):
-    """The store cannot take or answer this now; nothing of the call was accepted."""
+    """The store cannot write or answer now; nothing of the call was accepted."""
 
     code = "store_unavailable"
 
@@ -205,7 +205,7 @@ class StoreUnavailable(PenstockError):
 
 
 class PartlyUnavailable(StoreUnavailable):
-    """A part of the store cannot answer now; what the others answered is in `answers`, by place."""
+    """A part of the store cannot answer now; `answers` has the other parts' answers by index."""
 
     def __init__(self, message: str, answers: Mapping[int, State | None]) -> None:
         super().__init__(message)
@@ -213,9 +213,9 @@ class PartlyUnavailable(StoreUnavailable):
 
 
 class StoreFailed(StoreUnavailable):
-    """The store refuses everything until the process is started again.
+    """The store refuses every call until the process is restarted.
 
-    A call that was under way when it failed may have been stored: repeat it with the same id.
+    A call under way when it failed may have been stored: repeat it with the same id.
     """
 
     def __init__(self, message: str) -> None:
@@ -223,41 +223,41 @@ class StoreFailed(StoreUnavailable):
 
 
 class NotStored(StoreUnavailable):
-    """The store failed in a way that nobody expects: it is at fault, or the message is."""
+    """The store failed with an unexpected error: the store or the message is at fault."""
 
 
 class SinkUnavailable(PenstockError):
-    """Where a route's messages go cannot be reached; they wait in the store."""
+    """A route's receiver cannot be reached; its messages wait in the store."""
 
     code = "sink_unavailable"
 
 
 class SourceUnavailable(PenstockError):
-    """Where messages come from cannot be reached; they wait there."""
+    """The broker that messages come from cannot be reached; they wait there."""
 
     code = "source_unavailable"
 
 
 class NoRoom(PenstockError):
-    """The server has no room for what an answer needs; the message says what was stored."""
+    """The server has no space for the answer; the message says what was stored."""
 
     code = "no_room"
 
 
 class StoreCorrupt(PenstockError):
-    """The store's content is not what Penstock wrote."""
+    """The store contains data that Penstock did not write."""
 
     code = "store_corrupt"
 
 
 class Unreachable(PenstockError):
-    """No server answered; what was asked may or may not have happened, and may be asked again."""
+    """No server answered; the request may or may not have taken effect, and may be repeated."""
 
     code = "unreachable"
 
 
 class ServerFault(PenstockError):
-    """The server failed, or what answered is not Penstock; `status` is the HTTP or gRPC status."""
+    """The server failed, or the answer is not Penstock's; `status` is the HTTP or gRPC status."""
 
     code = "server_fault"
 
@@ -279,12 +279,12 @@ class ConfigError(PenstockError):
 
     @classmethod
     def of(cls, problems: list[str]) -> ConfigError:
-        """All that is wrong, told at once."""
+        """One error that lists all the problems."""
         return cls("bad settings:\n  " + "\n  ".join(problems), problems=tuple(problems))
 
 
 def missing_extra(subject: str, extra: str) -> ConfigError:
-    """The error of a part whose client library is not installed; it says how to get it."""
+    """The error of a part whose client library is missing; it says how to install it."""
     return ConfigError(
         f"{subject} needs the {extra!r} extra: pip install 'penstock-engine[{extra}]'"
     )

@@ -1,4 +1,4 @@
-"""How large a message is as a store keeps it, and what becomes of one that is too large."""
+"""The stored size of a message, and how a message that is too large is cut."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from penstock.model.errors import TooLarge
 from penstock.model.message import Labels, Message, NewMessage
 
 CUT = "penstock-cut"
-"""Header of a dead message whose payload did not fit: the bytes it had."""
+"""Header of a dead message whose payload was cut: its original size in bytes."""
 OWN_HEADERS = "penstock-"
 MAX_CUT_HEADERS = 16 * 1024
-"""Bytes of headers that such a message keeps."""
+"""Most bytes of headers that a cut message keeps."""
 
 _json = msgspec.json.Encoder().encode
 
 
 def stored_size(message: NewMessage | Message) -> int:
-    """Bytes of its payload, headers, labels, key and the other texts, as stores keep them."""
+    """Bytes of payload, headers, labels, key and the other texts, as stores keep them."""
     return len(message.payload) + size_beside(
         message.headers,
         message.labels,
@@ -31,14 +31,14 @@ def stored_size(message: NewMessage | Message) -> int:
 
 
 def size_beside(headers: Mapping[str, str] | None, labels: Labels | None, *texts: str) -> int:
-    """Bytes of what a message has beside its payload."""
+    """Bytes of a message without its payload."""
     size = sum(len(text.encode()) for text in texts)
     size += len(_json(headers)) if headers else 0
     return size + (len(_json(labels)) if labels is not None else 0)
 
 
 def check_whole_size(size: int, limit: int) -> None:
-    """TooLarge, with both figures."""
+    """Raise TooLarge, with both figures, if the message is over the limit."""
     if size > limit:
         raise TooLarge(
             f"message: {size:,} bytes with its headers, labels and key; the store takes {limit:,}",
@@ -47,7 +47,7 @@ def check_whole_size(size: int, limit: int) -> None:
 
 
 def cut_to(message: NewMessage, max_payload: int, max_message: int | None) -> NewMessage:
-    """A dead message that fits: whole if it does, else shortened, and its error says so."""
+    """A dead message that fits: whole if possible, else cut, with the cut noted in its error."""
     most = max_payload if max_message is None else min(max_payload, max_message)
     whole = len(message.payload) <= most
     if whole and (max_message is None or stored_size(message) <= max_message):
@@ -56,17 +56,17 @@ def cut_to(message: NewMessage, max_payload: int, max_message: int | None) -> Ne
     shorter = msgspec.structs.replace(message, payload=b"", labels=None, headers=headers or None)
     room = most if max_message is None else min(most, max_message - stored_size(shorter) - 200)
     kept = message.payload[: max(0, room)]
-    told = f"{len(kept):,} of {len(message.payload):,} bytes of the payload are kept"
+    cut_text = f"{len(kept):,} of {len(message.payload):,} bytes of the payload are kept"
     return msgspec.structs.replace(
         shorter,
         payload=kept,
         headers={**headers, CUT: str(len(message.payload))},
-        dead=f"{message.dead} ({told})",
+        dead=f"{message.dead} ({cut_text})",
     )
 
 
 def _some_of(headers: Mapping[str, str], most: int) -> dict[str, str]:
-    """Penstock's own, and of the others as many as fit."""
+    """Penstock's own headers, and as many of the others as fit."""
     kept = {name: value for name, value in headers.items() if name.startswith(OWN_HEADERS)}
     left = most - size_beside(kept, None)
     for name, value in headers.items():

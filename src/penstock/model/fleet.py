@@ -1,4 +1,4 @@
-"""What one process tells the others on the same store about itself."""
+"""A process's heartbeat: the facts it shares with the other processes on its store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Role: TypeAlias = Literal["serve", "api", "worker", "embedded"]
 
 
 class ProcessName(NamedTuple):
-    """Which process it is; `mark` tells it from an earlier one with the same number."""
+    """Identifies a process; `mark` tells it from an earlier one with the same number."""
 
     host: str
     pid: int
@@ -26,24 +26,24 @@ class ProcessName(NamedTuple):
 
 
 class LaneState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is doing for one route."""
+    """A process's worker state for one route."""
 
     sink: str
-    """Without secrets."""
+    """The sink's address without secrets."""
     in_flight: int
     capacity: int
     waiting_for_sink: bool
-    """The sink does not answer at all: its messages wait in the store."""
+    """True if the sink does not answer at all: its messages wait in the store."""
     reached: bool = True
-    """The sink has answered since this process started."""
+    """True if the sink has answered since this process started."""
     lag: int = 0
-    """Milliseconds that the oldest message waits for this worker alone; 0: it keeps up."""
+    """Milliseconds the oldest due message has waited for this worker alone; 0 if it keeps up."""
     overdue: int = 0
     """Sends that have been under way for longer than the route's timeout."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """One process as it was when it was last seen, with all it counted since it started."""
+    """One process at its last heartbeat, with its counts since it started."""
 
     id: str
     role: Role
@@ -53,15 +53,15 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     started: int
     seen: int
     ended: bool = False
-    """It stopped in order; nothing more will come."""
+    """True if the process stopped in order; it sends no more heartbeats."""
     metrics: str | None = None
-    """Where it serves Prometheus; None: nowhere."""
+    """The address where it serves Prometheus metrics; None if it does not."""
     routes: dict[str, LaneState] = {}
-    """What its worker is doing; empty without one."""
+    """Its worker's state by route; empty without a worker."""
     counts: dict[str, dict[str, int]] = {}
     """Route → stage → messages."""
     lateness: dict[str, Lateness] = {}
-    """Route → released - due."""
+    """Route → lateness (released - due)."""
     policies: dict[str, dict[str, int]] = {}
     """Policy → verdict → messages."""
 
@@ -75,7 +75,7 @@ def pack(heartbeat: Heartbeat) -> bytes:
 
 
 def unpack_all(bodies: Iterable[bytes]) -> list[Heartbeat]:
-    """What `pack` made; what a version of other fields made is left out."""
+    """Decode heartbeats that `pack` made; those of incompatible versions are left out."""
     found = []
     for body in bodies:
         with suppress(msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""What is coming due: per minute for the next hour, per hour for the next week."""
+"""Due messages to come: per minute for the next hour, per hour for the next week."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ HOURS = 7 * 24
 
 
 class Forecast(msgspec.Struct, kw_only=True):
-    """Scheduled messages by route and the minute and hour of their due.
+    """Scheduled messages by route and by the minute and hour they are due in.
 
-    Both run from the minute and the hour that `now` is in, and each begins with what is overdue,
-    so either is complete by itself. `later` is due behind the last hour.
+    Both run from the minute and the hour that `now` is in, and both begin with the overdue, so
+    either is complete without the other. `later` is due after the last hour.
     """
 
     now: int
@@ -29,7 +29,7 @@ class Forecast(msgspec.Struct, kw_only=True):
     )
     later: Counter[str] = msgspec.field(default_factory=Counter)
     exact: bool = True
-    """False: some were spread evenly over the time they may be due in."""
+    """False if some messages were spread evenly over the time they may be due in."""
 
     @property
     def first_minute(self) -> int:
@@ -40,7 +40,7 @@ class Forecast(msgspec.Struct, kw_only=True):
         return self.now - self.now % HOUR_MS
 
     def add(self, route: str, due: int, number: int) -> None:
-        """`number` messages of a route due in the minute of `due`."""
+        """Add `number` messages of a route due in the minute of `due`."""
         if not number:
             return
         minute = max(0, due - self.first_minute) // MINUTE_MS
@@ -49,7 +49,7 @@ class Forecast(msgspec.Struct, kw_only=True):
         self.add_to_hour(route, due, number)
 
     def add_to_hour(self, route: str, due: int, number: int) -> None:
-        """Only the hour is known."""
+        """Add messages of which only the hour is known."""
         hour = max(0, due - self.first_hour) // HOUR_MS
         if hour < HOURS:
             self.hours[hour][route] += number
@@ -57,9 +57,9 @@ class Forecast(msgspec.Struct, kw_only=True):
             self.later[route] += number
 
     def spread(self, route: str, start: int, end: int, number: int) -> None:
-        """`number` messages of a route due somewhere in [start, end): evenly."""
+        """Add `number` messages of a route, spread evenly over [start, end)."""
         start = max(start, self.now)
-        if end - start <= MINUTE_MS - start % MINUTE_MS:  # within one minute: nothing to guess
+        if end - start <= MINUTE_MS - start % MINUTE_MS:  # within one minute: an exact count
             self.add(route, start, number)
             return
         self.exact = False
@@ -71,7 +71,7 @@ class Forecast(msgspec.Struct, kw_only=True):
 
 
 def _pieces(start: int, end: int, horizon: int) -> Iterator[tuple[int, int]]:
-    """[start, end) cut at every minute, and behind the horizon not at all."""
+    """[start, end) cut at every minute up to the horizon, and in one piece after it."""
     edge = start
     while edge < min(end, horizon):
         until = min(end, edge - edge % MINUTE_MS + MINUTE_MS)

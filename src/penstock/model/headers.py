@@ -1,7 +1,7 @@
-"""Headers that belong to a broker or a connection, and those of records that come from anywhere.
+"""Headers that control a broker or a connection, and headers of records from foreign systems.
 
-A control header makes the receiving broker do something: publish to other queues, delete what a
-stream holds, expire the message. No caller's message carries one to the broker it would control.
+A control header makes the receiving broker do something: publish to other queues, delete a stream's
+entries, expire the message. No caller's message carries one to the broker it would control.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from penstock.model.draft import MAX_HEADER_VALUE, MAX_HEADERS, check_header
 from penstock.model.errors import InvalidMessage
 
 HEADERS = "penstock-headers"
-"""Header of a dead letter: those of its record that cannot be headers here, as one JSON object."""
+"""Header of a dead letter: the record's headers that are invalid here, as one JSON object."""
 MAX_CARRIED = MAX_HEADERS - 16
-"""Headers that a dead letter takes over as they are: others are added to them."""
+"""Most headers that a dead letter copies unchanged: others are added to them."""
 MAX_SHOWN = 500
-"""Characters kept of a value that goes into `HEADERS`."""
+"""Most characters kept of a value in `HEADERS`."""
 
 RABBITMQ_CONTROL = frozenset({"CC", "BCC"})
 """Further routing keys of a message, for RabbitMQ: arrays, never text."""
@@ -28,27 +28,27 @@ CONNECTION = frozenset(
         *("proxy-authorization", "proxy-authenticate"),
     }
 )
-"""What an HTTP connection says of itself, in lower case."""
+"""Headers of an HTTP connection, in lower case."""
 
 
 def is_nats_control(name: str) -> bool:
-    """Roll-ups, expectations, time to live, schedules, ids: all of NATS's own begin alike."""
+    """Whether NATS acts on it: roll-ups, expectations, time to live, schedules and ids."""
     return name.lower().startswith("nats-")
 
 
 def is_rabbitmq_control(name: str) -> bool:
-    """RabbitMQ tells cases apart."""
+    """Whether RabbitMQ acts on it; RabbitMQ tells cases apart."""
     return name in RABBITMQ_CONTROL
 
 
 def is_control(name: str) -> bool:
-    """Whether any receiver would act on it, or take it for more than a header."""
+    """Whether any receiver would act on the header."""
     lower = name.lower()
     return lower in {"cc", "bcc", "content-type"} or lower in CONNECTION or is_nats_control(lower)
 
 
 def carried(headers: Mapping[str, str]) -> dict[str, str]:
-    """A record's headers as any sink takes them; the others as one JSON text in `HEADERS`."""
+    """A record's headers that any sink accepts; the others as one JSON text in `HEADERS`."""
     kept: dict[str, str] = {}
     others: dict[str, str] = {}
     for name, value in headers.items():
@@ -70,7 +70,7 @@ def _can_be_carried(name: str, value: str) -> bool:
 
 
 def _as_json(headers: Mapping[str, str]) -> str:
-    """As many of them as fit, with the number of those that do not."""
+    """As many of the headers as fit, with the number of those left out."""
     shown: dict[str, str] = {}
     left_out = 0
     size = 100

@@ -1,4 +1,4 @@
-"""Who a message is, and which partition it lives in."""
+"""The ids and keys of messages, and the partition each maps to."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from zlib import crc32
 MAX_ID = 200
 MAX_KEY = 512
 DEFAULT_PARTITIONS = 8
-"""Of a store that is new and is not told how many to have."""
+"""The number of partitions of a new store, unless it is configured."""
 
 
 def is_id(text: str) -> bool:
-    """1–200 printable ASCII characters."""
+    """Whether the text is 1–200 printable ASCII characters."""
     return 1 <= len(text) <= MAX_ID and text.isascii() and text.isprintable()
 
 
 def is_key(text: str) -> bool:
-    """1–512 printable characters of any script."""
+    """Whether the text is 1–512 printable characters of any script."""
     return 1 <= len(text) <= MAX_KEY and text.isprintable()
 
 
 def partition_of(text: str, total: int) -> int:
-    """The partition of an id or key; the same in every process and every year."""
+    """The partition of an id or key: the same in every process, for as long as the store lives."""
     return crc32(text.encode()) % total
 
 
@@ -31,17 +31,17 @@ _COUNTERS = tuple(f"-7{number:03x}-" for number in range(0x1000))
 
 
 class IdMaker:
-    """Makes UUIDv7 texts that only ever grow within one process.
+    """Makes UUIDv7 texts that only increase within one process.
 
-    Growing ids keep a store's index append-only, which is several times faster than random
-    ones. `chance` is injected so that a simulation repeats exactly.
+    Increasing ids keep a store's index append-only, which is several times faster than random ones.
+    `chance` is injected so that a simulation repeats exactly.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._millis = 0
         self._begins = ""
-        """The ids of this millisecond begin alike."""
+        """The common prefix of the ids of this millisecond."""
         self._counter = 0
 
     def make(self, now: int) -> str:
@@ -51,7 +51,7 @@ class IdMaker:
             self._counter += 1
         else:
             self._move_on(self._millis + 1, 0)
-        # Written in one go and taken apart: faster than a number for each of its parts.
+        # Written in one go and sliced: faster than one number for each part.
         ends = "%x" % (_VARIANT | self._chance.getrandbits(62))
         return f"{self._begins}{_COUNTERS[self._counter]}{ends[:4]}-{ends[4:]}"
 

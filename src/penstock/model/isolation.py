@@ -1,4 +1,4 @@
-"""One bad item hurts no other: a batch that fails is halved until the item to blame is alone.
+"""One bad item hurts no other: a failed batch is halved until the bad item is alone.
 
 Every batch that may fail because of one of its items goes through here: puts into a store, sends to
 a sink, dead letters, transactions shared by several callers.
@@ -13,7 +13,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 PATIENCE = 8
-"""Items that fail alone, while nothing passes, until the failure is taken for that of all."""
+"""Items that may fail alone, while none passes, before the failure counts as common to all."""
 
 
 def halves(part: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
@@ -25,30 +25,30 @@ def halves(part: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
 class Isolation(Generic[T]):
     """The parts of a batch that are still to be tried, in the order of the batch.
 
-    Where nothing at all passes, it is not one item's fault: after a few items that failed alone
-    the larger parts are not halved any more, so that a receiver that is away costs a few calls.
+    If nothing passes at all, no single item is at fault: after a few items that failed alone,
+    larger parts are no longer halved, so that a receiver that is down costs only a few calls.
     """
 
     def __init__(self, *parts: Sequence[T]) -> None:
         self._parts = list(reversed(parts))
         self._failed_alone = 0
         self.has_passed = False
-        """Something was accepted: what fails is to blame itself."""
+        """True once an item was accepted: an item that fails now is itself at fault."""
 
     def take(self, limit: int = 1) -> list[Sequence[T]]:
-        """The next parts, at most `limit`; none: all have been tried."""
+        """The next parts, at most `limit`; empty when all have been tried."""
         return [self._parts.pop() for _ in range(min(limit, len(self._parts)))]
 
     def passed(self) -> None:
-        """A part was accepted."""
+        """Record that a part was accepted."""
         self.has_passed = True
 
     def again(self, part: Sequence[T]) -> None:
-        """Try a part next that lost its items to blame."""
+        """Retry next a part from which the bad items were removed."""
         self._parts.append(part)
 
     def split(self, part: Sequence[T]) -> bool:
-        """Halve a part that failed; False: it is to blame as it is."""
+        """Halve a part that failed; False if it is the bad item itself."""
         if len(part) <= 1:
             self._failed_alone += 1
             return False
@@ -69,9 +69,9 @@ async def isolate(
 ) -> list[R]:
     """Attempt a batch: one result per item, in order; `blame` makes an item's result of its error.
 
-    An error in `shared` is never one item's: the part that raised it is not halved. `failed`: the
-    batch was attempted already, and this came of it. `results` is filled on the way, for a caller
-    that may be cancelled.
+    An error in `shared` concerns the whole batch: the part that raised it is not halved. `failed`
+    is the error of an attempt that the caller has already made. `results` is filled on the way, for
+    a caller that may be cancelled.
     """
     results = [] if results is None else results
     isolation = Isolation(batch)

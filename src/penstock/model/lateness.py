@@ -1,4 +1,4 @@
-"""How long things took, in milliseconds: a histogram that is cheap to fill and can be added up."""
+"""Durations in milliseconds: a histogram that is cheap to fill and can be added up."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def _empty() -> list[int]:
 
 
 class Lateness(msgspec.Struct, kw_only=True):
-    """released - due, or how long a send took, in milliseconds."""
+    """Lateness (released - due) or send durations, in milliseconds."""
 
     buckets: list[int] = msgspec.field(default_factory=_empty)
     count: int = 0
     total: int = 0
     worst: int = 0
     early: int = 0
-    """Must stay 0: something left before it was due."""
+    """Must stay 0: counts messages sent before they were due."""
 
     def add(self, lates: Iterable[int]) -> None:
         for late, number in Counter(lates).items():  # few different values in a batch
             self.put(late, number)
 
     def put(self, late: int, number: int) -> None:
-        """The same value so many times."""
+        """Add the same value `number` times."""
         self.buckets[bisect_left(LATENESS_MS, late)] += number
         self.count += number
         self.total += late * number
@@ -41,7 +41,7 @@ class Lateness(msgspec.Struct, kw_only=True):
             self.early += number
 
     def merge(self, other: Lateness) -> None:
-        """Add what another process measured; one of another version with other buckets is left."""
+        """Add another process's histogram; one with other buckets is ignored."""
         if len(other.buckets) != len(self.buckets):
             return
         self.buckets = [mine + more for mine, more in zip(self.buckets, other.buckets, strict=True)]
@@ -51,7 +51,7 @@ class Lateness(msgspec.Struct, kw_only=True):
         self.early += other.early
 
     def since(self, before: Lateness) -> Lateness:
-        """What came since an earlier look; empty when less is known than then."""
+        """The values added since an earlier snapshot; empty if this one has fewer."""
         if self.count <= before.count:
             return Lateness()
         pairs = zip(self.buckets, before.buckets, strict=True)
@@ -64,7 +64,7 @@ class Lateness(msgspec.Struct, kw_only=True):
         )
 
     def quantile(self, share: float) -> int | None:
-        """The upper bound of the bucket where that share of all is reached."""
+        """The upper bound of the bucket in which that share of all values is reached."""
         if not self.count:
             return None
         want = share * self.count

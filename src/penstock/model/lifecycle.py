@@ -47,19 +47,19 @@ ALLOWED: dict[Action, frozenset[State]] = {
     Action.DELETE: DELETABLE,
     Action.ERASE: ERASABLE,
 }
-"""The states in which each amendment can be made."""
+"""The states in which each amendment is allowed."""
 _REMOVING = frozenset({Action.DELETE, Action.ERASE})
 _STOPPING = frozenset({Action.CANCEL, Action.ERASE})
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A message and the lease and timeline stored beside it."""
+    """A message with its lease and the timeline stored beside it."""
 
     message: Message
     token: int | None = None
     """The fencing token of the lease under way."""
     noted: tuple[Event, ...] = ()
-    """Lines noted in the timeline so far. Steps look at the last one only, and only of a dead
+    """Lines noted in the timeline so far. Steps read only the last line, and only of a dead
     message, so a store need not load more."""
 
 
@@ -68,7 +68,7 @@ class Step(NamedTuple, Generic[A]):
 
     answer: A
     record: Record | None
-    """The record to write: the one that was given if nothing changes, None if nothing is kept."""
+    """The record to write: the given one if nothing changes, None if it is removed."""
     events: tuple[Event, ...] = ()
     """Lines to add to the timeline."""
 
@@ -92,7 +92,7 @@ def put(record: Record | None, new: NewMessage, now: int) -> Step[Receipt]:
 
 
 def accepted(new: NewMessage, now: int) -> Message:
-    """The message that a put with a new id makes, settled at once if it came with an ending."""
+    """The message that a put with a new id makes, settled at once if the put carries an ending."""
     state, error = new.ending or (State.SCHEDULED, None)
     return Message(
         **_content(new),
@@ -104,7 +104,7 @@ def accepted(new: NewMessage, now: int) -> Message:
 
 
 def _content(new: NewMessage) -> dict[str, Any]:
-    """The fields that a message takes over from its put."""
+    """The fields that a put sets on a message."""
     fields = asdict(new)
     for name in _ONLY_OF_A_PUT:
         del fields[name]
@@ -113,7 +113,7 @@ def _content(new: NewMessage) -> dict[str, Any]:
 
 
 def _replaces(new: NewMessage, held: Message) -> bool:
-    """Whether `on_conflict` says so, of a message that is still scheduled."""
+    """Whether `on_conflict` replaces a message that is still scheduled."""
     if held.state is not State.SCHEDULED:
         return False
     return new.on_conflict is OnConflict.REPLACE or (
@@ -124,14 +124,14 @@ def _replaces(new: NewMessage, held: Message) -> bool:
 def _refusal_kept(held: Message, new: NewMessage) -> Decided | None:
     """The policies' last refusal, unless the replacing message has another route or key.
 
-    The refusal was about those, and an ordered route would take the new message for one that it
-    held back before.
+    The refusal was about the former route and key, and an ordered route would take the new message
+    for one that it held back before.
     """
     return held.decided if (new.route, new.key) == (held.route, held.key) else None
 
 
 def lease(record: Record, token: int, now: int) -> Step[Message | None]:
-    """Give the message to a worker; None: it is not due, or not scheduled."""
+    """Lease the message to a worker; None if it is not due or not scheduled."""
     held = record.message
     if held.state is not State.SCHEDULED or held.due > now:
         return Step(None, record)
@@ -145,14 +145,14 @@ def has_begun(message: Message) -> bool:
 
 
 def holds(record: Record, token: int) -> bool:
-    """Whether the lease under way is the one of this token."""
+    """Whether the lease under way has this token."""
     return record.token == token
 
 
 def settle(record: Record, settlement: Settlement, now: int) -> Step[State | None]:
-    """End the lease by the outcome of the send; None: the token is stale, nothing changes.
+    """End the lease by the outcome of the send; None if the token is stale: nothing changes.
 
-    A message that a caller asked to cancel meanwhile is cancelled instead of scheduled again.
+    A message whose cancel is pending is cancelled instead of scheduled again.
     """
     if not holds(record, settlement.token):
         return Step(None, record)
@@ -162,8 +162,8 @@ def settle(record: Record, settlement: Settlement, now: int) -> Step[State | Non
     sent = not settlement.refund
     goes_on = settlement.state is State.SCHEDULED
     events: tuple[Event, ...] = ()
-    # The message's own fields tell of the release until it is scheduled again, and `decided` of
-    # a delivered one why policies let it go. A cancel that was asked has noted the release.
+    # The message's own fields describe the release until it is scheduled again, and `decided` of
+    # a delivered one why policies allowed it. A pending cancel has already noted the release.
     explained = settlement.allowed is not None and settlement.state is not State.DELIVERED
     if sent and not asked and (goes_on or explained):
         events += (_released(held, now, settlement.allowed),)
@@ -187,7 +187,7 @@ def settle(record: Record, settlement: Settlement, now: int) -> Step[State | Non
 
 
 def lose(record: Record, token: int, now: int) -> Step[Reaped | None]:
-    """End a lease whose time ran out; None: another lease, or none, is under way."""
+    """End a lease whose time ran out; None if another lease, or none, is under way."""
     if not holds(record, token):
         return Step(None, record)
     held = record.message
@@ -205,9 +205,9 @@ def _ended(held: Message, state: State, now: int, **fields: Any) -> Message:
 
 
 def amend(record: Record | None, amendment: Amendment, now: int) -> Step[Amended]:
-    """Change the message as a caller asks, with a definite answer.
+    """Apply a caller's change, with a definite answer.
 
-    Unknown → already so → not in a state that allows it (RELEASED; a leased message is marked to
+    Unknown → already done → not in a state that allows it (RELEASED; a leased message is marked to
     be cancelled) → another version (CONFLICT) → done, version + 1.
     """
     if record is None:
@@ -234,7 +234,7 @@ def _refusal(amendment: Amendment, held: Message) -> Answer | None:
 
 
 def _mark(record: Record, now: int) -> Step[Amended]:
-    """A cancel is pending: the message is not scheduled again when its lease ends."""
+    """Mark a pending cancel: the message is not scheduled again when its lease ends."""
     message = replace(record.message, cancel_pending=True)
     events = (_released(message, now), _line(now, "cancel_asked"))
     return Step(Amended(Answer.RELEASED, message), replace(record, message=message), events)
@@ -270,7 +270,7 @@ def _reschedule(record: Record, amendment: Amendment, now: int) -> _Changed:
 
 
 def _redrive(record: Record, amendment: Amendment, now: int) -> _Changed:
-    """Begin anew; what the fields told of the last attempt is noted before they are reset."""
+    """Start again; the last attempt's facts are noted before their fields are reset."""
     held = record.message
     events: tuple[Event, ...] = ()
     if held.claimed is not None and not release_is_noted(held, record.noted):
@@ -303,7 +303,7 @@ def _become(held: Message, state: State, **fields: Any) -> Message:
 
 
 def _released(held: Message, now: int, why: str | None = None) -> Event:
-    """The line about the lease under way, which the message's own fields told of so far."""
+    """The timeline line of the lease under way, from the message's own fields."""
     return _line(held.claimed or now, "released", why, held.attempt)
 
 

@@ -1,4 +1,4 @@
-"""A message: what is asked for (NewMessage) and what is held (Message)."""
+"""A message to store (NewMessage) and a stored message (Message)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PAYLOAD = 256 * 1024
 
 
 class OnConflict(StrEnum):
-    """What a put with a known id does while the first is still scheduled."""
+    """How a put treats a known id while its message is still scheduled."""
 
     KEEP = "keep"  # the first stays as it is
     REPLACE = "replace"  # the new one takes its place
@@ -26,7 +26,7 @@ class OnConflict(StrEnum):
 class Labels(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What policies look at, frozen when the message is accepted."""
+    """The labels that policies match, frozen when the message is accepted."""
 
     channel: str | None = None
     campaign: str | None = None
@@ -34,14 +34,13 @@ class Labels(
     tags: tuple[str, ...] = ()
     tz: str | None = None
     keys: tuple[str, ...] = ()
-    """Whom the message concerns besides its `key`: caps count it for each of them, and it waits
-    while any of them is over a cap."""
+    """Recipients besides `key`: caps count the message for each, and it waits while any is over."""
 
 
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
     """A validated message on its way into the store.
 
-    By keyword except where every microsecond counts: in place, it is made four times as fast.
+    Built by keyword, except on hot paths: positional arguments are four times as fast.
     """
 
     id: str
@@ -57,27 +56,27 @@ class NewMessage(msgspec.Struct, frozen=True, gc=False):
     topic: str | None = None
     on_conflict: OnConflict = OnConflict.KEEP
     blocked: str | None = None
-    """Why it must not go out, when somebody decided that before it came: kept as BLOCKED."""
+    """Why it must not be sent, if that was decided before the put: stored as BLOCKED."""
     dead: str | None = None
-    """Why it cannot go out, known before it came: kept as DEAD, for a person to look at."""
+    """Why it cannot be sent, if that was known before the put: stored as DEAD, for an operator."""
 
     @property
     def ending(self) -> tuple[State, str] | None:
-        """The state it is settled in as it is put, with the reason; None: it is scheduled."""
+        """The state in which the put settles it, with the reason; None if it is scheduled."""
         if self.dead is not None:
             return State.DEAD, self.dead
         return None if self.blocked is None else (State.BLOCKED, self.blocked)
 
     @property
     def state(self) -> State:
-        """The state it is put in."""
+        """The state of the message after the put."""
         return State.SCHEDULED if self.ending is None else self.ending[0]
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message as the store holds it. Settled ones may have lost their payload.
+    """A message as the store holds it. A settled one may have lost its payload.
 
-    By keyword, as NewMessage, except where the stores read it by the ten thousand.
+    Built by keyword, as NewMessage, except where stores read thousands at once.
     """
 
     id: str
@@ -97,17 +96,17 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     attempt: int = 0
     """Counts the times it was leased to be sent; never goes back once a send began."""
     attempt_floor: int = 0
-    """The attempt it was redriven at: max_attempts counts from here."""
+    """The attempt at which it was redriven: max_attempts counts from here."""
     created: int = 0
     claimed: int | None = None
     settled: int | None = None
     last_error: str | None = None
     cancel_pending: bool = False
     decided: Decided | None = None
-    """The last time policies did not let it go; it may have gone since. Of a delivered message
-    that policies applied to: what they said when they let it go."""
+    """The policies' last refusal, which may be past. Of a delivered message that policies applied
+    to: their reasons for allowing it."""
     ref: int = 0
-    """The store's own handle on the row; means nothing outside it."""
+    """The store's own handle on the row; meaningless outside the store."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

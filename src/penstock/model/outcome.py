@@ -1,4 +1,4 @@
-"""What came of it: expected results are values, not exceptions."""
+"""The outcomes of store calls and sends: expected results are values, not exceptions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.model.verdict import Decided, Verdict
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a put: durable when this exists."""
+    """The answer to a put: the message is durable."""
 
     id: str
     state: State
     due: int
     duplicate: bool = False
-    """The id was known before; `state` and `due` are those of the message now held."""
+    """True if the id was known; `state` and `due` are then the stored message's."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -28,17 +28,17 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     token: int
     messages: tuple[Message, ...] = ()
     next_due: int | None = None
-    """When fewer than asked were due: the earliest due of what is left on the route."""
+    """If fewer than requested were due: the earliest due time left on the route."""
     stopped_at_bytes: bool = False
-    """There were more that are due, but together they would have been too large."""
+    """True if more messages were due, but together they would have been too large."""
 
 
 class StreamEntry(msgspec.Struct, frozen=True, gc=False):
-    """A message as an entry of a stream that is in the store itself."""
+    """A message as an entry of a Redis stream that the store writes itself."""
 
     stream: str
     fields: tuple[bytes, ...]
-    """Names and values in turn."""
+    """Names and values, alternating."""
     maxlen: int | None = None
     """Trim the stream to about this many entries."""
 
@@ -55,24 +55,24 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     due: int | None = None
     error: str | None = None
     refund: bool = False
-    """No send was begun: the attempt that the claim counted is taken back."""
+    """True if no send began: the attempt that the claim counted is taken back."""
     unsure: bool = False
-    """It may have arrived all the same in this attempt."""
+    """True if the message may have arrived in this attempt although it failed."""
     decided: Decided | None = None
-    """The policies' refusal, to be kept with the message; None leaves what is kept."""
+    """The policies' refusal to store with the message; None keeps the stored one."""
     allowed: str | None = None
-    """What the policies said when they let it go: told beside `released` in the timeline."""
+    """The policies' reasons for allowing it, shown beside `released` in the timeline."""
 
     entry: StreamEntry | None = None
-    """Add this in the same step as the message is settled delivered. Should the stream not take it,
-    the message stays leased, and LEASED is the answer."""
+    """Add this entry in the same step as the message is settled delivered. If the stream refuses
+    it, the message stays leased and the answer is LEASED."""
 
     @property
     def kept(self) -> Decided | None:
-        """What the message keeps of the decision.
+        """The part of the decision that stays with the message.
 
-        An ALLOW only with the end of all: as long as it may be decided again, refusals count, and
-        how many attempts did not arrive.
+        An ALLOW stays only with a settled message: while it may be decided again, only refusals and
+        the number of missed attempts count.
         """
         if self.allowed is not None and self.state is State.DELIVERED:
             return Decided(Verdict.ALLOW, "", self.allowed)
@@ -83,12 +83,12 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def may_have_arrived(self) -> bool:
-        """By the attempt that ends here, or by one before it, of which nobody knows for sure."""
+        """Whether this attempt, or an earlier one without a definite answer, may have arrived."""
         return self.unsure or may_have_arrived_before(self.message)
 
     @property
     def detail(self) -> str | None:
-        """What the timeline says beside the word: the policy's reason, or the error."""
+        """The timeline's text beside the event: the policy's reason, or the error."""
         decided = self.decided
         return self.error if decided is None else f"{decided.policy}: {decided.detail}"
 
@@ -100,7 +100,7 @@ def may_have_arrived_before(message: Message) -> bool:
 
 
 class Reaped(msgspec.Struct, frozen=True, gc=False):
-    """A message whose lease ran out, and what became of it (scheduled or cancelled)."""
+    """A message whose lease ran out, and its new state (scheduled or cancelled)."""
 
     id: str
     route: str
@@ -118,7 +118,7 @@ class Action(StrEnum):
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
-    """A change somebody asks for; None leaves a field as it is."""
+    """A caller's change of a message; None leaves a field unchanged."""
 
     action: Action
     id: str
@@ -128,12 +128,12 @@ class Amendment(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str | None = None
     headers: dict[str, str] | None = None
     expires: int | None = None
-    """0: it does not expire any more."""
+    """0 removes the expiry."""
     priority: int | None = None
     labels: Labels | None = None
 
     def expires_then(self, held: Message) -> int | None:
-        """When the message expires once this is done."""
+        """When the message expires after this change."""
         return held.expires if self.expires is None else self.expires or None
 
 
@@ -145,9 +145,9 @@ class Answer(StrEnum):
 
 
 class Amended(msgspec.Struct, frozen=True):
-    """The definite answer to an Amendment, with the message as it is now.
+    """The definite answer to an Amendment, with the message after it.
 
-    Of a message that was deleted or erased: as it was before.
+    For a deleted or erased message: the message before it.
     """
 
     answer: Answer
@@ -155,24 +155,24 @@ class Amended(msgspec.Struct, frozen=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """The sink has it for sure."""
+    """The sink confirmed the message."""
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """It did not arrive, or may not have; try again."""
+    """The message did not arrive, or may not have; try again."""
 
     error: str
     after: float | None = None
-    """Seconds the other side asked us to wait (Retry-After)."""
+    """Seconds to wait, as the receiver asked (Retry-After)."""
     unreachable: bool = False
-    """The other side cannot be reached: the circuit breaker counts these. A time-out of one
-    message's answer is not that."""
+    """True if the receiver cannot be reached: the circuit breaker counts these. A time-out of one
+    message's answer does not count."""
     interrupted: bool = False
-    """We broke it off ourselves (a shutdown, or the lease ended): never the last attempt."""
+    """True if Penstock aborted the send (shutdown, or end of lease): never the last attempt."""
     answer: str = ""
-    """What the other side wrote: kept with the message, never logged, since it may repeat it."""
+    """The receiver's text: stored with the message, never logged, since it may be sensitive."""
     unsure: bool | None = None
-    """It may have arrived all the same. Unset: whenever nobody answered, or we broke it off."""
+    """Whether it may have arrived. Unset: true without an answer, or if Penstock aborted it."""
 
     @property
     def may_have_arrived(self) -> bool:
@@ -184,11 +184,11 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """Refused for good: trying again cannot help."""
+    """The receiver refused it for good: trying again cannot help."""
 
     error: str
     answer: str = ""
-    """As that of Retry."""
+    """The receiver's text, as in Retry."""
 
     @property
     def text(self) -> str:
@@ -200,7 +200,7 @@ DELIVERED = Delivered()
 
 
 class RetryLater(Exception):
-    """Raised by a python: sink's function: not now; `after` is in seconds, None backs off."""
+    """A python: sink's function raises this for a retry `after` seconds; None backs off."""
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
         super().__init__(reason)
@@ -208,4 +208,4 @@ class RetryLater(Exception):
 
 
 class Reject(Exception):
-    """Raised by a python: sink's function: never; the message is dead at once."""
+    """A python: sink's function raises this to refuse for good: the message is dead at once."""

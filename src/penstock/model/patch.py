@@ -1,4 +1,4 @@
-"""A change to a waiting message, as it comes over the wire: the JSON of `PATCH`."""
+"""A change to a waiting message as sent over the wire: the JSON of `PATCH`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.model.wire import read_json
 
 
 class Patch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What to change; what is not given (or null) stays. `expires`: null removes the expiry."""
+    """The fields to change; absent (or null) fields stay. A null `expires` removes the expiry."""
 
     at: str | None = None
     delay: float | str | None = None

@@ -1,4 +1,4 @@
-"""Policies as people write them: the JSON of `PUT /v1/policies/{id}`, checked field by field.
+"""Policies as operators write them: the JSON of `PUT /v1/policies/{id}`, checked field by field.
 
 A policy keeps the words it was written in; `penstock.limits` turns them into numbers.
 """
@@ -22,10 +22,10 @@ from penstock.model.zone import is_zone
 MAX_LIMIT = 1_000_000_000
 MAX_BURST = 1_000_000
 MAX_RATE = 100_000
-"""Per second; a faster pace limits nothing that one store can decide."""
+"""Highest pace, per second; a faster pace limits nothing that one store can decide."""
 MAX_WINDOW_MS = 400 * 86_400_000
 MAX_VALUES = 1_000
-"""Entries of one list in applies_to or bypass."""
+"""Most entries of one list in applies_to or bypass."""
 DAY_MINUTES = 24 * 60
 
 _WALL = re.compile(r"([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
@@ -33,14 +33,14 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)?(ms|s|m|h|d)", re.ASCII)
 
 
 class OnExceed(StrEnum):
-    """What becomes of a message that a policy does not let through now."""
+    """The fate of a message that a policy does not allow now."""
 
     DEFER = "DEFER"
     BLOCK = "BLOCK"
 
 
 class Scope(StrEnum):
-    """What a cap counts by; several words count each combination apart."""
+    """A property a cap counts by; several words count each combination separately."""
 
     KEY = "key"
     CHANNEL = "channel"
@@ -73,7 +73,7 @@ EVERY_DAY = tuple(Day)
 class AppliesTo(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Which messages: all that is given must match, by any of its values."""
+    """The messages a policy matches: every given field must match, by any of its values."""
 
     route: tuple[str, ...] | None = None
     channel: tuple[str, ...] | None = None
@@ -85,7 +85,7 @@ class AppliesTo(
 class CalendarWindow(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """From one turn of the calendar to the next, in a zone."""
+    """A window from one calendar boundary to the next, in a zone."""
 
     calendar: Calendar
     zone: str | None = None
@@ -102,11 +102,11 @@ class _Policy(
     applies_to: AppliesTo | None = None
     on_exceed: OnExceed = OnExceed.DEFER
     max_defer: str | float | None = None
-    """A message that would wait longer than this beyond its own due is blocked."""
+    """Longest deferral beyond the message's own due; a longer one blocks the message."""
     bypass: tuple[str, ...] = ()
-    """Classes of messages that this policy lets through."""
+    """Classes of messages that this policy does not apply to."""
     shadow: bool = False
-    """Decides and counts, but does not act."""
+    """True: the policy decides and counts, but its verdict is not applied."""
 
 
 class Cap(_Policy, frozen=True, kw_only=True, tag="cap"):
@@ -117,7 +117,7 @@ class Cap(_Policy, frozen=True, kw_only=True, tag="cap"):
     window: str | float | CalendarWindow | None = None
     min_interval: str | float | None = None
     bypass_counts: bool = False
-    """What bypasses is counted all the same."""
+    """Count bypassing messages too."""
 
 
 class Quiet(_Policy, frozen=True, kw_only=True, tag="quiet"):
@@ -127,9 +127,9 @@ class Quiet(_Policy, frozen=True, kw_only=True, tag="quiet"):
     to: str
     days: tuple[Day, ...] = EVERY_DAY
     zone: str | None = None
-    """Where the recipient is when the message does not say (label `tz`)."""
+    """The recipient's zone if the message names none (label `tz`)."""
     spread: str | float = "1m"
-    """What was held goes out within this time of the end, each at its own moment."""
+    """Held messages go out within this time of the window's end, each at its own moment."""
 
 
 class Pace(_Policy, frozen=True, kw_only=True, tag="pace"):
@@ -137,7 +137,7 @@ class Pace(_Policy, frozen=True, kw_only=True, tag="pace"):
 
     rate: str
     burst: int | None = None
-    """Unset: what the rate gives in 10 ms, at least 1."""
+    """Default: the messages that the rate allows in 10 ms, at least 1."""
     bypass_counts: bool = False
 
 
@@ -147,24 +147,24 @@ Policy: TypeAlias = Cap | Quiet | Pace
 class Suppression(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Keys that get nothing: the JSON of `PUT /v1/suppressions/{id}`."""
+    """Keys that receive nothing: the JSON of `PUT /v1/suppressions/{id}`."""
 
     keys: tuple[str, ...] = ()
     legal: bool = False
-    """An opt-out by law: nothing bypasses it."""
+    """A legal opt-out: no message bypasses it."""
     bypass: tuple[str, ...] = ()
     applies_to: AppliesTo | None = None
 
 
 class RuleBook(msgspec.Struct, frozen=True):
-    """Everything that decisions are made by, at one version; suppressions without their keys."""
+    """All policies and suppressions at one version, suppressions without their keys."""
 
     version: int = 0
     policies: dict[str, Policy] = {}
     suppressions: dict[str, Suppression] = {}
 
     def __bool__(self) -> bool:
-        """Is there anything to decide by?"""
+        """Whether there is any policy or suppression."""
         return bool(self.policies or self.suppressions)
 
 
@@ -178,7 +178,7 @@ def decode_policy(body: bytes) -> Policy:
 
 
 def policy_from(values: object) -> Policy:
-    """What a TOML table or a dict says → a checked policy."""
+    """A TOML table or a dict → a checked policy."""
     try:
         policy = msgspec.convert(values, Policy)
     except msgspec.ValidationError as exc:
@@ -201,7 +201,7 @@ def check_policy_id(text: str) -> str:
 
 
 def check_policy(policy: Policy) -> Policy:
-    """The same policy, or InvalidMessage naming what makes no sense."""
+    """The same policy, or InvalidMessage naming the field that cannot work."""
     _check_common(policy)
     match policy:
         case Cap():

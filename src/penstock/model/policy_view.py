@@ -1,4 +1,4 @@
-"""Policies and decisions as people and programs see them: HTTP, clients and `--json`."""
+"""Policies and decisions as shown to callers: HTTP, clients and `--json`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Written: TypeAlias = dict[str, Any]  # a policy in the words of its JSON
 class Listed(msgspec.Struct, frozen=True):
     items: list[Written]
     version: int
-    """Grows with every change of policies or suppressions."""
+    """Increases with every change of policies or suppressions."""
     next: None = None
 
 
@@ -33,7 +33,7 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 class DecisionIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message that is only asked about."""
+    """A hypothetical message to decide about."""
 
     id: str | None = None
     route: str = DEFAULT_ROUTE
@@ -59,7 +59,7 @@ class CounterOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen now."""
+    """The decision that would be made now."""
 
     verdict: Verdict
     until: str | None
@@ -148,13 +148,13 @@ def counter_out(figure: CounterFigure) -> CounterOut:
 
 
 def policies_of(listed: bytes) -> dict[str, Policy]:
-    """The answer of GET /v1/policies."""
+    """Decode the answer of GET /v1/policies."""
     items = msgspec.json.decode(listed, type=_Policies).items
     return {str(item.pop("id")): policy_from(item) for item in items}
 
 
 def suppressions_of(listed: bytes) -> dict[str, Suppression]:
-    """The answer of GET /v1/suppressions."""
+    """Decode the answer of GET /v1/suppressions."""
     items = msgspec.json.decode(listed, type=_Policies).items
     return {str(item.pop("id")): msgspec.convert(item, Suppression) for item in items}
 
@@ -166,7 +166,7 @@ def suppression_of(shown: bytes) -> Suppression:
 
 
 def decision_of(shown: DecisionOut) -> Decision:
-    """Back from the wire: what a client hands to its caller."""
+    """The Decision that a client returns, from its JSON form."""
     return Decision(
         verdict=shown.verdict,
         until=_millis(shown.until),

@@ -1,4 +1,4 @@
-"""Which messages: the filter of lists and bulk changes, pages and figures."""
+"""Selecting messages: the filter of lists and bulk changes, pages and figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.model.state import State
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """All that are given must match. `due_from` is inclusive, `due_to` exclusive."""
+    """Every given field must match. `due_from` is inclusive, `due_to` exclusive."""
 
     state: State | None = None
     route: str | None = None
@@ -21,7 +21,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     due_from: int | None = None
     due_to: int | None = None
     error: str | None = None
-    """A piece of last_error."""
+    """A substring of last_error."""
 
     def matches(self, message: Message) -> bool:
         return (
@@ -47,11 +47,11 @@ class Page(msgspec.Struct, frozen=True):
     items: list[Message]
     next: Cursor | None = None
     cut: bool = False
-    """The search ended at its bound of records to look at, before the page was full."""
+    """True if the search reached its limit of records to read before the page was full."""
 
 
 class RouteFigures(msgspec.Struct, kw_only=True):
-    """What the store holds for one route now."""
+    """The store's current figures for one route."""
 
     scheduled: int = 0
     overdue: int = 0
@@ -61,7 +61,7 @@ class RouteFigures(msgspec.Struct, kw_only=True):
 
 
 class StoreFigures(msgspec.Struct, kw_only=True):
-    """What the store holds now. Counts of settled messages are within the retention time."""
+    """The store's current figures. Counts of settled messages are within the retention time."""
 
     routes: dict[str, RouteFigures]
     states: dict[State, int]

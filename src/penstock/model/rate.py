@@ -1,4 +1,4 @@
-"""How many in how long, as people write it."""
+"""Rates as operators write them: a number per unit of time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Recurring rules: `PUT /v1/recurring/{id}`, their moments, and the pure steps of a rule's row.
 
 A rule is a row with its next moment. Planting is `plant`: (row, now) → the moments to put as
-messages and the row to write after that. A store writes the row only if nobody else has meanwhile
+messages and the row to write after that. A store writes the row only if it is unchanged
 (compare-and-set on `revision`); a crash between the two repeats a put of known ids.
 """
 
@@ -42,19 +42,20 @@ from penstock.model.wire import read_json
 from penstock.model.zone import DEFAULT_ZONE, is_zone
 
 HEADER = "penstock-recurring"
-"""Header of every occurrence: its rule."""
+"""Header of every occurrence: the id of its rule."""
 AHEAD_MS = 1_000
-"""An occurrence is planted so long before its moment, and never before the one before it has come:
-it is as late as any message, and a change of the rule takes effect within that time. An occurrence
-that may be skipped or replace another (`overlap`) is planted at its moment, when that is known."""
+"""An occurrence is planted this long before its moment, and never before the previous one is due:
+it is as punctual as any message, and a change of the rule takes effect within that time. An
+occurrence that may be skipped or replace another (`overlap`) is planted at its moment, when that is
+known."""
 GRACE_MS = 5_000
-"""A moment that is late by less is not missed: a process that is restarted takes so long."""
+"""A moment planted late by less than this is not missed: a process restart takes about as long."""
 STEP = 500
-"""Occurrences of one rule that one step plants at most."""
+"""Most occurrences of one rule that one step plants."""
 NEXT = 5
-"""Moments shown of what is to come."""
+"""Number of future moments shown."""
 RECENT = 10
-"""Moments shown of what has been."""
+"""Number of past moments shown."""
 MAX_BACKFILL = 10_000
 MAX_LIMIT = 1_000_000_000
 MAX_JITTER_MS = 86_400_000
@@ -65,35 +66,35 @@ _NULL = b"null"
 
 
 class Misfire(StrEnum):
-    """What becomes of moments that passed while nobody could plant them."""
+    """The fate of moments that passed while no process could plant them."""
 
-    LATEST = "latest"  # the last of them is planted
-    SKIP = "skip"  # none is
-    ALL = "all"  # every one within `catch_up` is
+    LATEST = "latest"  # only the last of them is planted
+    SKIP = "skip"  # none is planted
+    ALL = "all"  # every one within `catch_up` is planted
 
 
 class Overlap(StrEnum):
-    """What becomes of a moment whose predecessor has not settled."""
+    """The fate of a moment whose predecessor has not settled."""
 
     ALLOW = "allow"
     SKIP = "skip"  # it is not planted
-    REPLACE = "replace"  # the one before is cancelled
+    REPLACE = "replace"  # the previous occurrence is cancelled
 
 
 class Rule(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What somebody wrote: when, and which message."""
+    """A rule as its author wrote it: when it fires, and which message it puts."""
 
     cron: str | None = None
     every: str | float | None = None
     anchor: str | None = None
-    """`every` is counted from here, and begins here. Unset: from 1970-01-01T00:00:00Z."""
+    """The moment from which `every` is counted. Default: 1970-01-01T00:00:00Z."""
     zone: str = DEFAULT_ZONE
-    """Of the wall clock that `cron` reads."""
+    """The zone of the wall clock that `cron` reads."""
     route: str = DEFAULT_ROUTE
     key: str | None = None
-    """Unset: the id of each occurrence."""
+    """Default: the id of each occurrence."""
     payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     payload_base64: str | None = None
     content_type: str | None = None
@@ -101,23 +102,23 @@ class Rule(
     labels: Labels | None = None
     priority: int = DEFAULT_PRIORITY
     expires_after: str | float | None = None
-    """After its due (its moment, and its jitter); one that would be planted later is missed."""
+    """Lifetime after its due (moment and jitter); one planted later than that is missed."""
     start: str | None = None
     end: str | None = None
-    """Moments from `start` to `end`, both included."""
+    """The last possible moment; `start` and `end` are both included."""
     limit: int | None = None
-    """Occurrences planted at most."""
+    """Most occurrences planted in all."""
     jitter: str | float | None = None
-    """Each occurrence is due within this time after its moment, at a place of its own."""
+    """Each occurrence is due within this time after its moment, at its own offset."""
     misfire: Misfire = Misfire.LATEST
     catch_up: str | float = "1d"
-    """How far back `misfire: all` reaches."""
+    """How far back `misfire: all` plants."""
     overlap: Overlap = Overlap.ALLOW
     paused: bool = False
 
 
 class What(StrEnum):
-    """What became of a moment."""
+    """The fate of one moment."""
 
     PLANTED = "planted"
     MISSED = "missed"
@@ -131,33 +132,33 @@ class Recent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RuleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rule as a store keeps it."""
+    """A rule as a store holds it."""
 
     id: str
     rule: Rule
     version: int = 1
-    """Counts the changes that callers made."""
+    """Counts callers' changes."""
     revision: int = 1
-    """Counts every write of the row: what compare-and-set looks at."""
+    """Counts every write of the row, for compare-and-set."""
     changed: int
     cursor: int
-    """Every moment up to here is accounted for: planted, missed or skipped, or not in force."""
+    """Every moment up to this one is accounted for: planted, missed, skipped, or not in force."""
     next: int | None = None
-    """The first moment after the cursor; None: there is none."""
+    """The first moment after the cursor; None if there is none."""
     wake: int | None = None
-    """When the next moment is to be planted; None: never."""
+    """When the next moment is to be planted; None for never."""
     before: int | None = None
-    """The last moment that was planted."""
+    """The moment of the last planted occurrence."""
     planted: int = 0
     missed: int = 0
     skipped: int = 0
     recent: tuple[Recent, ...] = ()
     error: str | None = None
-    """Why the rule cannot be planted; it is tried again."""
+    """Why the rule cannot be planted; planting is retried."""
     source: str | None = None
-    """Digest of the settings that the rule came from; None: it came by an API."""
+    """Digest of the settings that define the rule; None if it was put by the API."""
     managed: bool = False
-    """The rule goes when it is no longer in the settings."""
+    """True: the rule is deleted once the settings no longer define it."""
 
 
 _rule = msgspec.json.Decoder(Rule)
@@ -166,7 +167,7 @@ encode_row = msgspec.json.Encoder().encode
 
 
 def decode_row(data: bytes) -> RuleRow:
-    """What `encode_row` wrote."""
+    """Decode the output of `encode_row`."""
     return _row.decode(data)
 
 
@@ -176,7 +177,7 @@ def decode_rule(body: bytes, *, max_payload: int = MAX_PAYLOAD) -> Rule:
 
 
 def rule_from(values: object, *, max_payload: int = MAX_PAYLOAD) -> Rule:
-    """What a TOML table or a mapping says → a checked rule."""
+    """A TOML table or a mapping → a checked rule."""
     try:
         body = msgspec.json.encode(values)
     except TypeError as exc:
@@ -185,7 +186,7 @@ def rule_from(values: object, *, max_payload: int = MAX_PAYLOAD) -> Rule:
 
 
 def digest(rule: Rule) -> str:
-    """The same for the same rule, in every process."""
+    """A digest that is equal for equal rules, in every process."""
     return hashlib.sha256(msgspec.json.encode(rule)).hexdigest()[:16]
 
 
@@ -199,7 +200,7 @@ def check_rule_id(text: str) -> str:
 
 
 def check_rule(rule: Rule, *, max_payload: int = MAX_PAYLOAD) -> Rule:
-    """The same rule, or InvalidMessage naming what makes no sense."""
+    """The same rule, or InvalidMessage naming the field that cannot work."""
     check_moments(rule)
     _check_message(rule, max_payload)
     if rule.limit is not None and not 1 <= rule.limit <= MAX_LIMIT:
@@ -213,7 +214,7 @@ def check_rule(rule: Rule, *, max_payload: int = MAX_PAYLOAD) -> Rule:
 
 
 def check_moments(rule: Rule) -> None:
-    """When it fires: cron in a zone, or every so often from an anchor."""
+    """Check the moments: cron in a zone, or a fixed interval from an anchor."""
     if (rule.cron is None) == (rule.every is None):
         wrong = "cron" if rule.cron is None else "every"
         raise InvalidMessage(wrong, "give either cron or every, and only one of them")
@@ -261,7 +262,7 @@ def _check_message(rule: Rule, max_payload: int) -> None:
 
 
 def rule_body(rule: Rule) -> tuple[bytes, str]:
-    """The payload of its occurrences, and its content type."""
+    """The payload of a rule's occurrences, and its content type."""
     body = payload_bytes(rule.payload, rule.payload_base64, rule.content_type)
     return (_NULL, rule.content_type or JSON) if body is None else body
 
@@ -270,7 +271,7 @@ def rule_body(rule: Rule) -> tuple[bytes, str]:
 
 
 class Schedule(Protocol):
-    """Moments in epoch seconds."""
+    """An endless or finite sequence of moments in epoch seconds."""
 
     def after(self, moment: int) -> Iterator[int]:
         """Every moment after this one, in order."""
@@ -281,7 +282,7 @@ class Schedule(Protocol):
         ...
 
     def count(self, after: int, until: int) -> int:
-        """How many moments there are in (after, until]."""
+        """Number of moments in (after, until]."""
         ...
 
     def latest(self, after: int, until: int) -> int | None:
@@ -291,7 +292,7 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """From the anchor on, always as far apart."""
+    """Moments at a fixed interval from an anchor."""
 
     period: int
     anchor: int
@@ -313,7 +314,7 @@ class Every:
         return found if found > after and found >= self.anchor else None
 
     def _number(self, moment: int) -> int:
-        """Moments up to and including this one."""
+        """Number of moments up to and including this one."""
         return max(0, (moment - self.anchor) // self.period + 1)
 
     def _at(self, number: int) -> int:
@@ -344,7 +345,7 @@ class Moments:
         return None if found is None or found * SECOND > self._last else found * SECOND
 
     def count(self, after: int, until: int) -> int:
-        """How many moments there are in (after, until]."""
+        """Number of moments in (after, until]."""
         return self._schedule.count(self._floor(after), min(until, self._last) // SECOND)
 
     def latest(self, after: int, until: int) -> int | None:
@@ -356,12 +357,12 @@ class Moments:
         return self.count(moment - 1, moment) > 0
 
     def _floor(self, moment: int) -> int:
-        """Nothing at or before this second is meant."""
+        """The second after which moments count: the given one, or just before the rule's start."""
         return max(moment, self._first - 1) // SECOND
 
 
 def words(rule: Rule) -> str:
-    """When it fires, in English."""
+    """The rule's moments in English."""
     if rule.cron is not None:
         return f"{cron(rule.cron, rule.zone).words()} ({rule.zone})"
     said = f"Every {_period_words(parse_duration(rule.every or 0, 'every'))}"
@@ -382,13 +383,13 @@ def _period_words(period: int) -> str:
 
 
 def occurrence_id(rule_id: str, moment: int) -> str:
-    """A moment of the rule is a whole second; what was triggered in between shows milliseconds."""
+    """The id of a moment's occurrence; milliseconds show only if it was triggered by hand."""
     text = format_moment(moment)
     return f"{rule_id}@{text[:19]}Z" if moment % SECOND == 0 else f"{rule_id}@{text}"
 
 
 def occurrence(row: RuleRow, moment: int, due: int | None = None) -> NewMessage:
-    """The message of a moment. `due`: later than the rule says."""
+    """The message of a moment; `due` overrides the time that the rule gives."""
     rule = row.rule
     name = occurrence_id(row.id, moment)
     payload, content_type = rule_body(rule)
@@ -410,7 +411,7 @@ def occurrence(row: RuleRow, moment: int, due: int | None = None) -> NewMessage:
 
 
 def jitter_of(rule_id: str, rule: Rule, moment: int) -> int:
-    """The occurrence's own place within the jitter: by a hash, the same in every process."""
+    """The occurrence's offset within the jitter: a hash, the same in every process."""
     if rule.jitter is None:
         return 0
     width = parse_duration(rule.jitter, "jitter")
@@ -421,23 +422,23 @@ def jitter_of(rule_id: str, rule: Rule, moment: int) -> int:
 
 
 class Planting(msgspec.Struct, frozen=True):
-    """What one step does: first `cancel`, then put `moments`, then write `row`."""
+    """The work of one step: first `cancel`, then put `moments`, then write `row`."""
 
     moments: tuple[int, ...]
     row: RuleRow
     cancel: int | None = None
-    """The occurrence of this moment is to be cancelled: another takes its place."""
+    """The moment whose occurrence is to be cancelled, because another replaces it."""
 
 
 def needs_state(row: RuleRow) -> bool:
-    """Whether planting depends on the state of the occurrence before."""
+    """Whether planting depends on the state of the previous occurrence."""
     return row.rule.overlap is not Overlap.ALLOW and row.before is not None
 
 
 def plant(row: RuleRow, now: int, *, unsettled: bool = False, ahead: int = AHEAD_MS) -> Planting:
     """Everything of the row that is due for planting at `now`.
 
-    `unsettled`: the occurrence before (`row.before`) is neither delivered nor otherwise settled.
+    `unsettled` says that the previous occurrence (`row.before`) has not settled.
     """
     rule = row.rule
     if row.next is None or rule.paused:
@@ -453,7 +454,7 @@ def plant(row: RuleRow, now: int, *, unsettled: bool = False, ahead: int = AHEAD
     missed += len(found) - len(fresh)
     chosen, skipped = _without_overlap(rule.overlap, fresh, unsettled)
     if rule.limit is not None:
-        chosen = chosen[: rule.limit - row.planted]  # with the last of them the rule ends
+        chosen = chosen[: rule.limit - row.planted]  # the rule ends with the last of them
     cancel = row.before if unsettled and rule.overlap is Overlap.REPLACE and chosen else None
     after = replace(
         row,
@@ -472,7 +473,7 @@ def plant(row: RuleRow, now: int, *, unsettled: bool = False, ahead: int = AHEAD
 
 
 def _overdue(row: RuleRow, moments: Moments, now: int) -> tuple[list[int], int, int]:
-    """Moments of (cursor, now] to plant, the moment up to which that accounts, and the missed."""
+    """Moments of (cursor, now] to plant, the moment accounted for up to, and the number missed."""
     if row.next is None or row.next > now:
         return [], row.cursor, 0
     latest = moments.latest(row.cursor, now)
@@ -502,7 +503,7 @@ def _has_expired(row: RuleRow, moment: int, now: int) -> bool:
 def _without_overlap(
     overlap: Overlap, moments: list[int], unsettled: bool
 ) -> tuple[list[int], int]:
-    """Those to plant, and how many are not because another is not settled."""
+    """The moments to plant, and the number skipped because another occurrence has not settled."""
     if overlap is Overlap.ALLOW or not moments:
         return moments, 0
     if overlap is Overlap.REPLACE:
@@ -521,7 +522,7 @@ def _recent(
 
 
 def aimed(row: RuleRow, moments: Moments | None = None) -> RuleRow:
-    """The row with its next moment, and when that is to be planted."""
+    """The row with its next moment, and with the time at which that is to be planted."""
     rule = row.rule
     if rule.limit is not None and row.planted >= rule.limit:
         return replace(row, next=None, wake=None)
@@ -533,10 +534,9 @@ def aimed(row: RuleRow, moments: Moments | None = None) -> RuleRow:
 
 
 def failed(row: RuleRow, error: str, again_at: int) -> RuleRow:
-    """The row of a rule that cannot be planted: it shows why, and nobody looks at it for a while.
+    """The row of a rule that cannot be planted: it shows why, and waits until `again_at`.
 
-    Its cursor stays: when it can be planted again, `misfire` decides what becomes of the moments
-    that passed.
+    Its cursor stays: once it can be planted again, `misfire` decides about the moments that passed.
     """
     return replace(row, revision=row.revision + 1, error=error, wake=again_at)
 
@@ -553,9 +553,9 @@ def change(
     """The row with another rule: the same object if nothing changes.
 
     The new rule is in force after `now`, and after an occurrence that was planted ahead: no moment
-    is planted by both, and none that both have is left out. Whoever calls this has planted what was
-    due before. What a rule with an `error` could not plant is left to the `misfire` of the new one
-    if both fire at the same moments; otherwise it counts as missed.
+    is planted by both, and no moment that both have is left out. The caller has planted the moments
+    due before. Those that a rule with an `error` could not plant are left to the `misfire` of the
+    new one if both fire at the same moments; otherwise they count as missed.
     """
     if row is None:
         made = RuleRow(
@@ -587,25 +587,25 @@ def _when(rule: Rule) -> tuple[object, ...]:
 
 
 def _left_over(row: RuleRow, now: int) -> int:
-    """Moments of the rule so far that nobody could plant."""
+    """Number of the rule's moments up to `now` that could not be planted."""
     if row.rule.paused or row.next is None or row.next > now:
         return 0
     return Moments(row.rule).count(row.cursor, now)
 
 
 def overdue(row: RuleRow, now: int) -> bool:
-    """Whether a moment has come that is not planted."""
+    """Whether an unplanted moment has come."""
     return not row.rule.paused and row.next is not None and row.next <= now
 
 
 def noted(row: RuleRow, moment: int, what: What) -> RuleRow:
-    """The row with one more line in what is shown of it."""
+    """The row with one more line in its recent moments."""
     recent = (*row.recent, Recent(moment, what))[-RECENT:]
     return replace(row, revision=row.revision + 1, recent=recent)
 
 
 def backfill(row: RuleRow, first: int, last: int, now: int) -> list[int]:
-    """The rule's moments in [first, last], whether it was in force then or not."""
+    """The rule's moments in [first, last], whether or not it was in force then."""
     if last < first:
         raise InvalidMessage("to", "is before from")
     if last > now:
@@ -618,7 +618,7 @@ def backfill(row: RuleRow, first: int, last: int, now: int) -> list[int]:
 
 
 def upcoming(row: RuleRow, now: int, number: int = NEXT) -> list[int]:
-    """The next moments that will be planted or are planted ahead; of a paused rule, if resumed."""
+    """The next moments to be planted, or already planted ahead; of a paused rule, as if resumed."""
     if row.rule.limit is not None:
         number = min(number, row.rule.limit - row.planted + (row.cursor > now))
     return list(islice(Moments(row.rule).after(now), max(0, number)))

@@ -1,4 +1,4 @@
-"""Recurring rules as people and programs see them: the JSON of /v1/recurring."""
+"""Recurring rules as shown to callers: the JSON of /v1/recurring."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RuleState(StrEnum):
     ACTIVE = "active"
     PAUSED = "paused"
     ENDED = "ended"  # there is no moment left
-    DEAD = "dead"  # it cannot be planted: `error` says why
+    DEAD = "dead"  # planting failed: `error` says why
 
 
 class RulePut(msgspec.Struct, frozen=True):
@@ -43,26 +43,26 @@ class RulePut(msgspec.Struct, frozen=True):
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """When a rule would fire."""
+    """The next firing times of a rule."""
 
     next: list[str]
     words: str
 
 
 class Triggered(msgspec.Struct, frozen=True):
-    """The message that was put."""
+    """The message put by a trigger."""
 
     id: str
 
 
 class Backfilled(msgspec.Struct, frozen=True):
-    """Occurrences that were put; those that were there before are not counted."""
+    """Number of occurrences that a backfill put; those that existed before are not counted."""
 
     planted: int
 
 
 class BackfillIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The past moments to make up for, both ends included."""
+    """The span of past moments to plant, both ends included."""
 
     from_: str = msgspec.field(name="from")
     to: str
@@ -76,27 +76,27 @@ def decode_backfill(body: bytes) -> BackfillIn:
 
 
 class RuleDeleted(msgspec.Struct, frozen=True):
-    """The rule that is gone; its messages stay."""
+    """The deleted rule; its messages stay."""
 
     id: str
     deleted: bool = True
 
 
 class OccurrenceOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a moment."""
+    """The fate of one moment."""
 
     at: str
     what: What
     id: str | None
-    """The message; None: none was planted."""
+    """The message's id; None if none was planted."""
     state: State | None
-    """The message's; None: there is none, or it is no longer known."""
+    """The message's state; None if there is no message, or it was purged."""
     late: int | None
     """Milliseconds from its due to the last time it was claimed to be sent."""
 
 
 class RecurringOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule with what became of it."""
+    """A rule and its recent moments."""
 
     id: str
     version: int
@@ -132,11 +132,11 @@ class RecurringOut(msgspec.Struct, frozen=True, kw_only=True):
     missed: int
     skipped: int
     last: list[OccurrenceOut] | msgspec.UnsetType = msgspec.UNSET
-    """The latest moments, the newest first; in lists they are left out."""
+    """The latest moments, newest first; absent in lists."""
 
     @property
     def payload(self) -> bytes:
-        """What each message carries, as a Message has it."""
+        """The payload of each message, as a Message has it."""
         return rule_body(rule_of(self))[0]
 
 
@@ -148,7 +148,7 @@ class RulePage(msgspec.Struct, frozen=True):
 
 
 def page_of(page: RulePage) -> tuple[list[RecurringOut], str | None]:
-    """As programs are given it: the rules, and the cursor of the next page."""
+    """A page as clients return it: the rules, and the cursor of the next page."""
     return page.items, page.next
 
 
@@ -165,7 +165,7 @@ def rule_put(row: RuleRow, now: int) -> RulePut:
 
 
 def preview_of(rule: Rule, now: int) -> Preview:
-    """When such a rule would fire after `now`, and how that is said."""
+    """The firing times of a rule after `now`, and the rule in English."""
     return Preview(moments(upcoming(change(None, "preview", rule, now), now)), words(rule))
 
 
@@ -174,7 +174,7 @@ def moments(found: list[int]) -> list[str]:
 
 
 def rule_out(row: RuleRow, now: int, messages: Mapping[str, Message] | None = None) -> RecurringOut:
-    """`messages`: those of its last occurrences that are known; None: they are left out."""
+    """A row as JSON shows it, with the `messages` of its last occurrences; None omits them."""
     rule = row.rule
     return RecurringOut(
         id=row.id,
@@ -215,12 +215,12 @@ def rule_out(row: RuleRow, now: int, messages: Mapping[str, Message] | None = No
 
 
 def recent_ids(row: RuleRow) -> list[str]:
-    """The messages of its last occurrences."""
+    """The ids of a rule's last occurrences."""
     return [occurrence_id(row.id, one.at) for one in row.recent if _has_message(one)]
 
 
 def rule_of(shown: RecurringOut) -> Rule:
-    """What was written, read back from what is shown."""
+    """The rule as written, from its shown form."""
     fields = {name: getattr(shown, name) for name in Rule.__struct_fields__ if name != "payload"}
     fields["payload"] = shown.payload_json
     if fields["payload_base64"] is msgspec.UNSET:

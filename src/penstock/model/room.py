@@ -1,4 +1,4 @@
-"""A waiting room: how many it lets in, how fast, and how long it waits for anybody."""
+"""A waiting room's settings and figures: capacity, admission rate and time-outs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_WAIT_GRACE = 90_000
 DEFAULT_LANE = "default"
 MAX_CAPACITY = 10_000_000
 MAX_LANES = 4
-"""The default lane and three more: a store reserves a place for each."""
+"""Most lanes: the default one and three more, for each of which stores reserve a field."""
 MAX_WEIGHT = 1000
 MAX_NAME = 200
 
@@ -32,15 +32,15 @@ _PER_MS = {
 
 
 def is_room_name(text: str) -> bool:
-    """1-200 printable characters that need no quoting in a path, and no braces or blanks."""
+    """Whether the text is 1-200 printable characters that need no quoting in a path or key."""
     return len(text) <= MAX_NAME and text.isprintable() and _NAME.fullmatch(text) is not None
 
 
 class RoomState(StrEnum):
-    SCHEDULED = "scheduled"  # people may line up; nobody is let in before it opens
+    SCHEDULED = "scheduled"  # visitors may join; none is admitted before it opens
     OPEN = "open"
-    PAUSED = "paused"  # people may line up; nobody is let in
-    CLOSED = "closed"  # nobody may line up, nobody is let in
+    PAUSED = "paused"  # visitors may join; none is admitted
+    CLOSED = "closed"  # no visitor may join or is admitted
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -59,29 +59,29 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class RoomSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator sets. Durations are milliseconds; None: never."""
+    """A room's settings by its operator. Durations are milliseconds, None for never."""
 
     capacity: int = DEFAULT_CAPACITY
-    """Slots: admitted and entered together never exceed it."""
+    """Most slots: admitted and entered visitors together never exceed it."""
     admit_rate: Rate | None = None
     claim_ttl: int | None = DEFAULT_CLAIM_TTL
     """How long an admitted visitor may take to enter before the slot goes to the next."""
     session_ttl: int | None = DEFAULT_SESSION_TTL
-    """How long somebody inside keeps the slot without a heartbeat."""
+    """How long a visitor inside keeps the slot without a heartbeat."""
     wait_grace: int | None = DEFAULT_WAIT_GRACE
-    """How long a waiter may be silent before the place is given up."""
+    """How long a waiting visitor may be silent before the ticket expires."""
     expire_outside: bool = False
-    """TTLs were given by name: they also end tickets that another program put into the queue."""
+    """True if TTLs were set explicitly: they also end tickets that another program queued."""
     lanes: dict[str, int] = msgspec.field(default_factory=lambda: {DEFAULT_LANE: 1})
-    """Lane → weight. Of people waiting in several lanes, each gets its share of the slots."""
+    """Lane → weight. Lanes with visitors waiting share the slots in proportion."""
     lottery: bool = False
-    """Those who came before opening are let in by lot, not by who was first."""
+    """Visitors who joined before opening are admitted by lot, not in order of arrival."""
     seed: str = ""
-    """The lot: the same seed draws the same order. Kept secret, or the draw can be gamed."""
+    """The lottery's seed: equal seeds draw equal orders. Secret, or the draw could be predicted."""
     opens_at: int | None = None
-    """A scheduled room opens by itself at this moment."""
+    """The moment at which a scheduled room opens."""
     public: bool = False
-    """Anybody may join, without credentials."""
+    """True: visitors may join without credentials."""
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,14 +91,14 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     settings: RoomSettings
     state: RoomState = RoomState.OPEN
     epoch: int = 1
-    """Grows with every reset: nothing of an earlier epoch is valid any more."""
+    """Increases with every reset: tickets of earlier epochs are void."""
 
     def state_at(self, now: int) -> RoomState:
         return effective_state(self.state, self.settings.opens_at, now)
 
 
 class RoomPast(msgspec.Struct, frozen=True):
-    """What the epochs that a reset has ended came to, so that totals never go back."""
+    """The totals of epochs that a reset has ended, so that overall totals never decrease."""
 
     joined: int = 0
     promoted: int = 0
@@ -114,9 +114,9 @@ class RoomFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     room: Room
     state: RoomState
-    """As it is now: a scheduled room whose moment has come is open."""
+    """The state now: a scheduled room whose opening time has come is open."""
     in_use: int
-    """Slots taken, by the store's one truth (another program may have changed it)."""
+    """Slots in use, by the store's counter (another program may have changed it)."""
     waiting: int = 0
     admitted: int = 0
     entered: int = 0
@@ -125,15 +125,15 @@ class RoomFigures(msgspec.Struct, frozen=True, kw_only=True):
     revoked: int = 0
     joined: int = 0
     promoted: int = 0
-    """Admissions so far, of those who have ended too."""
+    """Admissions so far, including ended ones."""
     a_minute: float = 0.0
     """Admissions in about the last minute."""
     before: RoomPast = RoomPast()
-    """What earlier epochs came to."""
+    """The totals of earlier epochs."""
 
 
 class RoomDraft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The JSON of `PUT /v1/rooms/{room}`; what is absent takes its default."""
+    """The JSON of `PUT /v1/rooms/{room}`; absent fields take their defaults."""
 
     capacity: int | None = None
     admit_rate: str | float | None = None
@@ -146,7 +146,7 @@ class RoomDraft(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     opens_at: str | None = None
     public: bool = False
     state: RoomState | None = None
-    """None leaves an existing room in its state; a new one is scheduled or open."""
+    """None keeps an existing room's state; a new room is scheduled or open."""
 
 
 _decoder = msgspec.json.Decoder(RoomDraft)
@@ -179,7 +179,7 @@ def check_room(draft: RoomDraft, default_capacity: int = DEFAULT_CAPACITY) -> Ro
 
 
 def parse_rate(value: str | float, field: str = "admit_rate") -> Rate:
-    """ "200/s", "30/m", "5/h", or a whole number a second."""
+    """A rate from "200/s", "30/m", "5/h" or a whole number per second."""
     if isinstance(value, str):
         match = _RATE.fullmatch(value.strip()) if len(value) <= 40 else None
         if match is None:
@@ -195,7 +195,7 @@ def parse_rate(value: str | float, field: str = "admit_rate") -> Rate:
 
 
 def check_lanes(lanes: dict[str, int] | None) -> dict[str, int]:
-    """The lanes with the default one first, whether it was named or not."""
+    """The lanes, with the default lane first even if it was not named."""
     named = {DEFAULT_LANE: 1, **(lanes or {})}
     if len(named) > MAX_LANES:
         raise InvalidMessage("lanes", f"has more than {MAX_LANES} entries, the default one counted")
@@ -208,7 +208,7 @@ def check_lanes(lanes: dict[str, int] | None) -> dict[str, int]:
 
 
 def first_state(draft_state: RoomState | None, settings: RoomSettings, now: int) -> RoomState:
-    """The state of a room that is new."""
+    """The state of a new room."""
     if draft_state is not None:
         return draft_state
     ahead = settings.opens_at is not None and settings.opens_at > now
@@ -216,7 +216,7 @@ def first_state(draft_state: RoomState | None, settings: RoomSettings, now: int)
 
 
 def effective_state(state: RoomState, opens_at: int | None, now: int) -> RoomState:
-    """A scheduled room is open from its moment on, whether anybody noticed or not."""
+    """The state at `now`: a scheduled room is open from its moment on, before any write says so."""
     if state is RoomState.SCHEDULED and opens_at is not None and opens_at <= now:
         return RoomState.OPEN
     return state

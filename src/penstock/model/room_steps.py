@@ -2,7 +2,7 @@
 
     configure, set_state, reset   an operator changes the room
     join       line up, once: a visitor with a live ticket keeps it
-    see, heartbeat                a sign of life of a waiter, of somebody inside
+    see, heartbeat                a sign of life, waiting or inside
     enter      redeem an admission, once, while it holds a slot
     end        LEFT, REVOKED or EXPIRED: a ticket that held a slot gives exactly one back
     promote    attend → end the overdue and the silent → admit → look_at
@@ -61,14 +61,14 @@ from penstock.model.ticket import (
 A = TypeVar("A")
 
 FIRST_NUMBER = 1 << (LOT_BITS + 1)
-"""Numbers given in order of arrival lie above every lot."""
+"""First of the numbers given in order of arrival: they lie above every lottery number."""
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a room has counted, and where its line, its rate and its lanes stand."""
+    """A room's counters, and the state of its line, rate and lanes."""
 
     in_use: int = 0
-    """Slots taken: `admitted` + `entered`, unless another program counts too."""
+    """Slots in use: `admitted` + `entered`, unless another program counts too."""
     number: int = FIRST_NUMBER
     """The last number given in order of arrival."""
     joined: int = 0
@@ -83,7 +83,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     credit: int = 0
     credit_at: int = 0
     attended: int = 0
-    """When a promotion last noted that the room is looked after."""
+    """When a promotion last noted that the room is attended."""
     floor: int = 0
     """When the room was last found unattended: no waiter could be seen before it."""
     shares: LaneShares = msgspec.field(default_factory=LaneShares)
@@ -99,18 +99,18 @@ class RoomRecord(msgspec.Struct, frozen=True):
     tally: Tally
 
 
-class Step(NamedTuple, Generic[A]):
+class RoomStep(NamedTuple, Generic[A]):
     """The result of a step."""
 
     answer: A
     record: RoomRecord
-    """The record to write: the one that was given if nothing of it changes."""
+    """The record to write: the given one if nothing changes."""
     tickets: Sequence[Ticket] = ()
-    """Tickets to write, as they are now."""
+    """Tickets to write, in their new state."""
 
 
 class Moments(NamedTuple):
-    """The moments at which time alone changes something in a line."""
+    """The moments at which the passing of time alone changes a line."""
 
     seen: int | None
     """The last sign of life of the waiter who has been silent for longest."""
@@ -124,7 +124,7 @@ class Moments(NamedTuple):
 def configure(
     record: RoomRecord | None, name: str, settings: RoomSettings, state: RoomState | None, now: int
 ) -> RoomRecord:
-    """Make the room, or change its settings; `state` None leaves an existing room in its own."""
+    """Create the room or change its settings; `state` None keeps an existing room's state."""
     if record is None:
         first = first_state(state, settings, now)
         return RoomRecord(Room(name=name, settings=settings, state=first), Tally(attended=now))
@@ -134,7 +134,7 @@ def configure(
 
 
 def lost_lanes(record: RoomRecord | None, settings: RoomSettings) -> frozenset[str]:
-    """The lanes that new settings take away: those who wait there go to the default lane."""
+    """The lanes that new settings remove: visitors waiting there move to the default lane."""
     if record is None:
         return frozenset()
     return frozenset(record.room.settings.lanes.keys() - settings.lanes.keys())
@@ -145,7 +145,7 @@ def set_state(record: RoomRecord, state: RoomState) -> RoomRecord:
 
 
 def reset(record: RoomRecord) -> RoomRecord:
-    """A new epoch without visitors. Numbers and the rate go on, and totals never go back."""
+    """A new epoch without visitors. Numbers and the rate continue, and totals never decrease."""
     tally, before = record.tally, record.tally.before
     return RoomRecord(
         replace(record.room, epoch=record.room.epoch + 1),
@@ -174,12 +174,12 @@ def join(
     waiting: Mapping[str, int],
     joining: Sequence[Joining],
     now: int,
-) -> Step[list[Joined]]:
-    """Line up at the end of the lane, one after the other.
+) -> RoomStep[list[Joined]]:
+    """Join visitors at the end of their lanes, in order.
 
-    `known` has the tickets of those who have one, `waiting` says how many wait in each lane. A
-    live ticket is kept, and asking again is a sign of life. A new ticket knows how many are
-    ahead, unless its place was drawn by lot.
+    `known` has the existing tickets of these visitors, `waiting` the number of waiters in each
+    lane. A live ticket is kept, and joining again is a sign of life. A new ticket knows how many
+    are ahead, unless its number was drawn by lot.
     """
     room, settings, number = record.room, record.room.settings, record.tally.number
     state = room.state_at(now)
@@ -216,20 +216,20 @@ def join(
     if new:
         tally = replace(record.tally, number=number, joined=record.tally.joined + new)
         record = RoomRecord(room, tally)
-    return Step(answers, record, tuple(changed.values()))
+    return RoomStep(answers, record, tuple(changed.values()))
 
 
 def see(ticket: Ticket, now: int) -> Ticket:
-    """A sign of life: a waiter keeps the place."""
+    """Record a sign of life: a waiter keeps the ticket."""
     if ticket.state is not TicketState.WAITING or (ticket.seen is not None and ticket.seen >= now):
         return ticket
     return replace(ticket, seen=now)
 
 
 def heartbeat(record: RoomRecord, ticket: Ticket, now: int) -> Ticket:
-    """A sign of life: a waiter keeps the place, a session lasts session_ttl from now.
+    """Record a sign of life: a waiter keeps the ticket, a session lasts session_ttl from now.
 
-    One that arrives late shortens nothing: a later one may have been here before it.
+    A heartbeat that arrives late shortens nothing: a later one may have arrived before it.
     """
     if ticket.state is TicketState.ENTERED:
         end = _session_end(record, now)
@@ -241,7 +241,7 @@ def heartbeat(record: RoomRecord, ticket: Ticket, now: int) -> Ticket:
 
 def enter(
     record: RoomRecord, known: Mapping[str, Ticket], passes: Sequence[tuple[str, str]], now: int
-) -> Step[list[Redeemed]]:
+) -> RoomStep[list[Redeemed]]:
     """Redeem admissions, given as (user, pass id): each at most once, while it holds a slot."""
     changed: dict[str, Ticket] = {}
     answers = []
@@ -260,7 +260,7 @@ def enter(
         number, tally = len(changed), record.tally
         tally = replace(tally, admitted=tally.admitted - number, entered=tally.entered + number)
         record = RoomRecord(record.room, tally)
-    return Step(answers, record, tuple(changed.values()))
+    return RoomStep(answers, record, tuple(changed.values()))
 
 
 def _redemption(ticket: Ticket | None, pass_id: str, now: int) -> EnterAnswer:
@@ -286,8 +286,8 @@ _TOTALS = {
 }
 
 
-def end(record: RoomRecord, tickets: Iterable[Ticket], state: TicketState) -> Step[int]:
-    """End those of the tickets that are live; how many these were."""
+def end(record: RoomRecord, tickets: Iterable[Ticket], state: TicketState) -> RoomStep[int]:
+    """End the live ones among the tickets; the answer is their number."""
     tally = record.tally
     in_use, admitted, entered = tally.in_use, tally.admitted, tally.entered
     ended = []
@@ -300,10 +300,10 @@ def end(record: RoomRecord, tickets: Iterable[Ticket], state: TicketState) -> St
             entered -= ticket.state is TicketState.ENTERED
         ended.append(_become(ticket, state, until=None))
     if not ended:
-        return Step(0, record)
+        return RoomStep(0, record)
     total = {_TOTALS[state]: getattr(tally, _TOTALS[state]) + len(ended)}
     tally = replace(tally, in_use=in_use, admitted=admitted, entered=entered, **total)
-    return Step(len(ended), RoomRecord(record.room, tally), ended)
+    return RoomStep(len(ended), RoomRecord(record.room, tally), ended)
 
 
 def _become(ticket: Ticket, state: TicketState, **fields: object) -> Ticket:
@@ -316,7 +316,7 @@ def _become(ticket: Ticket, state: TicketState, **fields: object) -> Ticket:
 
 
 def attend(record: RoomRecord, now: int) -> RoomRecord:
-    """Note that the room is looked after; after an outage waiters get a new grace."""
+    """Note that the room is attended; after an outage waiters get a new grace."""
     passed = now - record.tally.attended
     if passed < ATTEND_MS:
         return record
@@ -325,22 +325,22 @@ def attend(record: RoomRecord, now: int) -> RoomRecord:
 
 
 def silence(record: RoomRecord, now: int) -> int | None:
-    """Waiters last seen at or before this moment have given up; None: nobody has."""
+    """Waiters last seen at or before this moment have given up; None if no waiter has."""
     return silent_before(record.room.settings, record.tally.floor, now)
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """Who is let in: the next of each of these lanes, in this order."""
+    """The lanes whose next visitors are admitted, in order."""
 
     lanes: Sequence[str]
     now: int
     until: int | None
-    """How long the slot waits for the visitor to enter."""
+    """Until when the slot waits for the visitor to enter."""
     pass_prefix: str
-    """The begin of the pass ids: unlike that of any other admission in this room."""
+    """The prefix of the pass ids: unlike that of any other admission in this room."""
 
     def ticket(self, waiting: Ticket) -> Ticket:
-        """The ticket of a waiter who is let in."""
+        """The ticket of an admitted waiter."""
         return _become(
             waiting,
             TicketState.ADMITTED,
@@ -352,22 +352,22 @@ class Admission(msgspec.Struct, frozen=True):
 
 def admit(
     record: RoomRecord, waiting: Mapping[str, int], now: int, limit: int
-) -> Step[Admission | None]:
-    """Let in as many as slots and rate allow, at most `limit`; None: nobody.
+) -> RoomStep[Admission | None]:
+    """Admit as many as slots and rate allow, at most `limit`; None if that is none.
 
     `waiting` says how many wait in each lane of the room.
     """
     room, tally = record.room, record.tally
     settings, in_line = room.settings, sum(waiting.values())
     if not in_line or room.state_at(now) is not RoomState.OPEN:
-        return Step(None, record)
+        return RoomStep(None, record)
     rate, credit, credit_at, tokens = settings.admit_rate, tally.credit, tally.credit_at, None
     if rate is not None:
         credit = earn(rate, credit, credit_at, now)
         tokens = credit // rate.per
     count = admissible(settings.capacity, tally.in_use, in_line, tokens, limit)
     if count == 0:
-        return Step(None, record)
+        return RoomStep(None, record)
     if rate is not None:
         credit, credit_at = credit - count * rate.per, now
     shares, order = _draw(tally.shares, settings.lanes, waiting, count)
@@ -387,7 +387,7 @@ def admit(
         shares=shares,
         flow=tally.flow.after(count, now),
     )
-    return Step(admission, RoomRecord(room, tally))
+    return RoomStep(admission, RoomRecord(room, tally))
 
 
 def _draw(
@@ -400,7 +400,7 @@ def _draw(
 
 
 def look_at(record: RoomRecord, is_waiting: bool, moments: Moments, now: int) -> int | None:
-    """The next moment at which time alone changes something in the room."""
+    """The next moment at which the passing of time alone changes the room."""
     room, tally = record.room, record.tally
     settings = room.settings
     found = [] if moments.ends is None else [moments.ends]
@@ -417,7 +417,7 @@ def look_at(record: RoomRecord, is_waiting: bool, moments: Moments, now: int) ->
     return min(found, default=None)
 
 
-# --- what is seen of it --------------------------------------------------------------------
+# --- views -----------------------------------------------------------------------------------
 
 
 def outlook(record: RoomRecord, waiting: dict[str, int], now: int) -> Outlook:

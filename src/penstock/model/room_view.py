@@ -1,4 +1,4 @@
-"""Rooms and tickets as people and programs see them from outside."""
+"""Rooms and tickets as shown to callers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RoomOut(msgspec.Struct, frozen=True, kw_only=True):
     promoted: int
     promoted_a_minute: float
     joined_total: int
-    """These four count over every epoch: they never go back, a reset included."""
+    """These four count over every epoch: they never decrease, not even by a reset."""
     promoted_total: int
     left_total: int
     expired_total: int
@@ -51,7 +51,7 @@ class RoomPage(msgspec.Struct, frozen=True):
 
 
 class TicketOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A visitor's place. What does not apply is null."""
+    """A visitor's ticket. Fields that do not apply are null."""
 
     user: str
     state: TicketState
@@ -59,20 +59,20 @@ class TicketOut(msgspec.Struct, frozen=True, kw_only=True):
     """1 is next; null when not waiting, or before a lottery is drawn."""
     ahead: int | None
     eta: Eta | None
-    """Seconds, as a range; null while nobody can know."""
+    """Seconds, as a range; null while it is unknown."""
     poll_after_ms: int
     lane: str
     room: str
     room_state: RoomState
     waiting: int
-    """People waiting in the lane."""
+    """Visitors waiting in the lane."""
     joined: str
     token: str | None = None
-    """While ADMITTED: lets the visitor in, once."""
+    """While ADMITTED: the token that redeems the admission, once."""
     claim_by: str | None = None
     session_expires: str | None = None
     ticket: str | msgspec.UnsetType = msgspec.UNSET
-    """Only in the answer to a join: shows that a request is the visitor's own."""
+    """Only in the answer to a join: proves that a later request is the visitor's own."""
 
 
 class EnteredOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,16 +82,16 @@ class EnteredOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoomCurves(msgspec.Struct, frozen=True, kw_only=True):
-    """A room at each look, the newest last; null where nothing is known of it."""
+    """A room's figures at each look, newest last; null where they are unknown."""
 
     waiting: list[int | None]
     inside: list[int | None]
-    """Let in, whether they have come in yet or not."""
+    """Visitors admitted, whether or not they have entered yet."""
     capacity: list[int | None]
 
 
 class RoomHistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """Curves of equal length, of the rooms there were at the newest look."""
+    """Curves of equal length, for the rooms that existed at the newest look."""
 
     step: int
     """Seconds between two looks."""

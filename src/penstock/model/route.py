@@ -1,4 +1,4 @@
-"""A route: where messages go and how hard to try."""
+"""A route: the messages' destination and the settings of its sends."""
 
 from __future__ import annotations
 
@@ -47,27 +47,26 @@ def parse_backoff(text: str, field: str = "backoff") -> Backoff:
 
 
 class KeyLimit(msgspec.Struct, frozen=True):
-    """What a route promises of every key."""
+    """A route's limits for messages of one key."""
 
     in_flight: int = 1
-    """Messages of one key that are being sent at most."""
+    """Most messages of one key in flight."""
     ordered: bool = False
-    """One at a time in the order of due; a retry or a deferral holds back what comes after it."""
+    """Send one at a time in the order of due; a retry or a deferral holds back later messages."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """What the flow needs to know of a route; its sink is opened apart."""
+    """A route's settings for the flow; its sink is opened separately."""
 
     name: str
     max_attempts: int = 8
     backoff: Backoff = Backoff()
     semaphore_limit: int | None = None
-    """Sends in flight at most; None leaves it to the sink."""
+    """Most sends in flight; None uses the sink's default."""
     topics: tuple[str, ...] = ()
-    """Patterns of destinations a message may choose by itself (`orders.*`)."""
+    """Patterns of destinations that a message may choose (`orders.*`)."""
     per_key: KeyLimit | None = None
     settle_ahead: int | None = None
-    """Messages that may be sent and not yet settled when the next send begins; None leaves it to
-    the sink."""
+    """Most messages sent and not yet settled when a send begins; None uses the sink's default."""
     timeout: int | None = None
-    """Milliseconds after which a send that has not ended counts as overdue; None: none does."""
+    """Milliseconds after which a send that has not ended counts as overdue; None for never."""

@@ -1,4 +1,4 @@
-"""Addresses as they may be shown: the path of a webhook is a secret more often than not."""
+"""Addresses in a form safe to show: the path of a webhook is often a secret."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from urllib.parse import SplitResult, urlsplit
 
 DIGITS = 4
-"""Hexadecimal digits that tell two addresses of one host apart and give nothing away."""
+"""Hexadecimal digits that tell two addresses of one host apart and reveal nothing."""
 
 
 def shown_webhook(url: str | SplitResult) -> str:

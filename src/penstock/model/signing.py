@@ -10,7 +10,7 @@ PREFIX = "whsec_"
 
 
 class Signer:
-    """Signs with one key, or with several while one takes the place of another."""
+    """Signs with one key, or with several during a key rotation."""
 
     def __init__(self, secrets: str) -> None:
         """`whsec_` + base64, or any text as it is; several are separated by spaces.
@@ -22,7 +22,7 @@ class Signer:
             raise ValueError("is empty")
 
     def sign(self, message_id: str, timestamp: int, body: bytes) -> str:
-        """The value of `webhook-signature`: one signature a key, separated by spaces."""
+        """The value of `webhook-signature`: one signature per key, separated by spaces."""
         content = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
         return " ".join(
             "v1," + base64.b64encode(hmac.digest(key, content, "sha256")).decode()
@@ -30,7 +30,7 @@ class Signer:
         )
 
     def signed(self, signatures: str, message_id: str, timestamp: int, body: bytes) -> bool:
-        """Whether one of a request's signatures was made with one of these keys."""
+        """Whether any of a request's signatures was made with one of these keys."""
         ours = self.sign(message_id, timestamp, body).split()
         return any(
             hmac.compare_digest(theirs.encode(), mine.encode())

@@ -1,4 +1,4 @@
-"""How large messages are, and how many of them are taken at once: bounded in bytes as in number."""
+"""Sizes of messages, and batches bounded in bytes as well as in number."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Generic, Protocol, TypeVar
 
 MIB = 1024 * 1024
 ANY_SIZE = 1 << 62
-"""A number of bytes that bounds nothing."""
+"""A number of bytes that limits nothing."""
 IN_FLIGHT_BYTES = 64 * MIB
-"""What a worker holds at most, over all routes, unless it is set otherwise."""
+"""Most bytes in flight in a worker, over all routes, unless configured."""
 CALL_BYTES = 4 * MIB
-"""Payload that one call of a store carries at most, there or back: a claim, a put."""
+"""Most payload bytes of one store call in either direction: a claim, a put."""
 PAGE_BYTES = 4 * MIB
-"""Payload that one page of a list carries, about."""
+"""Payload bytes of one page of a list, approximately."""
 FIRST_READ = 16
-"""Records of unknown size that are read at once …"""
+"""Records of unknown size that are read first …"""
 READ_MORE = 8
-"""… and at most so many times as many as were read before."""
+"""… and the most by which the next read may exceed the last."""
 
 
 class Sized(Protocol):
-    """A message, as far as its size is concerned."""
+    """The fields of a message that determine its size."""
 
     @property
     def payload(self) -> bytes: ...
@@ -34,7 +34,7 @@ M = TypeVar("M", bound=Sized)
 
 
 def size_of(message: Sized) -> int:
-    """Bytes of payload and headers, which is nearly all that a large message consists of."""
+    """Bytes of payload and headers, which make up nearly all of a large message."""
     headers = message.headers
     return len(message.payload) + (_size_of_headers(headers) if headers else 0)
 
@@ -50,7 +50,7 @@ def total_size(messages: Iterable[Sized]) -> int:
 
 
 def fitting(sizes: Iterable[int], max_bytes: int, at_least: int = 1) -> int:
-    """How many of the first of these are at most so many bytes together, or `at_least`."""
+    """How many of the first sizes fit into `max_bytes` together, at least `at_least`."""
     number = total = 0
     for size in sizes:
         total += size
@@ -61,7 +61,7 @@ def fitting(sizes: Iterable[int], max_bytes: int, at_least: int = 1) -> int:
 
 
 def in_calls(messages: Sequence[M], max_bytes: int = CALL_BYTES) -> list[Sequence[M]]:
-    """The messages in their order, in parts of at most so many bytes (or of one message)."""
+    """The messages in order, in parts of at most `max_bytes` (or of one message)."""
     if total_size(messages) <= max_bytes:
         return [messages] if messages else []
     parts: list[Sequence[M]] = []
@@ -73,11 +73,11 @@ def in_calls(messages: Sequence[M], max_bytes: int = CALL_BYTES) -> list[Sequenc
 
 
 class Filling(Generic[M]):
-    """A page while it is filled: so many messages, and so many bytes, at most.
+    """A page while it is filled: at most so many messages, and so many bytes.
 
     Where no size is known before a record is read, it also says how many to read next: a few at
-    first, then by the average so far. Many small ones cost few calls, and large ones are not read
-    in vain.
+    first, then by the average so far. Many small messages cost few calls, and large ones are not
+    read in vain.
     """
 
     def __init__(self, limit: int, max_bytes: int = PAGE_BYTES) -> None:
@@ -87,7 +87,7 @@ class Filling(Generic[M]):
         self._number = self._bytes = 0
 
     def next_read(self, most: int) -> int:
-        """At least 1 and at most so many."""
+        """How many records to read next: at least 1 and at most `most`."""
         if not self._number:
             return max(1, min(FIRST_READ, most))
         average = max(1, self._bytes // self._number)
@@ -95,12 +95,12 @@ class Filling(Generic[M]):
         return max(1, min(most, fitting, READ_MORE * self._number))
 
     def have_read(self, number: int, size: int) -> None:
-        """So many records of so many bytes, whether they belong to the page or not."""
+        """Note that records were read, whether they belong to the page or not."""
         self._number += number
         self._bytes += size
 
     def add(self, message: M) -> bool:
-        """False: the page is full, and this one begins the next."""
+        """Add a message; False if the page is full, and this one begins the next."""
         size = size_of(message)
         if len(self.items) >= self._limit or (self.items and size > self._left):
             return False

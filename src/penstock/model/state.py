@@ -1,4 +1,4 @@
-"""The states of a message and the one table of what may follow what."""
+"""The states of a message and the one table of permitted transitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
             State.DEAD,
             State.BLOCKED,
             State.EXPIRED,
-            State.CANCELLED,  # cancel was asked while leased and the send did not happen
+            State.CANCELLED,  # its cancel was pending and the send did not happen
         }
     ),
     State.DEAD: frozenset({State.SCHEDULED}),  # redrive
@@ -35,17 +35,17 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 SETTLED: frozenset[State] = frozenset(State) - {State.SCHEDULED, State.LEASED}
-"""States in which nothing more happens by itself."""
+"""States that no step leaves without a caller's request."""
 
 PURGEABLE: frozenset[State] = SETTLED - {State.DEAD}
-"""Settled states forgotten after the retention time; the dead wait for a person."""
+"""Settled states that are purged after the retention time; dead messages wait for an operator."""
 
 
 DELETABLE: frozenset[State] = frozenset({State.DEAD})
-"""States in which a message can be deleted: nothing else ends a dead one but a redrive."""
+"""States in which a message can be deleted: only a delete or a redrive ends a dead one."""
 
 ERASABLE: frozenset[State] = frozenset(State) - {State.LEASED}
-"""States in which a message can be erased at once; one that is leased, when its lease has ended."""
+"""States in which a message can be erased at once; a leased one is erased after its lease."""
 
 
 def may_become(now: State, then: State) -> bool:
@@ -53,5 +53,5 @@ def may_become(now: State, then: State) -> bool:
 
 
 def after_lease(wanted: State, *, cancel_asked: bool) -> State:
-    """Where a lease really ends: a message asked to be cancelled never goes back to wait."""
+    """The state a lease ends in: a message whose cancel is pending is never scheduled again."""
     return State.CANCELLED if cancel_asked and wanted is State.SCHEDULED else wanted

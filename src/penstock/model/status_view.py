@@ -1,4 +1,4 @@
-"""How things stand, as the API, the clients and the command line show it."""
+"""The system's status as the API, the clients and the command line show it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.model.state import State
 
 
 class RouteStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store holds for a route, and what the fleet is doing for it."""
+    """The store's figures for a route, and its workers' state."""
 
     scheduled: int
     overdue: int
@@ -19,22 +19,22 @@ class RouteStats(msgspec.Struct, frozen=True, kw_only=True):
     dead: int
     next_due: str | None
     sink: str | None = None
-    """None: nobody serves the route, but the store holds messages for it."""
+    """The sink; None if no worker serves the route, but the store holds messages for it."""
     paused: bool = False
     in_flight: int | None = None
-    """Sends under way; None: no worker that is alive serves the route."""
+    """Sends under way; None if no live worker serves the route."""
     capacity: int | None = None
-    """Sends in flight at most, of all workers together."""
+    """Most sends in flight, of all workers together."""
     waiting_for_sink: bool | None = None
-    """To some worker the sink does not answer at all: its messages wait in the store."""
+    """True if some worker's sink does not answer at all: its messages wait in the store."""
     reached: bool | None = None
-    """False: to some worker the sink has not answered once since that worker started."""
+    """False if some worker's sink has not answered once since that worker started."""
     errors: int = 0
-    """Attempts that failed, as far as the processes now known have counted."""
+    """Failed attempts counted by the processes known now."""
 
 
 class RouteStatus(RouteStats, frozen=True, kw_only=True):
-    """The same with the route's name, for lists."""
+    """A route's status with its name, for lists."""
 
     name: str
 
@@ -50,7 +50,7 @@ class PausedOut(msgspec.Struct, frozen=True):
 
 
 class HealthOut(msgspec.Struct, frozen=True):
-    """The process is up; what it stands on is readyz's business."""
+    """Liveness: the process is up. Its dependencies are reported by readyz."""
 
     status: str
     version: str
@@ -59,7 +59,7 @@ class HealthOut(msgspec.Struct, frozen=True):
 
 
 class LatenessStats(msgspec.Struct, frozen=True, kw_only=True):
-    """released - due in milliseconds; quantiles are upper bounds of their bucket."""
+    """Lateness (released - due) in milliseconds; quantiles are upper bounds of their bucket."""
 
     count: int
     mean: float
@@ -80,55 +80,55 @@ class ProcessStats(msgspec.Struct, frozen=True, kw_only=True):
     started: str
     last_seen: str
     alive: bool
-    """False: it stopped, or was not seen for a while."""
+    """False if it stopped, or sent no heartbeat for a while."""
     stopped: bool = False
-    """It said that it ends: nothing went wrong."""
+    """True if it stopped in order: nothing went wrong."""
     routes: dict[str, LaneState]
-    """What its worker is doing; empty without one."""
+    """Its worker's state by route; empty without a worker."""
     metrics: str | None
-    """Where it serves Prometheus; None: nowhere."""
+    """The address of its Prometheus metrics; None if it serves none."""
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store holds, and what the processes on it did since they started."""
+    """The store's figures, and the counts of its processes since they started."""
 
     now: str
     version: str
     uptime: float
-    """Seconds since the process that answers was started."""
+    """Seconds since the answering process started."""
     states: dict[State, int]
     routes: dict[str, RouteStats]
     totals: dict[str, int]
     """Messages by stage: accepted, released, delivered, retry, dead …"""
     counts: dict[str, dict[str, int]]
-    """The same by route, then stage."""
+    """Messages by route, then stage."""
     lateness: dict[str, LatenessStats]
     processes: list[ProcessStats] = []
     policies: dict[str, dict[str, int]] = {}
-    """Policy → allowed (it applied, and the message went), deferred, blocked (it was the one
-    that bound), shadowed (it would have been)."""
+    """Policy → allowed (it applied, and the message was sent), deferred, blocked (it was the
+    binding policy), shadowed (it would have been)."""
 
 
 class ForecastSpan(msgspec.Struct, frozen=True, kw_only=True):
     from_: str = msgspec.field(name="from")
     routes: dict[str, int]
-    """Only routes of which something is due in this span."""
+    """Only routes with messages due in this span."""
 
 
 class ForecastView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is coming due; the first minute and the first hour begin with what is overdue."""
+    """Due messages to come; the first minute and the first hour begin with the overdue."""
 
     now: str
     minutes: list[ForecastSpan]
     hours: list[ForecastSpan]
     later: dict[str, int]
-    """Due behind the last hour."""
+    """Messages due after the last hour."""
     exact: bool
-    """False: some were spread evenly over the time they may be due in."""
+    """False if some messages were spread evenly over the time they may be due in."""
 
 
 class PartHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How one part stands."""
+    """The health of one part."""
 
     status: Literal["ok", "behind", "waiting", "overdue", "failed", "none"]
     """behind: the worker does not keep up; waiting: the sink does not answer, or has not answered
@@ -139,63 +139,63 @@ class PartHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether messages can be taken now, with the facts."""
+    """Whether messages can be accepted now, with the facts."""
 
     status: str
     """ready · not ready · stopping"""
     store: str = ""
-    """Its name; empty where the caller may not see more than status and names of parts."""
+    """The store's name; empty if the caller may see only status and part names."""
     facts: dict[str, str] = {}
-    """Of the store."""
+    """Facts about the store."""
     error: str | None = None
     parts: dict[str, PartHealth] = {}
     """store, worker, and sink.ROUTE for each route that is served here."""
 
 
 class PartStatus(msgspec.Struct, frozen=True):
-    """How one part stands, without any detail."""
+    """The health of one part, without details."""
 
     status: str
 
 
 class ReadinessSummary(msgspec.Struct, frozen=True):
-    """Whether messages can be taken now, for callers who may not see more."""
+    """Whether messages can be accepted now, for callers who may not see more."""
 
     status: str
     parts: dict[str, PartStatus] = {}
 
 
 def summary_of(readiness: Readiness) -> ReadinessSummary:
-    """The status and the names of the parts: no address, path, host or error text."""
+    """The status and the part names: no address, path, host or error text."""
     parts = {name: PartStatus(part.status) for name, part in readiness.parts.items()}
     return ReadinessSummary(readiness.status, parts)
 
 
 class DeadGroup(msgspec.Struct, kw_only=True):
-    """Dead letters of a route that died of the same."""
+    """A route's dead letters with the same error."""
 
     route: str
     error: str
-    """What they have in common: numbers and ids are #, but for the status that a sink answered."""
+    """The common error text: numbers and ids are #, except the status of a sink's answer."""
     match: str | None
-    """A literal piece of it, for the `error` of a filter; None: there is none."""
+    """A literal piece of the error, for the `error` of a filter; None if there is none."""
     count: int
     oldest: str
     newest: str
-    """When the first and the last of them died."""
+    """When the most recent of them died; `oldest` is the first."""
     example_id: str
 
 
 class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """The largest group first."""
+    """Groups of dead letters, the largest first."""
 
     items: list[DeadGroup]
     truncated: bool
-    """There are more dead letters than were looked at, or more groups than are told."""
+    """True if there are more dead letters than were read, or more groups than are listed."""
 
 
 class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """Curves of equal length, the newest last; null where nothing is known."""
+    """Curves of equal length, newest last; null where a value is unknown."""
 
     step: int
     """Seconds between two points."""

@@ -1,4 +1,4 @@
-"""A visitor's ticket, its states, and what came of what a visitor asked."""
+"""A visitor's ticket, its states, and the answers to a visitor's requests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from penstock.model.room import DEFAULT_LANE, Room, RoomState
 MAX_USER = 200
 MAX_INSTANCE = 200
 KEEP_ENDED = 600_000
-"""How long an ended ticket stays known, so that a late question gets a definite answer."""
+"""How long an ended ticket stays stored, so that a late request gets a definite answer."""
 KEEP_OUTSIDE = 3_600_000
-"""How long a promoted ticket is known whose slot another program counts."""
+"""How long a promoted ticket is stored if its slot is counted by another program."""
 
 
 def check_user(text: str, field: str = "user") -> str:
@@ -47,38 +47,38 @@ HOLDS_SLOT = frozenset({TicketState.ADMITTED, TicketState.ENTERED})
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A visitor's place in one room and epoch. A new visit after the end is a new ticket."""
+    """A visitor's ticket in one room and epoch. A new visit after the end is a new ticket."""
 
     user: str
     state: TicketState
     lane: str = DEFAULT_LANE
     number: int = 0
-    """The place in the order; it never changes while the visitor waits."""
+    """The position in the order; it never changes while the visitor waits."""
     joined: int = 0
     ahead: int | None = None
-    """While waiting: how many of the same lane come before. 0 is next."""
+    """While waiting: visitors ahead in the same lane. 0 is next."""
     seen: int | None = None
-    """While waiting: the last sign of life; None for members another program put here."""
+    """While waiting: the last sign of life; None for members that another program queued."""
     promoted: int | None = None
     until: int | None = None
     """While admitted: claim_by. Once entered: when the session ends without a heartbeat."""
     entered: int | None = None
     pass_id: str = ""
-    """Names this one admission: the `jti` of its entry token."""
+    """The id of this one admission: the `jti` of its entry token."""
     instance: str = "unknown"
-    """Which of the broker's instances the visitor is connected to."""
+    """The broker instance that the visitor is connected to."""
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What an estimate of the wait needs to know of the room."""
+    """The room's facts that an estimate of the wait uses."""
 
     room: Room
     state: RoomState
     in_use: int
     waiting: dict[str, int]
-    """People waiting, by lane."""
+    """Visitors waiting, by lane."""
     a_minute: float = 0.0
-    """Admissions in about the last minute; 0 when nothing is known."""
+    """Admissions in about the last minute; 0 if unknown."""
 
     @property
     def free(self) -> int:
@@ -86,14 +86,14 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """Tickets as they are, one for each user asked for, and the room around them."""
+    """The current tickets, one for each requested user, and their room."""
 
     tickets: list[Ticket | None]
     outlook: Outlook
 
 
 class Joining(msgspec.Struct, frozen=True, gc=False):
-    """Somebody who wants to line up."""
+    """A visitor who wants to join."""
 
     user: str
     lane: str = DEFAULT_LANE
@@ -102,7 +102,7 @@ class Joining(msgspec.Struct, frozen=True, gc=False):
 
 class JoinAnswer(StrEnum):
     NEW = "new"
-    KNOWN = "known"  # was in line, admitted or inside already: the same ticket
+    KNOWN = "known"  # was waiting, admitted or entered already: the same ticket
     CLOSED = "closed"
     UNKNOWN_LANE = "unknown_lane"
 
@@ -113,7 +113,7 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
 
 
 class JoinedAll(msgspec.Struct, frozen=True):
-    """One answer each, in order, and the room around them."""
+    """One answer per visitor, in order, and their room."""
 
     answers: list[Joined]
     outlook: Outlook
@@ -121,7 +121,7 @@ class JoinedAll(msgspec.Struct, frozen=True):
 
 class EnterAnswer(StrEnum):
     ENTERED = "entered"
-    USED = "used"  # this very token was redeemed before
+    USED = "used"  # this token was redeemed before
     INVALID = "invalid"  # no admission of that id holds a slot now
 
 
@@ -131,20 +131,20 @@ class Redeemed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Promotion(msgspec.Struct, frozen=True, kw_only=True):
-    """What one atomic step of one room did."""
+    """The result of one atomic step of one room."""
 
     room: str
     admitted: Sequence[Ticket] = ()
     expired: int = 0
-    """Tickets that ended because their time was over: claims, sessions and silent waiters."""
+    """Tickets that ran out: claims, sessions and silent waiters."""
     more: bool = False
-    """The step's limit ended it, not the lack of work: promote again at once."""
+    """True if the step's limit ended it, not the lack of work: promote again at once."""
     look_at: int | None = None
-    """The next moment at which time alone changes something here."""
+    """The next moment at which the passing of time alone changes the room."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A promotion on its way to the visitor: one entry of the stream ENTRY."""
+    """An admission on its way to the visitor: one entry of the stream ENTRY."""
 
     id: str
     user: str
@@ -155,7 +155,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Dispatch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the visitor's instance is told: come in, with this token."""
+    """The message to the visitor's instance: the visitor may enter, with this token."""
 
     entry: Entry
     token: str

@@ -1,4 +1,4 @@
-"""The timeline of a message: the usual course is read off its own fields, the rest was noted."""
+"""The timeline of a message: usual events are read from its fields, others were noted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.model.verdict import Verdict
 
 
 def lines_of(message: Message, noted: Sequence[Event]) -> list[Event]:
-    """Everything that is known to have happened, in order."""
+    """Every known event of the message, in order."""
     lines = [Event(at=message.created, event="accepted"), *noted]
     if message.claimed is not None and not release_is_noted(message, noted):
         lines.append(Event(at=message.claimed, event="released", attempt=message.attempt))
@@ -30,9 +30,9 @@ def lines_of(message: Message, noted: Sequence[Event]) -> list[Event]:
 
 
 def release_is_noted(message: Message, noted: Sequence[Event]) -> bool:
-    """Is the lease that the message's fields tell of among the lines too?
+    """Whether the lease in the message's fields is among the noted lines too.
 
-    It is once a cancel was asked in it, or when there was something to say about it.
+    It is noted once a cancel was pending in it, or when the policies gave a reason.
     """
     if not noted:
         return False
@@ -43,7 +43,7 @@ def release_is_noted(message: Message, noted: Sequence[Event]) -> bool:
 
 
 def _tell_why(message: Message, lines: list[Event]) -> None:
-    """What the policies said when they let it go, beside the release it belongs to."""
+    """Add the policies' reason for allowing it to the release it belongs to."""
     decided = message.decided
     if decided is None or decided.verdict is not Verdict.ALLOW or not decided.detail:
         return

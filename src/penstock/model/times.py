@@ -1,4 +1,4 @@
-"""Moments and durations as people write them, as epoch milliseconds.
+"""Moments and durations as users write them, as epoch milliseconds.
 
 Everything is rounded *up* to the millisecond: rounding down would be early.
 """
@@ -17,7 +17,7 @@ MAX_TIME = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z: the last moment the calendar of Python, SQL and RFC 3339 share."""
 
 _AGES = 1e11
-"""Seconds: some three thousand years, within the calendar whatever they are counted from."""
+"""Seconds: about three thousand years, within the calendar from any starting point."""
 NAIVE = "needs a time zone: datetime.now(UTC), not datetime.now()"
 
 _USUAL = len("2030-01-31T09:00:00.000Z")
@@ -35,7 +35,7 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, No
 def parse_moment(text: str, field: str = "at") -> int:
     """RFC 3339 with an offset → epoch ms, rounded up."""
     if len(text) == _USUAL:
-        ms = _MILLIS.get(text[19:])  # nearly everybody writes it so, of few seconds by turns
+        ms = _MILLIS.get(text[19:])  # the common form; a few seconds repeat, hence the cache
         if ms is not None:
             return _parse_second(text[:19], field) + ms
     return _parse_moment(text, field)
@@ -76,7 +76,7 @@ def moment_millis(moment: datetime, field: str = "at") -> int:
 def parse_duration(value: str | float, field: str = "delay") -> int:
     """Seconds, or "1500ms" "90s" "15m" "2h" "3d" → ms, rounded up."""
     if type(value) is float and 0.0 <= value < _AGES and value.is_integer():
-        return int(value) * 1000  # as most are
+        return int(value) * 1000  # the common form
     if isinstance(value, str):
         millis = _text_millis(value) if len(value) <= 40 else None
         if millis is None:
@@ -96,7 +96,7 @@ def parse_duration(value: str | float, field: str = "delay") -> int:
     return millis
 
 
-@lru_cache(maxsize=256)  # callers repeat their few delays
+@lru_cache(maxsize=256)  # callers repeat a few delays
 def _text_millis(text: str) -> int | None:
     match = _DURATION.fullmatch(text.strip())
     return None if match is None else math.ceil(Fraction(match[1]) * _UNIT_MS[match[2]])

@@ -1,4 +1,4 @@
-"""Where a message goes on a route that lets it choose.
+"""The destination of a message on a route that lets it choose one.
 
 Patterns are those of brokers: `*` stands for one part of a name between dots (`orders.*` allows
 `orders.eu` and not `orders.eu.vip`), and `>` or `#` as the last part for one or more.
@@ -13,11 +13,11 @@ from functools import lru_cache
 from penstock.model.message import Message
 
 REMEMBERED = 4096
-"""Topics whose answer is kept; a caller could name any number of them."""
+"""Most topics whose check is cached; a caller could name any number of them."""
 
 
 class Topics:
-    """A message's own topic where a pattern allows it (`orders.*`), else the route's own."""
+    """Uses a message's own topic if a pattern allows it (`orders.*`), else the route's own."""
 
     def __init__(self, own: str, allowed: Sequence[str] = ()) -> None:
         self.own = own

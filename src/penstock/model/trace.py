@@ -1,4 +1,4 @@
-"""Trace context (W3C): carried in a message's headers, across the delay, to whoever receives it."""
+"""W3C trace context: carried in a message's headers, across the delay, to its receiver."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from penstock.model.draft import MAX_HEADERS, Draft
 
 TRACEPARENT = "traceparent"
 CORRELATION = ("x-correlation-id", "correlation-id", "x-request-id")
-"""Headers that name what a message belongs to, the first that is there counting."""
+"""Headers that carry a correlation id; the first one present counts."""
 _TRACEPARENT = re.compile(
     r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}"
 )
 
 
 def trace_of(headers: Mapping[str, str] | None) -> tuple[str, str] | None:
-    """(trace id, span id) of a message's headers; None: it has none that can be read."""
+    """(trace id, span id) from a message's headers; None if they have no valid one."""
     value = _header(headers, TRACEPARENT)
     match = None if value is None else _TRACEPARENT.fullmatch(value)
     return None if match is None else (match[1], match[2])
 
 
 def correlation_of(headers: Mapping[str, str] | None) -> str | None:
-    """What a log line shows of where a message belongs: its correlation id, or its trace's."""
+    """The correlation id that log lines show: the caller's, or the trace id."""
     for name in CORRELATION:
         if (value := _header(headers, name)) is not None:
             return value
@@ -32,7 +32,7 @@ def correlation_of(headers: Mapping[str, str] | None) -> str | None:
 
 
 def give_trace(draft: Draft, traceparent: str | None) -> None:
-    """Let a message go on with the trace of the request that brought it, unless it has its own."""
+    """Continue the trace of the request that brought the message, unless it has its own."""
     if traceparent is None or _TRACEPARENT.fullmatch(traceparent) is None:
         return
     headers = draft.headers or {}

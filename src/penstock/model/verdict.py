@@ -1,4 +1,4 @@
-"""ALLOW, DEFER, BLOCK, and what is kept of a decision."""
+"""ALLOW, DEFER, BLOCK, and the part of a decision that is stored with the message."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ class Verdict(StrEnum):
 
 
 class Decided(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The last refusal of a message, kept with it; of a delivered one, what let it go.
+    """The last refusal of a message, stored with it; of a delivered one, the reasons it was
+    allowed.
 
-    An ALLOW without a word: there is only `missed` to keep.
+    An ALLOW without a reason stores only `missed`.
     """
 
     verdict: Verdict
     policy: str
-    """The binding one; none of an ALLOW."""
+    """The binding policy; empty for an ALLOW."""
     detail: str
     until: int | None = None
     since: int | None = None
-    """The due it had before it was first deferred: `max_defer` counts from here."""
+    """The due before its first deferral: `max_defer` counts from here."""
     missed: int = 0
-    """Attempts since it was put or redriven that surely did not arrive, or that caps have counted
-    because they may have; any other one may have arrived."""
+    """Attempts since it was put or redriven that certainly did not arrive, or that caps have
+    counted because they may have; any other attempt may have arrived."""

@@ -1,4 +1,4 @@
-"""A message as people and programs see it: the JSON of the HTTP API and of `--json`."""
+"""A message as shown to callers: the JSON of the HTTP API and of `--json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.model.wire import WIRE_ERRORS
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a put: it is durable."""
+    """The answer to a put: the message is durable."""
 
     id: str
     state: State
@@ -57,20 +57,20 @@ class MessageOut(msgspec.Struct, frozen=True, kw_only=True):
     settled: str | None
     cancel_pending: bool | msgspec.UnsetType = msgspec.UNSET
     deleted: bool | msgspec.UnsetType = msgspec.UNSET
-    """True in the answer that tells of a dead message's end: this is what it was."""
+    """True in the answer to deleting a dead message: the fields show its last state."""
     verdict: Verdict | msgspec.UnsetType = msgspec.UNSET
-    """What was decided last; absent until then."""
+    """The last verdict; absent before the first."""
     reason: Reason | msgspec.UnsetType | None = msgspec.UNSET
     timeline: list[EventOut] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PageOut(msgspec.Struct, frozen=True):
-    """Messages in order of due; `next` is the cursor of the page after."""
+    """Messages in order of due; `next` is the cursor of the following page."""
 
     items: list[MessageOut]
     next: str | None
     short: Literal["work", "size"] | msgspec.UnsetType = msgspec.UNSET
-    """Why there are fewer than `limit` though more may follow: `work`, the search looked at as many
+    """Why the page has fewer than `limit` although more may follow: `work`, the search read as many
     messages as one page may and few of them matched; `size`, the page has about 4 MB of payload."""
 
 
@@ -78,25 +78,25 @@ _NO_LABELS = Labels()
 
 
 class BulkResult(msgspec.Struct, frozen=True):
-    """How many matched the filter, and of how many it was done."""
+    """How many messages matched the filter, and how many were changed."""
 
     matched: int
     done: int
 
 
 class Erased(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a key was removed, and what is left to be."""
+    """How many messages of a key were removed, and how many are left."""
 
     key: str
     messages: int
     counters: int
     pending: int
-    """Messages being sent: removed when their leases have ended, by any worker."""
+    """Messages being sent: a worker removes them when their leases have ended."""
     next: str | None = None
-    """The cursor of the call that goes on from here; None: everything was looked at."""
+    """The cursor of the next call; None if everything was searched."""
 
     def and_then(self, following: Erased) -> Erased:
-        """Both together, as far as the following one came."""
+        """The sum of both calls, with the later one's cursor."""
         return Erased(
             key=self.key,
             messages=self.messages + following.messages,
@@ -144,7 +144,7 @@ def message_out(message: Message, timeline: list[Event] | None = None) -> Messag
 
 
 def message_of(shown: MessageOut) -> Message:
-    """Back from the wire: what a client hands to its caller."""
+    """The Message that a client returns, from its JSON form."""
     return Message(
         id=shown.id,
         route=shown.route,
@@ -174,7 +174,7 @@ def page_of(shown: PageOut) -> tuple[list[Message], str | None]:
 
 
 def _decided(shown: MessageOut) -> Decided | None:
-    """What is known of the last refusal; nothing of one that did not have the last word."""
+    """The last refusal; None if the message's last decision allowed it."""
     if not isinstance(shown.verdict, Verdict) or not isinstance(shown.reason, Reason):
         return None
     until = parse_moment(shown.due, "due") if shown.verdict is Verdict.DEFER else None
@@ -202,7 +202,7 @@ def _event_out(event: Event) -> EventOut:
 
 
 def _payload(message: Message) -> tuple[msgspec.Raw | msgspec.UnsetType, bytes | msgspec.UnsetType]:
-    """The caller's own JSON text where it is JSON; anything else as base64.
+    """The caller's own JSON text if the payload is JSON; anything else as base64.
 
     A settled message that lost its payload shows neither.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with a piece of JSON, in the words of those who wrote it."""
+"""Errors about JSON input, in terms of the caller's fields."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ WIRE_ERRORS = (
     RecursionError,
     UnicodeDecodeError,
 )
-"""What msgspec raises for input; `wire_error` says it in our words."""
+"""The errors that msgspec raises for input; `wire_error` translates them."""
 
 MAX_PATH = 200
-"""Characters of the place of an error that are looked at."""
+"""Most characters of an error's path that are looked up."""
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -49,7 +49,7 @@ def read_json(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
 
 
 def read_value(values: object, shape: type[T]) -> T:
-    """What a TOML table or a mapping says → the value, or an error that names the field."""
+    """A TOML table or a mapping → the value, or an error that names the field."""
     try:
         return msgspec.convert(values, shape)
     except msgspec.ValidationError as exc:
@@ -57,9 +57,9 @@ def read_value(values: object, shape: type[T]) -> T:
 
 
 def wire_error(exc: Exception, shape: object = None) -> InvalidMessage | Malformed:
-    """msgspec's words → ours: unreadable input is Malformed, a wrong value names its field.
+    """Translate msgspec's error: unreadable input is Malformed, a wrong value names its field.
 
-    `shape` is the type that was read: with it, what would have been right is said too.
+    `shape` is the type that was read: with it, the error also says which values are right.
     """
     text = str(exc)
     if isinstance(exc, RecursionError):
@@ -108,7 +108,7 @@ def _meant(name: str, known: tuple[str, ...]) -> str:
 
 
 def _fields(shape: object, path: str) -> tuple[str, ...]:
-    """Every field an object at this place may have."""
+    """The field names that an object at this path may have."""
     names: dict[str, None] = {}
     for place in _places(shape, path):
         if isinstance(place, inspect.StructType):
@@ -119,7 +119,7 @@ def _fields(shape: object, path: str) -> tuple[str, ...]:
 
 
 def _choices(shape: object, path: str) -> tuple[str, ...]:
-    """Every word that may stand at this place."""
+    """The words allowed at this path."""
     words: dict[str, None] = {}
     for place in _places(shape, path):
         if isinstance(place, inspect.EnumType):

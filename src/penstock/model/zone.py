@@ -9,7 +9,7 @@ DEFAULT_ZONE = "UTC"
 
 
 def is_zone(name: str) -> bool:
-    """Is it an IANA time zone that this machine knows?"""
+    """Whether it is an IANA time zone known to this machine."""
     return name in _zones()
 
 

@@ -1,1 +1,1 @@
-"""One way to call Redis, for everything that does: stores, waiting rooms, the stream sink."""
+"""Redis access for stores, waiting rooms and the stream sink."""

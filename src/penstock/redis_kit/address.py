@@ -1,4 +1,4 @@
-"""The store's URL: where Redis is, and the settings that come with it.
+"""The store's URL: the address of Redis, and the settings that come with it.
 
 redis://[user:password@]host[:port][/db]      rediss:// the same over TLS
 unix:///path/to/socket?db=0                   redis+unix:// the same
@@ -22,43 +22,43 @@ PREFIX = "penstock"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may follow the `?`."""
+    """The options of the URL's query."""
 
     prefix: str = PREFIX
-    """Begins every key's name: two stores with different prefixes can share a server."""
+    """Prefix of every key's name: two stores with different prefixes can share a server."""
     db: int | None = None
     """Database of a unix socket; otherwise the URL's path."""
     timeout: str = "3s"
-    """How long an answer may take."""
+    """Time limit of an answer."""
     connect_timeout: str = "2s"
-    """How long connecting may take."""
+    """Time limit of connecting."""
     max_connections: int = 32
-    """Connections of this process to a server at most."""
+    """Most connections of this process to one server."""
     bucket_size_sec: int | None = None
-    """Granularity of the far future's index, where it is not the [worker] setting."""
+    """Granularity of the far future's index; overrides the [worker] setting."""
     wait_replicas: int = 0
     """A write is acknowledged only when this many replicas have it (WAIT)."""
     waitaof: int = 0
     """1: acknowledged only when it is fsynced to the server's AOF (WAITAOF, Redis 7.2)."""
     wait_ms: int = 1000
-    """How long WAIT and WAITAOF may take."""
+    """Time limit of WAIT and WAITAOF."""
     key_index: bool | None = None
     """True: keep an index for search by key. False: drop it. Unset: as the store has it."""
     ssl_ca_certs: str | None = None
-    """File with the authorities trusted; default: the system's."""
+    """File of trusted authorities; default: the system's."""
     ssl_certfile: str | None = None
-    """This client's own certificate."""
+    """File of the client certificate."""
     ssl_keyfile: str | None = None
-    """The key of the client's certificate."""
+    """File of the client certificate's key."""
     ssl_check_hostname: bool = True
     """Whether the certificate must name the host."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL, taken apart."""
+    """A parsed store URL."""
 
     name: str
-    """Without secrets; with the prefix where it is not the usual one: another store altogether."""
+    """The URL without secrets; with the prefix if it is not the default."""
     hosts: tuple[tuple[str, int], ...] = ()
     socket: str | None = None
     db: int = 0
@@ -158,7 +158,7 @@ def _options(query: str) -> Options:
 
 
 def _check_files(options: Options, *, tls: bool) -> None:
-    """What is named for TLS must be there, and mean something."""
+    """Check that the files named for TLS exist and that their options fit together."""
     for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
         file: str | None = getattr(options, name)
         if file is None:

@@ -1,4 +1,4 @@
-"""A circuit breaker towards a server: while it does not answer, callers are refused at once."""
+"""A circuit breaker for a server: while it does not answer, callers are refused at once."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from typing import NamedTuple
 
 
 class Patience(NamedTuple):
-    """How long a caller goes on with a server that fails."""
+    """How long a caller keeps trying a server that fails."""
 
     waits: tuple[float, ...] = (0.02, 0.1, 0.25)
     """Seconds before each repetition of a call that could not be made or lost its connection."""
     retries_slow: bool = False
-    """Repeat calls that timed out, and calls that the server refused for the moment, as well."""
+    """Whether to repeat calls that timed out or that the server refused for the moment."""
     trip_after: int = 3
-    """Failed calls in a row that open the breaker."""
+    """Consecutive failures that open the breaker."""
     first_open: float = 0.1
-    """Seconds the breaker stays open at first; twice as long after every failed probe."""
+    """Seconds the breaker stays open at first; doubled by every failed probe."""
     longest_open: float = 2.0
 
 
 PROMPT = Patience()
-"""For callers that are told to try again: the flow, which does."""
+"""For callers that retry by themselves, as the flow does."""
 
 
 class Breaker:
-    """Closed: every call passes. Open: none until the wait is over, then one to probe."""
+    """Closed: every call passes.
+
+    Open: calls are refused until the wait is over, then one probes.
+    """
 
     def __init__(
         self, patience: Patience = PROMPT, clock: Callable[[], float] = time.monotonic
@@ -35,19 +38,19 @@ class Breaker:
         self._patience = patience
         self._clock = clock
         self.failures = 0
-        """Calls in a row that failed."""
+        """Consecutive failed calls."""
         self.is_closed = True
         self._retry_at = 0.0
         self.reason = "does not answer"
-        """The last error, for callers that are refused."""
+        """The last error, shown to refused callers."""
 
     @property
     def refuses(self) -> bool:
-        """Whether a call would be refused now; asking does not take the probe."""
+        """Whether a call would be refused now, without using up the probe."""
         return not self.is_closed and self._retry_at > self._clock()
 
     def wait(self) -> float:
-        """Seconds until a call may be tried; 0: now."""
+        """Seconds until a call may be tried; 0 if it may be tried now."""
         if self.is_closed:
             return 0.0
         wait = self._retry_at - self._clock()
@@ -62,7 +65,7 @@ class Breaker:
         self.is_closed = True
 
     def failed(self) -> float:
-        """Count a failure; seconds after which another call is worth trying."""
+        """Count a failure; the answer is the seconds until another call is worth trying."""
         self.failures += 1
         self.is_closed = self.failures < self._patience.trip_after
         pause = self._pause()

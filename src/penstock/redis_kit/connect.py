@@ -1,9 +1,9 @@
-"""URL → a connected client, one server or a cluster behind the same few calls.
+"""URL → a connected client: one server or a cluster behind one interface.
 
-Scripts have connections of their own. A pool with locks, time-outs and hooks costs redis-py several
-times the CPU of the call itself, and scripts are nearly all that a store says. So a few connections
-are kept here: redis-py opens them (TLS, login, database), and then a call is one write and one
-answer. One that failed in any way, or that the server has closed meanwhile, is not used again.
+Scripts use connections of their own. A pool with locks, time-outs and hooks costs redis-py several
+times the CPU of the call itself, and nearly all calls of a store are scripts. So a few connections
+are held here: redis-py opens them (TLS, login, database), and then a call is one write and one
+answer. A connection that failed in any way, or that the server closed, is not used again.
 """
 
 from __future__ import annotations
@@ -31,49 +31,50 @@ Argument: TypeAlias = bytes | str | int
 T = TypeVar("T")
 
 _ON_LINES = frozenset({"EVALSHA", "HMGET", "TIME"})
-"""Commands that are sent often, or must be answered without delay."""
+"""Commands that are frequent, or must be answered without delay."""
 _NO_RETRY: Mapping[str, Any] = {
     "retry": Retry(NoBackoff(), 0),
     "protocol": 2,
     "client_name": "penstock",
 }
-"""Of every connection. Repetitions are the caller's: it knows which calls are safe to repeat."""
+"""Settings of every connection. Callers repeat: they know which calls are safe to repeat."""
 Cursors: TypeAlias = dict[str, int]
-"""Node → where its SCAN goes on."""
+"""Node → its SCAN cursor."""
 Reply: TypeAlias = Any
-"""An answer as redis-py returns it, without a type; the caller knows its script's."""
+"""An answer as redis-py returns it; untyped, since its shape depends on the script."""
 
 
 class Server(Protocol):
-    """The calls of Redis that everything here is made of."""
+    """The Redis calls that this package is built on."""
 
     cluster: bool
 
     def call(self, *command: Argument) -> Awaitable[Reply]:
-        """One command that names its key, or that any node can answer."""
+        """Send one command that names its key, or that any node can answer."""
         ...
 
     def quick(self, command: bytes) -> Awaitable[Reply] | None:
         """Send a packed command over an open, free connection; None if there is none.
 
-        Nothing was sent then: use `call`.
+        If None, nothing was sent: use `call`.
         """
         ...
 
     async def in_a_row(self, key: bytes, *commands: Sequence[Argument]) -> list[Reply]:
-        """Commands about this key, in this order on one connection."""
+        """Send commands about this key, in this order on one connection."""
         ...
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
-        """The command on every primary, by the node's name."""
+        """Send the command to every primary; the answers by the node's name."""
         ...
 
     async def scan(
         self, cursors: Cursors, match: str, count: int, kind: str
     ) -> tuple[list[bytes], Cursors]:
-        """One step of about `count` keys on each primary: names of that kind, and how to go on.
+        """One scan step of about `count` keys on each primary: matching names, and the next
+        cursors.
 
-        Without cursors a pass begins; it has ended when there are none any more.
+        A pass begins without cursors and has ended when none are returned.
         """
         ...
 
@@ -124,7 +125,7 @@ def _single(address: Address, host: str, port: int, connections: int) -> Redis:
 
 
 def stream_client(connections: int, *, tls: Mapping[str, Any] | None, **settings: Any) -> Redis:
-    """A client for other programs' streams: no time-out and no repetition but the caller's own."""
+    """A client for other programs' streams: its caller alone sets time-outs and retries."""
     if tls is None:
         return _client(_Tcp, connections, None, **_NO_RETRY, **settings)
     return _client(_Tls, connections, None, **_NO_RETRY, **settings, **tls)
@@ -136,7 +137,7 @@ def _client(
     timeout: float | None,
     **settings: Any,
 ) -> Redis:
-    """`timeout`: how long a call waits for a free connection."""
+    """A redis-py client; `timeout` limits the wait for a free connection."""
     pool = BlockingConnectionPool(
         connection_class=kind, max_connections=connections, timeout=timeout, **settings
     )
@@ -144,7 +145,7 @@ def _client(
 
 
 class _PacksInC:
-    """Packs commands by hiredis: redis-py does it in Python."""
+    """Packs commands with hiredis: redis-py packs them in Python."""
 
     def pack_command(self, *args: EncodableT) -> list[bytes]:
         if isinstance(args[0], str) and " " in args[0]:
@@ -153,15 +154,15 @@ class _PacksInC:
 
 
 class _Tcp(_PacksInC, Connection):
-    """Over TCP."""
+    """A connection over TCP."""
 
 
 class _Tls(_PacksInC, SSLConnection):
-    """Over TLS."""
+    """A connection over TLS."""
 
 
 class _Unix(_PacksInC, UnixDomainSocketConnection):
-    """Over a unix socket."""
+    """A connection over a unix socket."""
 
 
 async def _scan(
@@ -225,7 +226,7 @@ class SingleServer:
         return client.pubsub(ignore_subscribe_messages=True), client
 
     async def reconnect(self) -> None:
-        """A new primary behind the same address is reached by connecting again."""
+        """Drop the connections: connecting again finds a new primary behind the same address."""
         await self._lines.drop()
         await self._client.connection_pool.disconnect(inuse_connections=False)
 
@@ -265,7 +266,7 @@ class ClusterServer:
             await connection.send_packed_command(connection.pack_commands(commands))
             replies = [await node.parse_response(connection, str(c[0])) for c in commands]
         except BaseException as exc:
-            # The other answers would be taken for those of the next commands.
+            # Remaining answers would be taken for those of the next commands.
             await connection.disconnect(nowait=True)
             if isinstance(exc, vendor.AskError):
                 raise vendor.TryAgainError(str(exc)) from exc
@@ -290,7 +291,7 @@ class ClusterServer:
         return await _scan(nodes, cursors, ("MATCH", match, "COUNT", count, "TYPE", kind))
 
     def subscriber(self) -> tuple[PubSub, Redis]:
-        """On one node after the other: every node forwards what any publishes."""
+        """Subscribe on one node after the other: every node forwards all publications."""
         nodes = [(str(n.host), int(n.port)) for n in self._client.get_nodes()]
         nodes = nodes or list(self._address.hosts)
         self._subscribed += 1
@@ -313,8 +314,8 @@ _MORE = object()
 
 
 def packed(command: Sequence[Argument]) -> bytes:
-    """The command as it is sent."""
-    # hiredis takes a tuple of any length; its stub says of one.
+    """The command as the bytes that are sent."""
+    # hiredis takes a tuple of any length; its stub allows one element only.
     data: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]
     return data
 
@@ -361,7 +362,7 @@ class _Open(asyncio.Protocol):
         seconds: float,
         freed: Callable[[_Open], None],
     ) -> None:
-        """`freed` is called with every answer, and once when there will be none."""
+        """`freed` is called with every answer, and once more when the connection is closed."""
         self._line = line
         self._transport = transport
         self._seconds = seconds
@@ -378,13 +379,13 @@ class _Open(asyncio.Protocol):
         transport.set_protocol(self)
 
     def ask(self, command: bytes) -> asyncio.Future[Any] | None:
-        """Send one command, its answer a future; None if the connection cannot be used any more.
+        """Send one command; its answer is a future. None if the connection is no longer usable.
 
-        A caller that is cancelled leaves the line busy until the answer has come.
+        If the caller is cancelled, the line stays busy until the answer has come.
         """
         if self._transport.is_closing() or self._answers.has_data():  # an answer to no command
             return None
-        self._transport.write(command)  # first: the server wakes up while we do the rest
+        self._transport.write(command)  # first, so that the server works during the rest
         waiting = self._waiting = self._loop.create_future()
         self._until = self._loop.time() + self._seconds
         if self._timer is None:
@@ -416,18 +417,18 @@ class _Open(asyncio.Protocol):
         self._fail(exc or vendor.ConnectionError("the server has closed the connection"))
 
     def _look(self) -> None:
-        """Time out the call under way if its time is over."""
+        """Time the call under way out if its limit has passed."""
         self._timer = None
         if self._waiting is None:
             return
-        if self._loop.time() < self._until:  # by another call than the one it was set for
+        if self._loop.time() < self._until:  # the timer was set for an earlier call
             self._timer = self._loop.call_at(self._until, self._look)
         else:
             self._fail(vendor.TimeoutError(f"no answer in {self._seconds:g} s"))
 
     @property
     def is_left(self) -> bool:
-        """The caller was cancelled; the answer has not come."""
+        """Whether the caller was cancelled before the answer came."""
         return self._waiting is not None and self._waiting.done()
 
     def _fail(self, exc: Exception) -> None:
@@ -446,7 +447,7 @@ class _Open(asyncio.Protocol):
 
 
 async def heeding(asked: Awaitable[T]) -> T:
-    """Raise a cancellation that redis-py swallowed while it connected."""
+    """Await it, and raise a cancellation that redis-py swallowed while it connected."""
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
     try:
@@ -457,7 +458,7 @@ async def heeding(asked: Awaitable[T]) -> T:
 
 
 class Lines:
-    """A pool of such connections; the one that was freed last is used first."""
+    """A pool of open connections; the one freed last is used first."""
 
     def __init__(self, make: Callable[[], Line], *, most: int, seconds: float) -> None:
         self._make = make
@@ -465,7 +466,7 @@ class Lines:
         self._seconds = seconds
         self._lines: set[_Open] = set()
         self._free: list[_Open] = []
-        """Without a call under way; one that has failed is found when it is taken."""
+        """Connections without a call under way; a failed one is detected when taken."""
         self._used = 0
         self._going: set[asyncio.Task[None]] = set()
 
@@ -474,12 +475,12 @@ class Lines:
         return self._used < self._most
 
     def ask(self, command: Sequence[Argument]) -> Awaitable[Any]:
-        """The answer; raises errors of the server and of the connection."""
+        """Send a command; raises errors of the server and of the connection."""
         data = packed(command)
         answer = self.quick(data)
         if answer is not None:
             return answer
-        self._used += 1  # before it is awaited: many may be made at once
+        self._used += 1  # before the await: many connections may be opened at once
         return self._ask_another(data)
 
     def quick(self, command: bytes) -> asyncio.Future[Any] | None:

@@ -1,4 +1,4 @@
-"""Redis's errors → ours, once, at the edge."""
+"""Translates Redis's errors to Penstock's, once, at the edge."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Vendor: tuple[type[Exception], ...] = (
     vendor.RedisClusterException,
     OSError,
 )
-"""Everything a call to Redis may raise."""
+"""Every error that a call to Redis may raise."""
 
 _REFUSED = ("OOM", "MISCONF", "NOREPLICAS", "BUSY ", "LOADING", "CLUSTERDOWN", "MASTERDOWN")
-"""Beginnings of the answers of a server that is there but takes no writes now."""
+"""Prefixes of the answers of a server that is up but accepts no writes now."""
 _UNBLOCKED = "UNBLOCKED"
-"""Begins the answer to a blocked read of a stream that was flushed or moved."""
+"""Prefix of the answer to a blocked read of a stream that was flushed or moved."""
 GROUP_EXISTS = "BUSYGROUP"
-"""Begins the answer to a second XGROUP CREATE: nothing failed."""
+"""Prefix of the answer to a repeated XGROUP CREATE: nothing failed."""
 _REFUSALS = (vendor.AuthenticationError, vendor.NoPermissionError, vendor.OutOfMemoryError)
 _SLOW = (vendor.TimeoutError, vendor.OutOfMemoryError)
 
@@ -30,8 +30,8 @@ class NotConfirmed(vendor.ConnectionError):
 def is_transient(exc: Exception, *, slow: bool = False) -> bool:
     """Whether repeating the call in a moment may help.
 
-    `slow`: a time-out and a refusal for the moment count too. A caller that has waited for a
-    time-out already may prefer to be told.
+    With `slow`, time-outs and refusals for the moment count too. A caller that has already waited
+    for a time-out may prefer the error.
     """
     if isinstance(exc, vendor.AuthenticationError | vendor.AuthorizationError):
         return False
@@ -57,9 +57,9 @@ def is_silent(exc: Exception) -> bool:
 
 
 def translate(exc: Exception, name: str, retry_after: float = 1.0) -> PenstockError:
-    """The error to raise from `exc`; `name` is the store's URL without secrets.
+    """The error to raise for `exc`; `name` is the store's URL without secrets.
 
-    StoreUnavailable: the server may answer later. Otherwise it did answer, and would again.
+    StoreUnavailable if the server may answer later. Any other error would be its answer again.
     """
     if (mistake := _mistake(exc, name)) is not None:
         return ConfigError(f"store: {mistake}")
@@ -74,7 +74,7 @@ def translate(exc: Exception, name: str, retry_after: float = 1.0) -> PenstockEr
 
 
 def _mistake(exc: Exception, name: str) -> str | None:
-    """The mistake in the URL, where it names another kind of server."""
+    """The mistake in the URL, if it names another kind of server."""
     text = str(exc)
     single = name.startswith(("redis://", "rediss://"))
     if single and isinstance(exc, vendor.ClusterCrossSlotError | vendor.MovedError):
@@ -87,7 +87,7 @@ def _mistake(exc: Exception, name: str) -> str | None:
 
 
 def _failure(exc: Exception, name: str) -> str:
-    """Why the server could not answer, and what may help."""
+    """Why the server could not answer, with a remedy."""
     text = str(exc)
     if isinstance(exc, NotConfirmed):
         return f"write not confirmed: {text}; safe to retry"

@@ -1,4 +1,4 @@
-"""A server's version and settings: what is refused, what is warned of, what health shows."""
+"""Checks of a server's version and settings: errors, warnings, and facts for /readyz."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OLDEST = (6, 2)
 WAITAOF_SINCE = (7, 2)
 KEEPS_ALL = "noeviction"
 _VOLATILE = "volatile-"
-"""These evict only keys with a time to live: no message has one, only what caps have counted."""
+"""Policies that evict only keys with a time to live: never messages, only caps' counters."""
 
 
 async def inspect(runner: Runner, address: Address) -> None:
-    """ConfigError for a server that cannot serve; a warning for settings that lose messages."""
+    """Raise ConfigError for an unsuitable server; warn of settings that can lose messages."""
     for node, info in (await _met(runner)).items():
         if str(info.get("cluster_enabled", "0")) == "1" and not address.cluster:
             raise ConfigError(
@@ -37,7 +37,7 @@ async def inspect(runner: Runner, address: Address) -> None:
 
 
 async def _met(runner: Runner) -> dict[str, dict[str, object]]:
-    """INFO of every server; the error of a first contact says what may be wrong with the URL."""
+    """INFO of every server; an error of this first contact hints at mistakes in the URL."""
     try:
         return await runner.each("INFO", "everything")
     except StoreUnavailable as exc:
@@ -51,7 +51,7 @@ def _warn_of_eviction(node: str, info: dict[str, object]) -> None:
     policy = str(info.get("maxmemory_policy", KEEPS_ALL))
     if policy != KEEPS_ALL and not policy.startswith(_VOLATILE):
         log.warning(
-            "%s has maxmemory-policy %s: when memory runs out it throws messages away."
+            "%s has maxmemory-policy %s: when memory runs out it evicts messages."
             " Set it to noeviction.",
             node,
             policy,
@@ -81,7 +81,7 @@ def wait_command(address: Address) -> tuple[Argument, ...]:
 
 
 async def nodes(runner: Runner) -> dict[str, str]:
-    """Each primary in one line; raises StoreUnavailable when one does not answer."""
+    """Each primary's facts in one line; raises StoreUnavailable if one does not answer."""
     found = await runner.each("INFO")
     without = [node for node, info in found.items() if not _has_aof(info)]
     durability = f"no AOF on {', '.join(without)}: a crash loses what came after the last snapshot"

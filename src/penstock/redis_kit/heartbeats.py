@@ -1,4 +1,4 @@
-"""FLEET: heartbeats in one hash of the whole store."""
+"""FLEET: the heartbeats of all processes, in one hash per store."""
 
 from __future__ import annotations
 

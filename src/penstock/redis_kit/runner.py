@@ -1,8 +1,8 @@
-"""Calls of Redis that raise only our errors: scripts by their hash, and plain commands.
+"""Runs scripts by their hash, and plain commands; raises only Penstock's errors.
 
-Scripts of messages and policies take *groups*, one per partition: keys of its own, a plan,
-arguments of its own. On a single server many groups share a call; in a cluster each partition is a
-call. Every script may be repeated when its answer was lost, so calls are retried here.
+Scripts of messages and policies take *groups*, one per partition: its keys, a plan, and its
+arguments. On a single server many groups share a call; in a cluster each partition is a call. Every
+script may be repeated if its answer was lost, so calls are retried here.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from penstock.redis_kit.errors import GROUP_EXISTS, NotConfirmed, Vendor, is_tra
 from penstock.redis_kit.scripts import Chain, Script
 
 MAX_ARGUMENTS = 30_000
-"""Arguments of one call, about: a longer one would hold up the server."""
+"""Approximate most arguments of one call: a longer one would block the server."""
 MAX_GROUPS = 64
-"""Partitions of one call: a longer one would hold up the server."""
+"""Most partitions of one call: a longer one would block the server."""
 
 Plan: TypeAlias = list[Any]
-"""A group's own part of ARGV[1]: numbers, texts, `raw` bytes and lists of them."""
+"""A group's part of ARGV[1]: numbers, texts, `raw` bytes and lists of them."""
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -54,14 +54,14 @@ def raw(value: bytes) -> msgspec.Raw:
 
 
 class Group(NamedTuple):
-    """The part of a script's call that is about one partition."""
+    """One partition's part of a script call."""
 
     partition: int
     keys: Sequence[bytes]
     plan: Sequence[Any] = ()
-    """Follows the group's offsets."""
+    """The group's plan, which follows its offsets."""
     arguments: Sequence[bytes] | None = None
-    """None: the script's groups have no arguments of their own, and no offset of them."""
+    """The group's arguments; None if the script's groups take none."""
 
 
 class Step(NamedTuple):
@@ -73,20 +73,20 @@ class Step(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A call of a script without groups, packed but for its last four arguments."""
+    """A script call without groups, packed except for its last four arguments."""
 
     partition: int
     keys: Sequence[bytes]
     arguments: Sequence[Argument]
-    """The first ones, the same in every call."""
+    """The first arguments, the same in every call."""
     script: Script
     packed: bytes
-    """Command, keys and these arguments as they are sent."""
+    """Command, keys and these arguments as the bytes that are sent."""
     breaker: Breaker
 
 
 class Runner:
-    """Calls one server or cluster."""
+    """Calls one server or cluster, with retries, a breaker and durable writes."""
 
     def __init__(
         self,
@@ -98,11 +98,11 @@ class Runner:
         durations: Durations | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wait`: the WAIT or WAITAOF that follows every write; `durations`: of `execute`."""
+        """`wait` is the WAIT or WAITAOF that follows every write; `durations` times `execute`."""
         self.server = server
         self.name = name
         self.errors = 0
-        """Calls that failed, the repeated ones counted."""
+        """Failed calls, repeated ones included."""
         self.durations = durations
         self._wait = wait
         self._patience = patience
@@ -115,7 +115,7 @@ class Runner:
 
     @property
     def seconds(self) -> float:
-        """Now, on the clock of `durations`."""
+        """The current time on the clock of `durations`."""
         return self._monotonic()
 
     @property
@@ -131,7 +131,7 @@ class Runner:
         *,
         writes: bool = True,
     ) -> list[Reply]:
-        """The answers of all groups, in their order; raises if any of them failed."""
+        """The answers of all groups, in order; raises if any group failed."""
         replies = await self.try_run(script, groups, common, writes=writes)
         for reply in replies:
             if isinstance(reply, PenstockError):
@@ -146,7 +146,7 @@ class Runner:
         *,
         writes: bool = True,
     ) -> list[Reply]:
-        """As `run`, with the error itself in the place of an answer that failed."""
+        """As `run`, but a failed group's error takes the place of its answer."""
         parts = self._split(groups)
         if len(parts) == 1:
             return await self._part(script, parts[0], common, writes)
@@ -191,7 +191,7 @@ class Runner:
         *,
         retry: bool = True,
     ) -> Reply:
-        """A script without groups; without `retry` it is sent once."""
+        """Run a script without groups; without `retry` it is sent once."""
         begun = self._monotonic()
         command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
         reply = await self._guard(0, command, keys[0], script, retry=retry)
@@ -203,7 +203,7 @@ class Runner:
     def prepare(
         self, script: Script, partition: int, keys: Sequence[bytes], *arguments: Argument
     ) -> Prepared:
-        """A call to be made again and again, with four more arguments that differ each time."""
+        """Prepare a call that is made repeatedly with four different last arguments."""
         beginning = packed_beginning(("EVALSHA", script.sha, len(keys), *keys, *arguments))
         breaker = self._breaker(partition)
         return Prepared(partition, keys, arguments, script, beginning, breaker)
@@ -211,7 +211,7 @@ class Runner:
     async def call_prepared(
         self, call: Prepared, one: bytes, two: bytes, three: bytes, four: bytes
     ) -> Reply:
-        """Run a prepared call; the ordinary way where no open connection is free."""
+        """Run a prepared call; falls back to `_guard` if no open connection is free."""
         failed: Exception | None = None
         breaker = call.breaker
         if breaker.is_closed and not self._wait:
@@ -220,7 +220,7 @@ class Runner:
                 try:
                     reply = await answer
                 except vendor.NoScriptError:
-                    pass  # the ordinary way sends the source
+                    pass  # `_guard` sends the source
                 except Vendor as exc:
                     failed = exc
                 else:
@@ -234,30 +234,30 @@ class Runner:
         )
 
     async def call(self, *command: Argument, partition: int = 0, retry: bool = True) -> Reply:
-        """A plain command; `partition` says whose breaker counts it."""
+        """Send a plain command; the breaker of `partition` counts it."""
         return await self._guard(partition, command, b"", retry=retry)
 
     async def each(self, *command: Argument) -> dict[str, Reply]:
-        """A plain command on every primary, by the node's name."""
+        """Send a plain command to every primary; the answers by the node's name."""
         try:
             return await self.server.each(*command)
         except Vendor as exc:
             raise self._failed(exc, self._breaker(0)) from exc
 
     async def scan(self, cursors: Cursors, match: str, count: int) -> tuple[list[bytes], Cursors]:
-        """One step of a pass over every primary: sorted sets of that name, and how to go on."""
+        """One step of a scan of every primary: matching sorted sets, and the next cursors."""
         try:
             return await self.server.scan(cursors, match, count, "zset")
         except Vendor as exc:
             raise self._failed(exc, self._breaker(0)) from exc
 
     async def server_time(self) -> float:
-        """Epoch milliseconds by the slowest primary's clock."""
+        """Epoch milliseconds by the clock of the slowest primary."""
         times = (await self.each("TIME")).values()
         return min(int(seconds) * 1000 + int(micros) / 1000 for seconds, micros in times)
 
     async def configured(self, setting: str) -> dict[str, str]:
-        """A server's setting by node; empty where CONFIG is forbidden."""
+        """A server's setting by node; empty if CONFIG is forbidden."""
         try:
             found = await self.server.each("CONFIG GET", setting)
         except vendor.ResponseError:  # managed servers often forbid CONFIG
@@ -267,7 +267,7 @@ class Runner:
         return {node: str(reply.get(setting, "?")) for node, reply in found.items()}
 
     def _split(self, groups: Sequence[Group]) -> list[Sequence[Group]]:
-        """The groups of each call."""
+        """Divide the groups among calls."""
         if self.server.cluster:
             return [[group] for group in groups]
         parts: list[list[Group]] = []
@@ -284,7 +284,7 @@ class Runner:
     async def _part(
         self, script: Script, groups: Sequence[Group], common: Sequence[Argument], writes: bool
     ) -> list[Reply]:
-        """One call; its error once per group if it failed."""
+        """Make one call; if it fails, its error stands once for each group."""
         keys, arguments = _packed(groups, common)
         command = ("EVALSHA", script.sha, len(keys), *keys, *arguments)
         try:
@@ -306,9 +306,9 @@ class Runner:
         retry: bool = True,
         failed: Exception | None = None,
     ) -> Reply:
-        """Send, and again where that may help; count for the breaker; raise our errors.
+        """Send a command, repeat it if that may help, count failures, raise Penstock's errors.
 
-        `failed`: the error of a first try that was made elsewhere.
+        `failed` is the error of a first try that was made elsewhere.
         """
         breaker = self._breaker(partition)
         if not breaker.is_closed and (wait := breaker.wait()) > 0:
@@ -339,20 +339,20 @@ class Runner:
             if not durable or not self._wait:
                 return await self.server.call(*command)
             # A server from 7.2 on waits for the last write of this very connection. A command
-            # that finds all done (a put repeated because the wait failed) writes nothing.
+            # with nothing left to do (a put repeated because the wait failed) writes nothing.
             mark = ("SET", _write_mark(key), b"1")
             reply, _, waited = await self.server.in_a_row(key, command, mark, self._wait)
         except vendor.NoScriptError:
             if script is None:
                 raise
-            # A server that was restarted, flushed or took over: send the source this once.
+            # The server was restarted, flushed or failed over: send the source this once.
             again = ("EVAL", script.source, *command[2:])
             return await self._send(again, key, None, durable=durable)
         _check_waited(self._wait, waited)
         return reply
 
     async def _recover(self, exc: Exception) -> None:
-        """Leave the connections to a server that has become a replica."""
+        """Drop the connections to a server that has become a replica."""
         if isinstance(exc, vendor.ReadOnlyError | vendor.AskError | vendor.TryAgainError):
             try:
                 await self.server.reconnect()
@@ -360,7 +360,7 @@ class Runner:
                 raise self._failed(again, self._breaker(0)) from again
 
     def _failed(self, exc: Exception, breaker: Breaker) -> PenstockError:
-        """The error to raise from `exc`; the breaker counts it if the server did not answer."""
+        """The error to raise for `exc`; the breaker counts it if the server did not answer."""
         self.errors += not str(exc).startswith(GROUP_EXISTS)
         error = translate(exc, self.name)
         if isinstance(error, StoreUnavailable):
@@ -369,7 +369,7 @@ class Runner:
         return error
 
     def _breaker(self, partition: int) -> Breaker:
-        # In a cluster partitions live on nodes that fail one by one.
+        # In a cluster partitions live on nodes that fail independently.
         number = partition if self.server.cluster else 0
         breaker = self._breakers.get(number)
         if breaker is None:
@@ -400,13 +400,13 @@ def _packed(
 
 
 def _write_mark(key: bytes) -> bytes:
-    """A key in the slot of this one, for a write that only WAIT needs."""
+    """A key in the same slot, for a write that only WAIT needs."""
     tag, brace, _ = key.partition(b"}")
     return tag + b"}:w" if brace else b"{" + key + b"}:w"
 
 
 def _check_waited(wait: Sequence[Argument], waited: Reply) -> None:
-    """WAIT answers how many replicas have it, WAITAOF also whether the disk does."""
+    """Check the answer: WAIT counts replicas, WAITAOF also tells whether the disk has it."""
     if wait[0] == "WAIT":
         if int(waited) < int(wait[1]):
             wanted, millis = map(int, wait[1:])

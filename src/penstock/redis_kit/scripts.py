@@ -1,7 +1,7 @@
 """Lua scripts: each a file of the package, beside the Python that calls it.
 
-A script names the files that stand before it, from the package's root:
-`-- @include stores/redis/messages/record.lua`. Those may name others; each comes once.
+A script includes the files that precede it, by their path from the package's root: `-- @include
+stores/redis/messages/record.lua`. Includes nest; each file comes once.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _INCLUDE = re.compile(r"^-- @include (\S+)$", re.MULTILINE)
 
 
 class Script:
-    """A Lua file, read when it is first called; called by its hash."""
+    """A Lua file, read on its first call; called by its hash."""
 
     def __init__(self, path: str) -> None:
-        """`path` from the package's root: `stores/redis/messages/claim.lua`."""
+        """`path` is relative to the package's root: `stores/redis/messages/claim.lua`."""
         self.path = path
         self.name = path.rpartition("/")[2].removesuffix(".lua")
 

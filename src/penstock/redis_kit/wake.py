@@ -1,4 +1,4 @@
-"""Wake-ups: what scripts publish when something nearer was put, heard by every process."""
+"""Wake-ups: scripts publish that a message is due sooner, and every process listens."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from penstock.redis_kit.errors import Vendor
 log = logging.getLogger("penstock.stores.redis")
 
 SILENCE = 5.0
-"""Seconds without news before the connection is checked."""
+"""Seconds without a publication before the connection is checked."""
 RECONNECT = (0.1, 0.5, 1.0, 2.0)
 
 
 class Wakeups:
-    """Calls the listeners of this process for its own puts and for those that others publish."""
+    """Calls this process's listeners for its own puts and for those that others publish."""
 
     def __init__(self, server: Server, channel: str) -> None:
         self._server = server
         self.channel = channel
         self._listeners: list[WakeListener] = []
         self.subscribed = asyncio.Event()
-        """Set while news from other processes would be heard."""
+        """Set while publications of other processes are received."""
 
     def add(self, listener: WakeListener) -> None:
         self._listeners.append(listener)
@@ -38,7 +38,7 @@ class Wakeups:
             listener(route, due)
 
     def tell_earliest(self, messages: Sequence[NewMessage | Message]) -> None:
-        """One call per route, with the earliest due."""
+        """Call the listeners once per route, with its earliest due."""
         if not self._listeners:
             return
         earliest: dict[str, int] = {}
@@ -50,7 +50,7 @@ class Wakeups:
             self.tell(route, due)
 
     async def listen(self) -> None:
-        """Subscribe until cancelled; polling finds what is missed while reconnecting."""
+        """Subscribe until cancelled; polling covers publications missed during a reconnect."""
         failed = 0
         while True:
             pubsub, client = self._server.subscriber()
@@ -67,7 +67,7 @@ class Wakeups:
                     elif news["type"] == "message":
                         self._heard(news["data"])
             except Vendor as exc:
-                log.debug("wake-ups interrupted: %s", exc)
+                log.debug("wake-ups interrupted, polling continues while reconnecting: %s", exc)
             finally:
                 self.subscribed.clear()
                 await pubsub.aclose()  # type: ignore[no-untyped-call]
@@ -76,7 +76,7 @@ class Wakeups:
             failed += 1
 
     async def _before_subscribing(self, pubsub: PubSub) -> None:
-        """Commands that the connection needs first; none here."""
+        """Send commands that the connection needs first; none by default."""
 
     def _heard(self, news: bytes) -> None:
         due, _, route = news.decode().partition(" ")

@@ -1,4 +1,4 @@
-"""ENTER: redeem an entry token, once, against the slot and not only the signature."""
+"""ENTER: redeem an entry token, once, against the slot as well as the signature."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Enter:
         self._observer = observer
 
     async def enter(self, room: str, token: str) -> Ticket:
-        """The visitor is inside. TokenUsed the second time, InvalidToken whenever it is void."""
+        """Let the visitor in. TokenUsed the second time, InvalidToken if the token is void."""
         now = self._store.clock.now()
         read = self._signer.read(token, room, now)
         if read is None:

@@ -1,4 +1,4 @@
-"""GATHER: what many visitors ask of one room at the same moment becomes one call of the store."""
+"""GATHER: simultaneous requests of many visitors to one room become one store call."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Generic
 from penstock.flow.coalesce import Answer, Coalescer, Done, Item
 
 MAX_TOGETHER = 200
-"""Visitors of one call: a longer one would hold up the others."""
+"""Most visitors per call: a longer call would delay the next ones."""
 
 
 class Gather(Generic[Item, Answer]):
-    """One call a room at a time; whoever asks meanwhile is part of the next."""
+    """One call per room at a time; requests that arrive meanwhile join the next call."""
 
     def __init__(
         self,
@@ -21,13 +21,13 @@ class Gather(Generic[Item, Answer]):
     ) -> None:
         self._work = work
         self._rooms: dict[str, Coalescer[Item, Answer]] = {}
-        """Those that something is asked of just now."""
+        """Rooms with requests under way."""
 
     async def ask(self, room: str, item: Item) -> Answer:
         return await self._of(room).ask(item)
 
     def submit(self, room: str, item: Item, done: Done[Answer]) -> None:
-        """Call back with the answer, or with what went wrong."""
+        """Call back with the answer or the error."""
         self._of(room).submit(item, done)
 
     def _of(self, room: str) -> Coalescer[Item, Answer]:

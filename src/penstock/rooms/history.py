@@ -1,4 +1,4 @@
-"""HISTORY: the last quarter of an hour of every line, in bounded memory."""
+"""HISTORY: the last 15 minutes of every room's line, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.model.times import format_moment
 STEP = 5
 """Seconds between two looks."""
 LENGTH = 180
-"""Looks: a quarter of an hour."""
+"""Number of looks kept: a quarter of an hour."""
 MOST = 50
-"""Rooms that are kept, by name: as many as a dashboard shows."""
+"""Most rooms kept, by name: as many as a dashboard shows."""
 
 
 class _Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -26,18 +26,18 @@ class _Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RoomHistory:
-    """Fed with what the rooms hold, at most once a step."""
+    """Curves of the rooms' figures, fed at most once per step."""
 
     def __init__(self) -> None:
         self._looks: deque[tuple[int, dict[str, _Seen]]] = deque(maxlen=LENGTH)
 
     def due(self, now: int) -> bool:
-        """Whether it is time for another look; after a clock that went back, too."""
+        """Whether it is time for another look; also true after the clock went back."""
         return not self._looks or self._looks[-1][0] != _slot(now)
 
     def add(self, now: int, rooms: Sequence[RoomFigures]) -> None:
         if self._looks and self._looks[-1][0] >= _slot(now):
-            self._looks.clear()  # the clock went back: what was seen has no place any more
+            self._looks.clear()  # the clock went back: later looks have no position any more
         seen = {
             each.room.name: _Seen(
                 each.waiting, each.admitted + each.entered, each.room.settings.capacity

@@ -1,4 +1,4 @@
-"""JOIN: line up, once; who comes again keeps the place."""
+"""JOIN: line up, once; a visitor who joins again keeps the ticket."""
 
 from __future__ import annotations
 
@@ -37,17 +37,20 @@ class Join:
     async def join(
         self, room: str, user: str, *, lane: str = DEFAULT_LANE, instance: str | None = None
     ) -> Place:
-        """The visitor's place. RoomClosed, UnknownThing, or InvalidMessage naming the field."""
+        """The visitor's place.
+
+        Raises RoomClosed, UnknownThing, or InvalidMessage naming the field.
+        """
         return await self._together.ask(room, self.joining(user, lane, instance))
 
     def joining(self, user: str, lane: str, instance: str | None) -> Joining:
-        """What is asked for, or InvalidMessage."""
+        """The validated request, or InvalidMessage."""
         return Joining(check_user(user), lane, self._instance if instance is None else instance)
 
     def submit(
         self, room: str, joining: Joining, done: Callable[[Place | Exception], None]
     ) -> None:
-        """The same with a call back: for those who come by the ten thousand."""
+        """`join` with a callback: for callers with thousands of visitors."""
         self._together.submit(room, joining, done)
 
     async def _join_together(

@@ -1,4 +1,4 @@
-"""LEAVE: give up the place or the slot; the next in line is let in at once."""
+"""LEAVE: give up the place or the slot; the next visitor is admitted at once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Leave:
         self._observer = observer
 
     async def leave(self, room: str, user: str) -> Ticket:
-        """Leaving twice is the same answer twice."""
+        """End the visitor's ticket; a repeat gets the same answer."""
         return await self._end(room, user, TicketState.LEFT)
 
     async def revoke(self, room: str, user: str) -> Ticket:
-        """An operator puts somebody out."""
+        """End a visitor's ticket on behalf of an operator."""
         return await self._end(room, user, TicketState.REVOKED)
 
     async def _end(self, room: str, user: str, state: TicketState) -> Ticket:

@@ -1,4 +1,4 @@
-"""OPERATE: make rooms, open, pause, close and reset them, and see how they stand."""
+"""OPERATE: create rooms; open, pause, close and reset them; read their figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Operate:
         self._make_seed = make_seed
 
     async def put(self, name: str, draft: RoomDraft) -> Room:
-        """Make the room or change it; whoever waits keeps the place."""
+        """Create the room or change it; waiting visitors keep their tickets."""
         if not is_room_name(name):
             raise InvalidMessage("room", "must be 1-200 characters without blanks, / ? # % { }")
         settings = check_room(draft, self._capacity)
@@ -50,7 +50,7 @@ class Operate:
         return figures
 
     async def page(self, after: str = "", limit: int = 100) -> tuple[list[RoomFigures], str | None]:
-        """Rooms by name, and after which one the next page begins (None: this was the last)."""
+        """Rooms by name, and the cursor of the next page (None after the last)."""
         names = await self._store.list_rooms(after, limit + 1)
         found = await self._store.figures(names[:limit], self._store.clock.now())
         return [figures for figures in found if figures is not None], (

@@ -1,4 +1,4 @@
-"""PARTS: everything one process does for visitors, together."""
+"""PARTS: everything one process does for visitors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from penstock.rooms.wait import Wait
 
 
 class Dispatches(Protocol):
-    """Hands promotions on to programs that wait for them in the store."""
+    """Passes admissions on to programs that wait for them in the store."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoomParts:
-    """The path of a visitor, and those who work on it."""
+    """The steps of a visitor's path, and the tasks that promote and dispatch."""
 
     store: RoomStore
     join: Join
@@ -36,11 +36,11 @@ class RoomParts:
     operate: Operate
     promoter: Promoter
     dispatcher: Dispatches | None = None
-    """None: nobody else waits for promotions in this store."""
+    """None if no other program waits for admissions in this store."""
     away: Callable[[], bool] = field(default=lambda: False)
     """Whether the store's breaker is open."""
     calls: Callable[[], StoreCalls] = StoreCalls
-    """What the calls of the store came to."""
+    """The figures of the store's calls."""
 
     async def run(self) -> None:
         """Promote and dispatch until cancelled."""
@@ -50,7 +50,8 @@ class RoomParts:
                 group.create_task(self.dispatcher.run())
 
     def on_turn(self, listener: Callable[[str, Iterable[str]], None]) -> None:
-        """Be told who is let in where: here, and elsewhere if the store can tell, maybe twice."""
+        """Call `listener` with each room and the visitors admitted: by this process, and by others
+        if the store can notify, possibly twice."""
 
         def promoted(promotion: Promotion) -> None:
             listener(promotion.room, (ticket.user for ticket in promotion.admitted))

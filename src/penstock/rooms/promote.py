@@ -1,7 +1,7 @@
-"""PROMOTE: let people in the moment a slot is free, and look at every room at least once a second.
+"""PROMOTE: admit visitors the moment a slot is free, and check every room once a second.
 
-Any number of processes may run this at once: a room's step is atomic in the store, and rooms to
-look at are shared out there. Waiting is for the clock that is given.
+Any number of processes may run this at once: a room's step is atomic in the store, and the store
+shares out the rooms that are due. All waiting uses the injected clock.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ log = logging.getLogger("penstock.rooms")
 WORKERS = 10
 QUEUE = 100
 LIMIT = 500
-"""People let in by one step at most."""
+"""Most visitors admitted by one step."""
 ROOMS_A_TASK = 50
 LOOK_MS = 400
-"""How often the feeder asks for rooms that are due: half as long as a room takes to come up again,
-so that the process which took it finds it due at its second question, a fifth of a second before
-the second is over."""
+"""How often the feeder asks for due rooms: half the time after which a room is due again, so that
+the process which took it finds it due at its second request, well within a second."""
 NO_ROOM_MS = 2_000
-"""How often it asks while the store has no room at all; the first one made by this process is
+"""How often the feeder asks while the store has no rooms; a room created by this process is
 noticed at once."""
 DISCOVER_MS = 700
 STORE_AWAY_MS = 1_000
@@ -39,20 +38,20 @@ WARN_EVERY_MS = 5_000
 
 
 class PromotionFigures:
-    """What the promoter did and does."""
+    """The promoter's figures: steps, admissions and errors."""
 
     def __init__(self) -> None:
         self.promotions = 0
         self.durations = Durations()
-        """Of calls of the store, by its clock."""
+        """Durations of store calls, by the injected clock."""
         self.active = 0
-        """Workers that are at it now."""
+        """Workers busy now."""
         self.errors = 0
-        """Calls of the store that failed."""
+        """Store calls that failed."""
 
 
 class Promoter:
-    """Worker tasks behind a bounded queue: a full queue makes the feeder wait, nothing is lost."""
+    """Worker tasks behind a bounded queue: a full queue makes the feeder wait and drops nothing."""
 
     def __init__(
         self,
@@ -70,12 +69,12 @@ class Promoter:
         self._limit = limit
         self._queue: asyncio.Queue[tuple[str, ...]] = asyncio.Queue(queue)
         self._wanted: dict[str, None] = {}
-        """Rooms somebody asked for that are not in the queue yet; each once."""
+        """Rooms requested by `wake` and not yet queued; each once."""
         self._alarm = Alarm(store.clock)
         self._promoted = Alarm(store.clock)
-        """Rung when somebody was let in: only then are there figures to log."""
+        """Rung when a visitor was admitted: only then are there figures to log."""
         self._has_rooms = True
-        """Whether the store had any room when it was last asked …"""
+        """Whether the last request found any room in the store …"""
         self._asked_at = -NO_ROOM_MS
         """… and when that was."""
         self._searches = True
@@ -101,17 +100,17 @@ class Promoter:
 
     @property
     def seconds(self) -> float:
-        """Now, by the store's clock."""
+        """The current time by the store's clock, in seconds."""
         return self._clock.now() / 1000
 
     def wake(self, room: str) -> None:
-        """Something may be to do in this room now."""
+        """Note that the room may have work now."""
         self._wanted[room] = None
         self._has_rooms = True
         self._alarm.ring()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._feed())
             group.create_task(self._discover())
@@ -121,7 +120,7 @@ class Promoter:
             try:
                 await asyncio.Event().wait()
             finally:
-                # A driver that loses a cancellation must not keep a loop alive.
+                # A driver that swallows a cancellation must not keep a loop alive.
                 self._stopping = True
 
     # --- the feeder ---
@@ -146,7 +145,7 @@ class Promoter:
             await self._put(names)
 
     async def _enqueue_due(self, now: int) -> bool:
-        """True if there may be more than one task can take."""
+        """Queue the due rooms; true if there may be more than one task can take."""
         try:
             names = await self._store.take_due(now, ROOMS_A_TASK)
             if not names and not is_ahead(self._asked_at + NO_ROOM_MS, now, NO_ROOM_MS):
@@ -166,7 +165,7 @@ class Promoter:
         if size >= full * FULL_SHARE and now - self._warned >= WARN_EVERY_MS:
             self._warned = now
             log.warning("task queue is %d %% full (%d of %d)", 100 * size // full, size, full)
-        await self._queue.put(names)  # waits while it is full: that is the back-pressure
+        await self._queue.put(names)  # waits while the queue is full: that is the back-pressure
 
     async def _discover(self) -> None:
         while not self._stopping:
@@ -190,7 +189,7 @@ class Promoter:
                 self.figures.active -= 1
 
     async def _serve(self, names: Sequence[str]) -> None:
-        """Promote them; one that the store cannot read keeps nobody else waiting."""
+        """Promote the rooms; one that the store cannot read does not hold up the others."""
         try:
             await self.promote(names)
         except StoreUnavailable as exc:
@@ -203,10 +202,10 @@ class Promoter:
                     await self._serve((name,))
                 return
             self.figures.errors += 1
-            log.exception("promotion failed in %s", names[0])
+            log.exception("room %s: promotion failed; it is retried at the next round", names[0])
 
     async def promote(self, names: Sequence[str]) -> int:
-        """Step each room until nothing is left to do in it now; how many were let in."""
+        """Step each room until no work is left in it; the answer is the number admitted."""
         total = 0
         while names:
             begun = self._clock.now()
@@ -231,14 +230,14 @@ class Promoter:
         return number
 
     def _look_again(self, room: str, at: int) -> None:
-        """Be there at that very moment; what is further away the rounds will find."""
+        """Promote the room at that very moment; later moments are left to the regular rounds."""
         now = self._clock.now()
         known = self._timers.get(room)
         if at > now + STORE_AWAY_MS or (known is not None and now < known[0] <= at):
             return
         if known is not None:
             known[1].cancel()
-        if at <= now:  # our clock is ahead of the store's: do not ask again and again until it is
+        if at <= now:  # this clock is ahead of the store's: do not ask repeatedly until it is time
             at = now + AHEAD_MS
         self._timers[room] = at, self._clock.call_at(at, lambda: self._ring(room))
 
@@ -248,7 +247,7 @@ class Promoter:
 
     async def _away(self, exc: StoreUnavailable) -> None:
         self.figures.errors += 1
-        log.warning("store away, rooms wait: %s", exc)
+        log.warning("store away, rooms admit no visitor until it answers: %s", exc)
         await self._clock.sleep_until(self._clock.now() + STORE_AWAY_MS)
 
     async def _report(self) -> None:

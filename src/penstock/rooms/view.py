@@ -1,4 +1,4 @@
-"""VIEW: a visitor's place as it is told to the visitor."""
+"""VIEW: a visitor's place as the API shows it to the visitor."""
 
 from __future__ import annotations
 

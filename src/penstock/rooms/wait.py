@@ -1,4 +1,4 @@
-"""WAIT: what a visitor is told: the place, how long it may take, when to ask again."""
+"""WAIT: a visitor's place: position, estimated wait, and when to ask again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.ports.rooms import RoomStore, TokenSigner
 from penstock.rooms.gather import Gather
 
 TOKEN_TTL = 3_600_000
-"""How long a token is good where nothing bounds the claim."""
+"""Lifetime of an entry token if the claim is unlimited."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,19 +23,19 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     ticket: Ticket
     outlook: Outlook
     ahead: int | None = None
-    """None: not waiting, or not drawn yet."""
+    """Visitors ahead; None if not waiting, or before the lottery is drawn."""
     eta: Eta | None = None
     poll_after: int = 0
     """Milliseconds."""
     token: str | None = None
     secret: str = ""
-    """Shows that a request is the visitor's own."""
+    """The visitor's secret, which proves that a request is the visitor's own."""
     new: bool = False
-    """This very call made the ticket."""
+    """True if this call created the ticket."""
 
 
 class Wait:
-    """Looks tickets up. A visitor who asks is there, and keeps the place."""
+    """Looks tickets up. A visitor's request counts as a sign of life."""
 
     def __init__(self, store: RoomStore, signer: TokenSigner) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class Wait:
         self._alive: Gather[str, Place | None] = Gather(self._look_together)
 
     async def look(self, room: str, user: str, *, alive: bool = True) -> Place:
-        """UnknownThing if there is no such room or ticket."""
+        """The visitor's place; UnknownThing if there is no such room or ticket."""
         if alive:
             place = await self._alive.ask(room, user)
         else:
@@ -54,7 +54,7 @@ class Wait:
         return found(place, user)
 
     def submit(self, room: str, user: str, done: Callable[[Place | Exception], None]) -> None:
-        """`look` with a call back: for those who come by the ten thousand."""
+        """`look` with a callback: for callers with thousands of visitors."""
 
         def answer(place: Place | Exception | None) -> None:
             done(_unknown_user(user) if place is None else place)
@@ -62,14 +62,14 @@ class Wait:
         self._alive.submit(room, user, answer)
 
     async def heartbeat(self, room: str, user: str) -> Place:
-        """A sign of life, for a session too."""
+        """Record a sign of life, for a session too."""
         looked = await self._store.heartbeat(room, [user], self._store.clock.now())
         if looked is None:
             raise unknown_room(room)
         return found(self._place(room, looked.tickets[0], looked.outlook), user)
 
     def is_visitor(self, secret: str, place: Place) -> bool:
-        """Whether this secret was given to the visitor of this ticket."""
+        """Whether this is the secret of the ticket's visitor."""
         room = place.outlook.room
         ticket = place.ticket
         return self._signer.is_ticket_secret(
@@ -109,7 +109,7 @@ def place_of(room: str, ticket: Ticket, outlook: Outlook, signer: TokenSigner) -
 
 
 def sign(room: str, ticket: Ticket, signer: TokenSigner) -> str:
-    """The entry token of an admission: the same one each time it is asked for."""
+    """The entry token of an admission: the same one on every request."""
     promoted = ticket.promoted or 0
     until = promoted + TOKEN_TTL if ticket.until is None else ticket.until
     return signer.sign(room, ticket.user, ticket.pass_id, promoted // 1000, -(-until // 1000))

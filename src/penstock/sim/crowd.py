@@ -1,8 +1,8 @@
-"""A crowd at a waiting room: visitors who come, wait, give up, go in, stay a while and leave.
+"""A crowd at a waiting room: visitors who come, wait, give up, enter, stay a while and leave.
 
-Each visitor acts as a real one does, over HTTP: asks when the server says to ask again, redeems
-the token, sends heartbeats, leaves. Some give up while they wait: half of them say so, the others
-just close the page and are missed only after the room's `wait_grace`.
+Each visitor behaves as a browser does, over HTTP: polls when the server says so, redeems the token,
+sends heartbeats, leaves. Some give up while they wait: half of them leave the line, the others
+close the page and are noticed only after the room's `wait_grace`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from penstock.sdk.async_client import AsyncClient
 from penstock.sdk.async_rooms import AsyncRooms
 
 LOOK_SECONDS = 1.0
-"""How often the room itself is looked at."""
+"""Seconds between looks at the room itself."""
 HEARTBEAT_SHARE = 1 / 3
-"""Of the session's time to live: three heartbeats may be lost before somebody is put out."""
+"""Heartbeat interval as a share of the session's time to live: two may be lost in a row."""
 DEFAULT_CAPACITY = 100
 AT_ONCE = 20
 
@@ -35,24 +35,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crowd:
-    """Who comes."""
+    """The visitors to simulate."""
 
     room: str
     users: int = 1_000
     within: float = 10.0
-    """Seconds: they arrive at moments drawn evenly from these."""
+    """Seconds over which arrivals are spread evenly at random."""
     abandon: float = 0.1
-    """The share that gives up before its turn, if that does not come first."""
+    """The share of visitors who give up if their turn does not come first."""
     patience: float = 5.0
-    """Seconds those wait in the mean."""
+    """Mean seconds until they give up."""
     stay: float = 2.0
-    """Seconds somebody is inside, in the mean."""
+    """Mean seconds that a visitor stays inside."""
     capacity: int | None = None
-    """Make or change the room; None: as it is, or 100 when there is none."""
+    """Capacity to set, creating the room if needed; None keeps it, or 100 for a new room."""
 
 
 class CrowdTotals(msgspec.Struct, kw_only=True):
-    """What became of everybody: arrived = waiting + inside + left + gave_up + vanished + lost."""
+    """The visitors' totals: arrived = waiting + inside + left + gave_up + vanished + lost."""
 
     users: int
     capacity: int = 0
@@ -60,23 +60,23 @@ class CrowdTotals(msgspec.Struct, kw_only=True):
     waiting: int = 0
     inside: int = 0
     left: int = 0
-    """Were inside and left."""
+    """Visitors who were inside and left."""
     gave_up: int = 0
-    """Left the line and said so."""
+    """Visitors who left the line."""
     vanished: int = 0
-    """Left the line and said nothing."""
+    """Visitors who closed the page without leaving the line."""
     lost: int = 0
-    """Put out by the room, or refused: expired, revoked, closed, an error."""
+    """Visitors removed by the room, or refused: expired, revoked, closed, an error."""
     most_inside: int = 0
-    """Slots in use at most, by the room's own figures, looked at once a second."""
+    """Most slots in use, by the room's own figures, read once a second."""
     errors: dict[str, int] = {}
-    """What was refused, by the error's code."""
+    """Refusals, by the error's code."""
     wait_ms: dict[str, int] = {}
-    """From joining to the turn: p50, p95, max."""
+    """Time from joining to the turn: p50, p95, max."""
 
 
 class CrowdSimulation:
-    """Runs a crowd against a server; `totals` can be looked at meanwhile."""
+    """Runs a crowd against a server; `totals` may be read meanwhile."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class CrowdSimulation:
         self.totals = CrowdTotals(users=crowd.users)
 
     async def run(self) -> CrowdTotals:
-        """Until the last visitor has gone. Cancelled, what happened so far is in `totals`."""
+        """Run until the last visitor has gone. If cancelled, `totals` has the results so far."""
         await self._prepare()
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(self._look())
@@ -109,7 +109,7 @@ class CrowdSimulation:
         return self.finished()
 
     def finished(self) -> CrowdTotals:
-        """The totals with the waits of everybody whose turn came."""
+        """The totals with the waits of every visitor whose turn came."""
         waits = sorted(self._waits)
         if waits:
             at = {"p50": 0.5, "p95": 0.95, "max": 1.0}
@@ -157,7 +157,7 @@ class CrowdSimulation:
         joined = self._steady()
         place = await self._ask(self._rooms.join(self._crowd.room, user))
         self.totals.waiting += 1
-        # Not `finally`: whoever waits when the simulation is stopped is told of as waiting.
+        # Not `finally`: a visitor waiting when the simulation stops counts as waiting.
         try:
             admitted = await self._wait(user, place, self._gives_up_at(joined))
         except PenstockError:
@@ -174,7 +174,7 @@ class CrowdSimulation:
         return joined + self._chance.expovariate(1 / max(self._crowd.patience, 1e-9))
 
     async def _wait(self, user: str, place: TicketOut, until: float | None) -> TicketOut | None:
-        """The place when the turn has come; None: it never will."""
+        """The place once the turn has come; None if it never will."""
         while place.state is TicketState.WAITING:
             pause = place.poll_after_ms / 1000 * self._chance.uniform(0.9, 1.1)
             if until is not None and self._steady() + pause >= until:
@@ -213,7 +213,7 @@ class CrowdSimulation:
         self.totals.left += 1
 
     async def _ask(self, call: Awaitable[T]) -> T:
-        """A few at once: a crowd needs no more connections than the server has cores to answer."""
+        """A few calls at once: more connections than the server has cores do not help."""
         async with self._lines:
             return await call
 
@@ -222,5 +222,5 @@ class CrowdSimulation:
 
 
 def _seconds(duration: str | None) -> float:
-    """0: for ever."""
+    """The seconds of a duration; 0 for none."""
     return 0.0 if duration is None else parse_duration(duration, "session_ttl") / 1000

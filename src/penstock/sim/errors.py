@@ -1,4 +1,4 @@
-"""What can go wrong with the world that simulations stand in for."""
+"""Errors of simulations: an unreachable server, a missing library."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from penstock.model.errors import PenstockError, missing_extra
 
 
 class Unreachable(PenstockError):
-    """Nobody answers where a simulation was told to go."""
+    """No server answers at the address given to a simulation."""
 
     code = "unreachable"
 
 
 def client_library(module: str, extra: str) -> ModuleType:
-    """A vendor's library, or the sentence that says how to get it."""
+    """A vendor's library, or an error that says how to install it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as exc:

@@ -1,6 +1,6 @@
-"""A real HTTP server that stands in for whoever receives webhooks.
+"""A real HTTP server that stands in for a receiver of webhooks.
 
-It records what arrives and answers as told: well, badly, or not at all. In a program:
+It records requests and answers as configured: well, badly, or not at all. In a program:
 
     async with Receiver() as receiver:
         receiver.then(Reply(status=500), Reply(how=How.CUT))   # the next two requests
@@ -39,7 +39,7 @@ class Receiver:
         self._talks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._arrived = asyncio.Condition()
         self._connections = 0
-        # Bound and never listening: keeps the port ours while the server is down.
+        # Bound and never listening: reserves the port while the server is down.
         self._holder = bound(port)
         self.port: int = self._holder.getsockname()[1]
 
@@ -48,16 +48,16 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}"
 
     def always(self, reply: Reply) -> None:
-        """Answer like this from now on."""
+        """Answer this way from now on."""
         self._next.clear()
         self._always = reply
 
     def then(self, *replies: Reply) -> None:
-        """Answer the next requests like these, one each, then as always."""
+        """Answer the next requests these ways, one each, then as set by `always`."""
         self._next.extend(replies)
 
     async def wait_for(self, number: int) -> list[Received]:
-        """Everything received, once there are at least that many."""
+        """All requests received, once there are at least that many."""
         async with self._arrived:
             await self._arrived.wait_for(lambda: len(self.received) >= number)
             return list(self.received)
@@ -67,7 +67,7 @@ class Receiver:
             self._server = await asyncio.start_server(self._talk, sock=bound(self.port))
 
     async def down(self) -> None:
-        """Listen no more and cut every connection: the next one is refused."""
+        """Stop listening and cut every connection: new ones are refused."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -113,7 +113,7 @@ class Receiver:
                 await writer.wait_closed()
 
     async def take(self, request: Received) -> Reply:
-        """Record it, and say how to answer."""
+        """Record the request and choose its reply."""
         self.received.append(request)
         if self._on_received is not None:
             self._on_received(request)

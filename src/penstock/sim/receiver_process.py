@@ -49,7 +49,7 @@ class ReceiverProcess:
 
 @asynccontextmanager
 async def run_receiver(record: Path, *, port: int = 0) -> AsyncIterator[ReceiverProcess]:
-    """Start it, and end it."""
+    """Start the process, and end it."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "penstock.sim.receiver_process"),
         *("--record", str(record), "--port", str(port)),
@@ -68,7 +68,7 @@ async def run_receiver(record: Path, *, port: int = 0) -> AsyncIterator[Receiver
 
 
 class _Controlled(Receiver):
-    """A receiver that records into a file and is told how to answer over HTTP."""
+    """A receiver that records into a file and is configured over HTTP."""
 
     def __init__(self, record: Path, port: int) -> None:
         super().__init__(port=port)
@@ -83,7 +83,7 @@ class _Controlled(Receiver):
             return Reply(status=204, body="")
         self._record.write(msgspec.json.encode(request) + b"\n")
         reply = await super().take(request)
-        self.received.clear()  # the file has it: this may run for hours
+        self.received.clear()  # the file has it: the process may run for hours
         return reply
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How a simulated receiver answers: like a good one, or like any of the bad ones."""
+"""Replies of a simulated receiver: those of a good one, or of any of the bad ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import msgspec
 
 class How(StrEnum):
     ANSWER = "answer"
-    HANG = "hang"  # takes the request and never answers
-    CUT = "cut"  # closes the connection without a word
+    HANG = "hang"  # accepts the request and never answers
+    CUT = "cut"  # closes the connection without an answer
     CUT_HEAD = "cut_head"  # … in the middle of the status line
     CUT_BODY = "cut_body"  # … in the middle of the answer's body
     GARBAGE = "garbage"  # answers bytes that are not HTTP
@@ -20,21 +20,21 @@ class How(StrEnum):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to do with one request."""
+    """The reply to one request."""
 
     how: How = How.ANSWER
     status: int = 200
     headers: dict[str, str] = {}
     body: str = "ok"
     delay: float = 0.0
-    """Seconds before anything is answered."""
+    """Seconds before the answer begins."""
 
 
 OK = Reply()
 
 
 async def answer(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Do as the reply says; whether the connection may be used again."""
+    """Answer as the reply says; returns whether the connection may be reused."""
     if reply.delay:
         await asyncio.sleep(reply.delay)
     match reply.how:
@@ -44,7 +44,7 @@ async def answer(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.Str
             await writer.drain()
             return True
         case How.HANG:
-            await reader.read()  # until the other side goes away
+            await reader.read()  # until the client disconnects
         case How.CUT:
             pass
         case How.CUT_HEAD:
@@ -75,4 +75,4 @@ async def _never_end(reply: Reply, writer: asyncio.StreamWriter) -> None:
     while not writer.is_closing():
         writer.write(chunk)
         await writer.drain()
-        await asyncio.sleep(0)  # let others have the loop between chunks
+        await asyncio.sleep(0)  # other tasks run between chunks

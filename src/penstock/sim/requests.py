@@ -1,4 +1,4 @@
-"""Requests as simulated receivers see them: bytes of a connection in, one value a request out."""
+"""Parses a connection's bytes into requests, one value each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.model.envelope import ATTEMPT, ID
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, as it came."""
+    """One request as received."""
 
     id: str
     attempt: int
@@ -29,7 +29,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requests:
-    """Bytes of one connection → requests; a body beyond `max_body` loses what is beyond it."""
+    """Bytes of one connection → requests; a body is cut at `max_body`."""
 
     def __init__(self, connection: int, *, max_body: int | None = None) -> None:
         self._connection = connection
@@ -80,7 +80,7 @@ LOOPBACK = "127.0.0.1"
 
 def bound(port: int, host: str = LOOPBACK) -> socket.socket:
     """A socket on this port (0: a free one), not listening yet."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # sends at once
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # without delay
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((host, port))
     return sock

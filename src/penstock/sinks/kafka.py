@@ -48,21 +48,21 @@ from penstock.ports.sink import Sink, SinkOptions, still_answers
 
 MAX_BATCH = 250
 CONCURRENCY = 2_000
-"""Eight batches: enough that the producer's own batches are full while reports come in."""
+"""Eight batches: enough to fill the producer's own batches while reports come in."""
 RENEW_AFTER = 3
 """Failed checks in a row after which a producer is replaced (librdkafka#3009)."""
 PROBE = 2.0
-"""Seconds within which a broker answers that is there at all."""
+"""Seconds within which a reachable broker answers a check."""
 QUICK, SLOW = 0.001, 0.02
-"""Seconds between looks for delivery reports: right after one, and when none come."""
+"""Seconds between polls for delivery reports: right after one, and when none come."""
 QUEUE_KBYTES = 64 * 1024
-"""What the producer holds of its own at most; a send waits while it is full."""
+"""Size limit of the producer's own queue; a send waits while it is full."""
 LARGEST = 100_000_000
-"""Bytes: the broker's own limit shall decide, not the client's."""
+"""Bytes: no limit by the client, so that the broker's own limit decides."""
 
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _OF_ITS_BATCH = _TOO_LARGE | {KafkaError.INVALID_RECORD}
-"""Said of all that the producer sent together, because of one or of all of them."""
+"""Errors reported for a whole producer batch because of one or all of its messages."""
 _REFUSED = frozenset({KafkaError.INVALID_RECORD, KafkaError._INVALID_ARG})  # noqa: SLF001
 _SILENCE = frozenset(
     {
@@ -83,13 +83,13 @@ Headers: TypeAlias = list[tuple[str, bytes]]
 
 class KafkaSinkOptions(KafkaOptions, frozen=True, kw_only=True):
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    """Of what the producer sends together."""
+    """Compression of the producer's batches."""
     linger_ms: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 2
-    """How long the producer waits for more to send together."""
+    """How long the producer waits for more messages to batch."""
 
 
 class _Reports:
-    """Reports of one send, counted; one future for all of them."""
+    """The delivery reports of one send, counted; one future for all of them."""
 
     __slots__ = ("_left", "done", "errors")
 
@@ -120,7 +120,7 @@ class _Producer:
     async def send(
         self, messages: Sequence[tuple[str, Message]], headers: Callable[[Message], Headers]
     ) -> dict[int, KafkaError]:
-        """The errors by index; what is not among them was acknowledged."""
+        """Publish messages; the answer is the errors by index, all others were acknowledged."""
         batch = _Reports(len(messages))
         self._waiting += 1
         try:
@@ -132,7 +132,7 @@ class _Producer:
                 except ValueError as exc:
                     report(KafkaError(KafkaError._INVALID_ARG, str(exc)))  # noqa: SLF001
                     continue
-                # A full queue has no other sign of room than that it takes the next one.
+                # A full queue signals free space only by accepting the next message.
                 while not self._produce(topic, message, carried, report):  # noqa: ASYNC110
                     await asyncio.sleep(QUICK)
             await batch.done
@@ -176,11 +176,11 @@ class _Producer:
             self._on_error(error)
 
     def drop(self) -> None:
-        """Give up what is outstanding: it is reported as purged."""
+        """Abandon outstanding messages: they are reported as purged."""
         self.producer.purge(blocking=False)
 
     async def end(self) -> None:
-        """Have everything outstanding reported. Reports come from here, never from a thread."""
+        """Flush every outstanding report. Reports are delivered by this call, never by a thread."""
         self._ended = True
         self.drop()
         deadline = asyncio.get_running_loop().time() + PROBE
@@ -220,9 +220,9 @@ class KafkaSink:
         self._provisioned = not options.create_topic
         self._provisioning = asyncio.Lock()
         self._made: set[str] = set()
-        """Topics that messages name and that are there, as far as is known."""
+        """Topics that messages name and that are known to exist."""
         self._silent = False
-        """Nobody answered when last asked: ask before sending."""
+        """True if no broker answered the last check: check again before sending."""
         self._unanswered = 0
         """Checks in a row that the present producer failed."""
         self._trouble = ""
@@ -276,7 +276,7 @@ class KafkaSink:
         return errors
 
     async def _alone(self, topic: str, message: Message) -> KafkaError | None:
-        """It may have meant the batch it was in: ask again with a batch of its own."""
+        """Send it in a batch of its own: the error may have been that of its batch."""
         if self._lone is None:
             self._lone = _Producer({**self._config, "batch.num.messages": 1}, self._heard)
         return (await self._produce(self._lone, [(topic, message)])).get(0)
@@ -303,7 +303,7 @@ class KafkaSink:
         return Retry(self._scrub(f"{self._servers}: {error.str()}"))
 
     def _heard(self, error: KafkaError) -> None:
-        """librdkafka tells of lost connections here, from within poll()."""
+        """Error callback: librdkafka reports lost connections here, from within poll()."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
             self._trouble = self._scrub(error.str())
         elif self._asking is None:
@@ -311,7 +311,7 @@ class KafkaSink:
             self._asking.add_done_callback(self._asked)
 
     async def _ask(self) -> None:
-        """Every connection is lost: unless somebody answers now, nobody is waited for."""
+        """After every connection was lost: fail the waiting sends unless a broker answers now."""
         try:
             await self.check()
         except SinkUnavailable:
@@ -323,7 +323,7 @@ class KafkaSink:
         self._asking = None
 
     async def _give_up(self, line: _Producer) -> None:
-        """A fatal error: this producer can never send again, a new one can."""
+        """After a fatal error: this producer can never send again, so a new one replaces it."""
         if self._line is line:
             self._line = None
         elif self._lone is line:
@@ -347,7 +347,7 @@ class KafkaSink:
                 await self._provision()
 
     async def _replace_silent(self, line: _Producer) -> None:
-        """Connect anew after several failed checks: a producer may miss that its broker is back."""
+        """Reconnect after several failed checks: a producer may miss that its broker is back."""
         self._unanswered += 1
         if self._unanswered >= RENEW_AFTER and self._line is line:
             self._unanswered = 0
@@ -363,11 +363,11 @@ class KafkaSink:
         self._provisioned = True
 
     async def _make_named(self, topics: set[str]) -> dict[str, str]:
-        """Make those that are not known to be there; the error of each that cannot be made."""
+        """Create unknown topics; the answer is the error of each that cannot be created."""
         if not self._unknown(topics):
             return {}
         async with self._provisioning:
-            unknown = self._unknown(topics)  # another send may have made them meanwhile
+            unknown = self._unknown(topics)  # another send may have created them meanwhile
             if not unknown:
                 return {}
             call = partial(provision, self._config, unknown, self._options)
@@ -394,7 +394,7 @@ class KafkaSink:
 
     async def _end(self, line: _Producer) -> None:
         await line.end()
-        await self._in_thread(line.producer.close)  # it joins threads of its own
+        await self._in_thread(line.producer.close)  # closing joins the producer's own threads
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -412,7 +412,7 @@ def producer_config(options: KafkaSinkOptions, timeout: float) -> Config:
         "message.max.bytes": LARGEST,
         "queue.buffering.max.messages": 1_000_000,
         "queue.buffering.max.kbytes": QUEUE_KBYTES,
-        "partitioner": "murmur2_random",  # a key goes where the Java clients would put it
+        "partitioner": "murmur2_random",  # the same partition for a key as the Java clients
         "topic.metadata.propagation.max.ms": min(5_000, wait),
     }
 

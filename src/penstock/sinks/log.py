@@ -1,6 +1,6 @@
-"""log:// — one structured line a message, through the logger `penstock.sink.log`.
+"""log:// — one structured line per message, through the logger `penstock.sink.log`.
 
-The payload is never logged unless asked for: log://?payload=true.
+The payload is logged only with log://?payload=true.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_BATCH = 500
 
 class LogOptions(msgspec.Struct, frozen=True):
     payload: bool = False
-    """Also write what the message says."""
+    """Also log the payload."""
 
 
 class LogLine(dict[str, object]):
@@ -67,10 +67,10 @@ class LogSink:
         return line
 
     async def check(self) -> None:
-        """Nobody to reach."""
+        """Always succeeds: there is no connection."""
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is no connection."""
 
 
 async def open_sink(url: str, options: SinkOptions) -> Sink:

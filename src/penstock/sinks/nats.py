@@ -51,16 +51,16 @@ from penstock.ports.sink import Sink, SinkOptions, still_answers
 
 MAX_BATCH = 250
 CONCURRENCY = 1_000
-"""What a killed worker repeats at most; twice as many would be a tenth faster."""
+"""Most messages that a killed worker repeats; twice as many would be a tenth faster."""
 UNLIMITED = -1
 _OWN_ROOM = 300 * 1024
-"""Bytes the headers of a message that has none of its own stay below (64 of the route's)."""
+"""Most bytes of headers of a message with only the route's headers (at most 64)."""
 _TOO_LARGE = frozenset({10054, 10097})
 """JetStream's error codes: message, or headers, larger than the stream allows."""
 
 
 _ONE_MESSAGES = (BadHeaderError, BadSubjectError, MaxPayloadError, ValueError)
-"""What the client finds wrong with one message before anything of it is sent."""
+"""The client's errors about one message, raised before any byte of it is sent."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class PubAck(msgspec.Struct, frozen=True):
-    """JetStream's answer to a publication; what it holds beside an error says all is well."""
+    """JetStream's answer to a publication; without an error it confirms the message."""
 
     stream: str | None = None
     error: Refusal | None = None
@@ -91,7 +91,7 @@ class _Acks:
     def __init__(self, size: int) -> None:
         self._left = size
         self.outcomes: list[SendOutcome | None] = [None] * size
-        """None: not answered yet."""
+        """Outcomes by index; None until the answer arrives."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def answered(self, index: int, outcome: SendOutcome) -> None:
@@ -102,7 +102,7 @@ class _Acks:
 
 
 class _Connection:
-    """One connection and the batches whose answers it waits for."""
+    """One connection and the batches whose answers it awaits."""
 
     def __init__(self, client: Client, inbox: str) -> None:
         self.client = client
@@ -122,7 +122,7 @@ class _Connection:
         return line
 
     async def send(self, wires: Sequence[Wire], batch: _Acks) -> None:
-        """When each has an answer; what was answered before an error is in the batch too."""
+        """Publish and wait for every answer; the batch keeps those that came before an error."""
         self._sent += 1
         number = str(self._sent)
         self._open[number] = batch
@@ -142,12 +142,12 @@ class _Connection:
     async def _hear(self, msg: Msg) -> None:
         number, _, index = msg.subject[len(self._inbox) + 1 :].partition(".")
         batch = self._open.get(number)
-        if batch is not None:  # a send broken off has nobody to tell
+        if batch is not None:  # a cancelled send awaits no answer
             batch.answered(int(index), meaning(msg))
 
 
 def meaning(msg: Msg) -> SendOutcome:
-    """What JetStream says of one publication."""
+    """The outcome that JetStream's answer to one publication means."""
     if msg.headers and msg.headers.get(Header.STATUS) == "503":
         return Retry("no stream takes the subject")
     try:
@@ -161,7 +161,7 @@ def meaning(msg: Msg) -> SendOutcome:
 
 
 class _Connections(Kept[_Connection]):
-    """The connection of a sink, with a stream for its own subject where that was asked for."""
+    """The connection of a sink; creates a stream for its subject if `create_topic` is set."""
 
     def __init__(self, address: Address, subject: str, options: NatsOptions, wrong: Wrong) -> None:
         super().__init__()
@@ -269,7 +269,7 @@ class NatsSink:
         headers[KEY] = message.key
         headers[Header.MSG_ID] = _unambiguous(message.id)
         size = len(message.payload)
-        # The server cuts the connection of whoever sends more than it allows.
+        # The server closes the connection of a client that sends more than it allows.
         if (message.headers or size > limit - _OWN_ROOM) and size + header_size(headers) > limit:
             return Dead(f"larger than the {limit:,} bytes {self._hosts} takes")
         return subject, message.payload, headers
@@ -291,14 +291,14 @@ class NatsSink:
 
 
 def _unambiguous(message_id: str) -> str:
-    """The client drops blanks around a header's value: two ids must not become one."""
+    """Quote an id with outer blanks, which the client strips: two ids must not become one."""
     if message_id[0] != " " and message_id[-1] != " ":
         return message_id
     return sha256(message_id.encode()).hexdigest()
 
 
 def header_size(headers: dict[str, str]) -> int:
-    """Bytes these headers take on the wire."""
+    """Bytes that these headers take on the wire."""
     lines = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
     return len("NATS/1.0\r\n\r\n") + lines
 
@@ -306,7 +306,7 @@ def header_size(headers: dict[str, str]) -> int:
 async def open_sink(url: str, options: SinkOptions) -> Sink:
     address, subject = nats_address(url, options.wrong)
     own = options.read(NatsOptions, address.query)
-    address.context(own, options.wrong)  # files that cannot be read are an error now
+    address.context(own, options.wrong)  # unreadable certificate files are an error now
     return NatsSink(
         address,
         Topics(subject, options.topics),

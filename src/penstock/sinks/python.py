@@ -1,8 +1,8 @@
 """python:package.module:function — calls a function with each message, or with a batch.
 
     def handle(message: Message) -> None: ...            one by one
-    async def handle(messages: list[Message]): ...       in batches, told by the annotation
-    python:app.tasks:handle?batch=200                    in batches, told by the URL
+    async def handle(messages: list[Message]): ...       in batches, by the annotation
+    python:app.tasks:handle?batch=200                    in batches, by the URL
 
 Returning (None, True, anything else) means delivered; False, `Retry(…)` and `Dead(…)` mean what
 they say, and so do raising `RetryLater(…)` and `Reject(…)`. Any other exception is a retry with
@@ -68,7 +68,7 @@ class PythonOptions(msgspec.Struct, frozen=True):
 
 
 class _Raised(Exception):
-    """The function raised instead of returning."""
+    """Wraps an exception that the function raised."""
 
     def __init__(self, cause: BaseException, outcome: SendOutcome) -> None:
         super().__init__(str(cause))
@@ -105,7 +105,7 @@ class PythonSink:
         return [_outcome(await self._call(message)) for message in given]
 
     async def _call_with(self, part: Sequence[Message]) -> Sequence[SendOutcome]:
-        """Raises _Raised for what may be one message's."""
+        """Call the function; raises _Raised for errors that may concern one message only."""
         said = await self._call(list(part))
         if isinstance(said, _Raised) and not isinstance(said.cause, RetryLater):
             raise said
@@ -115,7 +115,7 @@ class PythonSink:
         return exc.outcome if isinstance(exc, _Raised) else self._meaning(exc)
 
     async def _call(self, argument: Message | list[Message]) -> object:
-        """What the function said, an exception's meaning included."""
+        """The function's return value, or the outcome that its exception means."""
         try:
             if self._threads is None:
                 said = self._function(argument)
@@ -125,13 +125,13 @@ class PythonSink:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                raise  # we are being stopped; otherwise the function's own cancellation got out
+                raise  # the sink stops; otherwise the function's own cancellation got out
             return Retry("the function was cancelled")
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever they raise is an outcome
             return _Raised(exc, self._meaning(exc))
 
     async def _ended(self, call: Future[object]) -> object:
-        """What a call in a thread said. Cancelling stops only one that has not begun."""
+        """The result of a call in a thread. Cancelling stops only a call that has not begun."""
         while True:
             try:
                 return await asyncio.wrap_future(call)
@@ -153,11 +153,12 @@ class PythonSink:
             return Dead(str(exc) or text)
         if isinstance(exc, RetryLater):
             return _checked(Retry(str(exc) or text, after=exc.after))
-        log.warning("%s raised %s", self.name, text, exc_info=exc)  # where, for its author
+        # The traceback is for the function's author.
+        log.warning("sink %s: the function raised %s", self.name, text, exc_info=exc)
         return Retry(text)
 
     async def check(self) -> None:
-        """It was imported: nobody else to reach."""
+        """Always succeeds: the function was imported, and there is no connection."""
 
     async def close(self) -> None:
         self._closed = True
@@ -166,7 +167,7 @@ class PythonSink:
 
 
 def _in_flight(batch: int, at_once: int) -> int:
-    """Four batches, and more of small ones: a claim for many costs little more than for few."""
+    """Four batches, or more small ones: a large claim costs little more than a small one."""
     return max(batch * min(at_once, 4), min(batch * at_once, IN_FLIGHT))
 
 
@@ -203,13 +204,13 @@ def takes_many(function: Handler) -> bool:
     """Whether the first parameter is annotated as a list, tuple, Sequence or the like."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # some builtins have none
+    except (TypeError, ValueError):  # some builtins have no signature
         return False
     if not parameters:
         return False
     try:
         annotation = typing.get_type_hints(_underneath(function)).get(parameters[0].name)
-    except (NameError, TypeError, AttributeError):  # names only a type checker can see
+    except (NameError, TypeError, AttributeError):  # names that only a type checker sees
         annotation = parameters[0].annotation
     if isinstance(annotation, str):
         return _MANY.fullmatch(annotation.strip("'\"")) is not None
@@ -218,7 +219,7 @@ def takes_many(function: Handler) -> bool:
 
 
 def _underneath(function: Handler) -> Handler:
-    """What carries the annotations: of a partial its function, of an object its __call__."""
+    """The annotated function: the function of a partial, or the __call__ of an object."""
     while isinstance(function, partial):
         function = function.func
     return function if inspect.isroutine(function) else type(function).__call__
@@ -229,7 +230,7 @@ def _is_plural(shape: type) -> bool:
 
 
 def _is_async(function: Handler) -> bool:
-    # Of an object, it is the __call__ that is async.
+    # an object is async if its __call__ is
     called = getattr(function, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
@@ -240,7 +241,7 @@ def _find(path: str, options: SinkOptions) -> Handler:
         raise options.wrong(f"must be python:package.module:function, not {'python:' + path!r}")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # last: the program's folder must not shadow what is installed
+        sys.path.append(here)  # last: the program's folder must not shadow installed modules
     try:
         module = importlib.import_module(module_name)
     except Exception as exc:

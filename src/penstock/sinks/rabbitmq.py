@@ -52,19 +52,19 @@ from penstock.ports.sink import Sink, SinkOptions, still_answers
 
 MAX_BATCH = 250
 SHORT = 255
-"""Bytes of a short text in AMQP: names, content types, routing keys."""
+"""Most bytes of a short text in AMQP: names, content types, routing keys."""
 CONCURRENCY = 1_000
-"""What a killed worker repeats at most; twice as many would be a tenth faster."""
+"""Most messages that a killed worker repeats; twice as many would be a tenth faster."""
 _TOO_LARGE = re.compile(r"message size (\d+) .*max size (\d+)")
 
 
 class RabbitSinkOptions(RabbitOptions, frozen=True, kw_only=True):
     exchange: str = ""
-    """Where to publish; unset: the default exchange, which knows every queue by its name."""
+    """The exchange to publish to; unset: the default exchange, which routes by queue name."""
 
 
 class Channels(Kept[ConfirmChannel]):
-    """The connection of a sink and its channel, with its own queue where that was asked for."""
+    """A sink's connection and channel; declares the queue if `create_topic` is set."""
 
     def __init__(
         self, address: Address, vhost: str, queue: str, options: RabbitOptions, wrong: Wrong
@@ -93,7 +93,7 @@ class Channels(Kept[ConfirmChannel]):
         await hang_up(line.connection)
 
     def another(self) -> Channels:
-        """A connection of the same kind that is shared with nobody."""
+        """A separate connection of the same kind."""
         return Channels(self._address, self._vhost, self._queue, self._options, self._wrong)
 
 
@@ -137,9 +137,9 @@ class RabbitSink:
         outcomes: list[SendOutcome | None],
         closed: ChannelClosed,
     ) -> None:
-        """The broker closed the channel over one of them: find it, and send all the others.
+        """After the broker closed the channel over one message: find it, and send all the others.
 
-        On a connection of its own, or those who share the other one would be blamed for it too.
+        The retries use a connection of their own, so that sends on the shared one are not blamed.
         """
         isolation: Isolation[int] = Isolation()
         alone: dict[int, ChannelClosed] = {}
@@ -170,7 +170,7 @@ class RabbitSink:
                 outcomes[index] = self._refusal(error, final=True)
 
     def _refusal(self, closed: ChannelClosed, *, final: bool) -> SendOutcome:
-        """What a closed channel means for the message to blame; `final`: for that one alone."""
+        """The outcome of a closed channel; `final` if it is certain which message caused it."""
         error = self._scrub(f"{self._hosts}: {trouble_text(closed)}")
         if final and isinstance(closed, ChannelPreconditionFailed):
             return Dead(error)
@@ -183,15 +183,15 @@ class RabbitSink:
         outcomes: list[SendOutcome | None],
         channels: Channels,
     ) -> ChannelClosed | None:
-        """Send these of the batch and note what came of each.
+        """Publish these messages of the batch and record their outcomes.
 
-        When the broker closes the channel over one of them, that is returned, and only those that
-        were confirmed before are noted.
+        If the broker closes the channel over one of them, the answer is that error, and only the
+        messages confirmed before it are recorded.
         """
         channel = confirms = None
         messages = [batch[index] for index in part]
         closed: ChannelClosed | None = None
-        told: Sequence[SendOutcome | None]
+        results: Sequence[SendOutcome | None]
         try:
             async with asyncio.timeout(self._timeout):
                 channel = await channels.line()
@@ -205,29 +205,29 @@ class RabbitSink:
             error = f"{self._hosts}: no confirmation in {self._timeout:g} s"
             gone = confirms is None or not (confirms.any_heard or await still_answers(self))
             silence = Retry(error, unreachable=gone)
-            told = self._unconfirmed(messages, channels, channel, confirms, silence)
+            results = self._unconfirmed(messages, channels, channel, confirms, silence)
         except (ChannelPreconditionFailed, ChannelAccessRefused) as exc:
             channels.forget(channel)
             closed = exc
-            told = self._confirmed(messages, confirms)
+            results = self._confirmed(messages, confirms)
         except ChannelNotFoundEntity as exc:
             channels.forget(channel)
-            told = [Retry(self._scrub(f"{self._hosts}: {trouble_text(exc)}"))] * len(part)
+            results = [Retry(self._scrub(f"{self._hosts}: {trouble_text(exc)}"))] * len(part)
         except TROUBLE as exc:
             error = self._scrub(f"{self._hosts}: {trouble_text(exc)}")
             silence = Retry(error, unreachable=True)
-            told = self._unconfirmed(messages, channels, channel, confirms, silence)
+            results = self._unconfirmed(messages, channels, channel, confirms, silence)
         else:
             if not confirms.refused and not confirms.returned:
-                told = [DELIVERED] * len(part)
+                results = [DELIVERED] * len(part)
             else:
-                told = [self._meaning(confirms, at, m) for at, m in enumerate(messages)]
-        for index, outcome in zip(part, told, strict=True):
+                results = [self._meaning(confirms, at, m) for at, m in enumerate(messages)]
+        for index, outcome in zip(part, results, strict=True):
             outcomes[index] = outcome
         return closed
 
     def _fits(self, message: Message, frame: int) -> bool:
-        """Properties and headers are one frame, however many there are."""
+        """Whether properties and headers fit into one frame, as AMQP demands."""
         return len(content_header(self._publication(message))) <= frame
 
     async def _publish_fitting(
@@ -238,7 +238,7 @@ class RabbitSink:
         channels: Channels,
         frame: int,
     ) -> ChannelClosed | None:
-        """The broker would cut the connection of whoever sends a frame it does not take."""
+        """Publish the messages that fit a frame: the broker closes connections over larger ones."""
         fitting: list[int] = []
         for index in part:
             if self._fits(batch[index], frame):
@@ -250,7 +250,7 @@ class RabbitSink:
     def _confirmed(
         self, messages: Sequence[Message], confirms: Confirms | None
     ) -> list[SendOutcome | None]:
-        """What is known of those that the broker answered for; None of the others."""
+        """The outcomes that the broker has reported; None for the other messages."""
         if confirms is None:
             return [None] * len(messages)
         return [
@@ -266,7 +266,7 @@ class RabbitSink:
         confirms: Confirms | None,
         silence: Retry,
     ) -> Sequence[SendOutcome]:
-        """Those that were confirmed before it are delivered; the others may have arrived too."""
+        """Outcomes after an error: confirmed messages are delivered, others may have arrived."""
         if silence.unreachable:
             channels.forget(channel)
         silence = replace(silence, unsure=confirms is not None)
@@ -286,7 +286,7 @@ class RabbitSink:
     def _too_large(
         self, batch: Sequence[Message], left: Sequence[int], closed: ChannelClosed
     ) -> list[int]:
-        """Those of them that are larger than the broker says it takes; none: it says nothing."""
+        """The messages larger than the limit that the error names; empty without a limit."""
         sizes = _TOO_LARGE.search(trouble_text(closed))
         largest = int(sizes[2]) if sizes is not None else None
         return [
@@ -294,7 +294,7 @@ class RabbitSink:
         ]
 
     def _unsendable(self, message: Message) -> Dead | None:
-        """What AMQP or RabbitMQ cannot take, found before it ends the channel for all others."""
+        """The fault of a message that would make the broker close the channel for all others."""
         if len(self._topics.of(message).encode()) > SHORT:
             return Dead(f"the topic is longer than the {SHORT} bytes AMQP allows")
         headers = message.headers
@@ -340,7 +340,7 @@ class RabbitSink:
 async def open_sink(url: str, options: SinkOptions) -> Sink:
     address, vhost, queue = rabbit_address(url, options.wrong)
     own = options.read(RabbitSinkOptions, address.query)
-    address.context(own, options.wrong)  # files that cannot be read are an error now
+    address.context(own, options.wrong)  # unreadable certificate files are an error now
     for name in options.headers:
         if is_rabbitmq_control(name):
             raise options.wrong(f"{name!r} is RabbitMQ's own and cannot be a text", "headers")

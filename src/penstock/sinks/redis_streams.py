@@ -38,10 +38,10 @@ from penstock.redis_kit.errors import is_silent
 
 MAX_BATCH = 250
 CONCURRENCY = 1_000
-"""What a killed worker repeats at most; twice as many would be a tenth faster."""
+"""Most messages that a killed worker repeats; twice as many would be a tenth faster."""
 CONNECTIONS = 8
 CHECKING = 8
-"""Connections beside those that send, so that a check need not wait for one."""
+"""Connections beyond those that send, so that a check need not wait for one."""
 PORT = 6379
 PAYLOAD, KEY = "payload", "key"
 
@@ -50,7 +50,7 @@ class StreamOptions(LoginOptions, frozen=True, kw_only=True):
     maxlen: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Trim the stream to about this many entries as it grows."""
     create_topic: bool = False
-    """Make the stream at the start, so that readers find it."""
+    """Create the stream at the start, so that readers find it."""
 
 
 class StreamSink:
@@ -89,7 +89,7 @@ class StreamSink:
         return Dead(self._scrub(f"{self._host}: cannot be an entry of a stream: {exc}"))
 
     async def _send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
-        """Raises what the client finds wrong with a message, before anything is sent."""
+        """Send the batch; raises the client's error about a message before anything is sent."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._provision()
@@ -139,7 +139,7 @@ class StreamSink:
         return Retry(said, unreachable=is_silent(exc))
 
     async def _provision(self) -> None:
-        """An empty stream: a group makes it and goes again."""
+        """Create an empty stream, by creating and removing a group."""
         if self._provisioned:
             return
         own, group = self._topics.own, "penstock-provision"
@@ -177,7 +177,7 @@ async def open_sink(url: str, options: SinkOptions) -> Sink:
         "ssl_cert_reqs": "required" if own.tls_verify else "none",
         "ssl_check_hostname": own.tls_verify,
     }
-    has_tls = address.context(own, options.wrong) is not None  # wrong files are an error now
+    has_tls = address.context(own, options.wrong) is not None  # unreadable files are an error now
     client = stream_client(
         CONNECTIONS + CHECKING,
         tls=tls if has_tls else None,

@@ -10,7 +10,7 @@
 | is not there, cuts the line                      | retry; the circuit breaker counts it    |
 
 A *kept-alive* connection may be closed by the other side in the very moment it is used again, or
-after it acted and before it answered: nobody can tell which. So that is a retry too, after a
+after it acted and before it answered: the sender cannot tell which. So that is a retry too, after a
 moment and as the next attempt, and the circuit breaker does not count it.
 """
 
@@ -44,45 +44,45 @@ from penstock.tls import client_context
 CONCURRENCY = 100
 KEEP_ALIVE = 30.0
 MAX_ANSWER = 4 * 1024
-"""Bytes of an answer that are read; the connection of a longer one is not used again."""
+"""Bytes read of an answer's body; the connection of a longer one is not reused."""
 ANSWER_PATIENCE = 1.0
-"""Seconds to wait for the body of an answer: its status has told already."""
+"""Seconds to wait for an answer's body: its status has already decided the outcome."""
 STALE_WAIT = 0.05
-"""Seconds until a message is tried again whose kept-alive connection was closed under it."""
+"""Seconds until a message is retried whose kept-alive connection was closed during the send."""
 LONG_SEGMENT = 16
-"""Characters from which a part of the path is taken for a secret."""
+"""Length from which a segment of the path is treated as a secret."""
 LARGE = 1024 * 1024
-"""Bytes from which a body is handed over in pieces, to leave the loop to others between them."""
+"""Bytes from which a body is written in pieces, so that the event loop can run in between."""
 
 PROXY_LOGIN = 407
-"""What a proxy answers whose user or password is wrong: nothing is said of the message."""
+"""Status of a proxy that rejects the login: it says nothing about the message."""
 _RETRIED = frozenset({408, 425, 429})
 _PRIVATE_NAME = re.compile("auth|cookie|key|pass|secret|sign|token", re.IGNORECASE)
 
 
 class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """In the route's table alone: a URL's query belongs to the other side."""
+    """Options in the route's table only: the query of the URL belongs to the receiver."""
 
     proxy: str | None = None
-    """Send through this HTTP proxy (`http://user:password@host:port`), by CONNECT for https.
-    Unset: directly; the environment's proxies are not used."""
+    """Send through this HTTP proxy (`http://user:password@host:port`), by CONNECT for https. Unset:
+    directly; the environment's proxies are not used."""
     tls_ca: str | None = None
     """File of certificates to trust; unset: the system's."""
     tls_cert: str | None = None
-    """File of our own certificate, where the other side wants one."""
+    """File of the client certificate, if the receiver requires one."""
     tls_key: str | None = None
-    """File of its key; unset: it is in the same file."""
+    """File of the certificate's key; unset: it is in the same file."""
 
     def __repr__(self) -> str:
-        return type(self).__name__  # never the proxy's password
+        return type(self).__name__  # never show the proxy's password
 
 
 class _Stale(Exception):
-    """A connection that had worked before ended without an answer."""
+    """A kept-alive connection ended without an answer."""
 
 
 class _Line:
-    """What is known of the connection that a message goes by."""
+    """The state of the connection that carries a message."""
 
     __slots__ = ("connected", "reused")
 
@@ -122,12 +122,12 @@ class WebhookSink:
         tracing.on_connection_reuseconn.append(_note_reuse)
         tracing.on_connection_create_end.append(_note_connection)
         self._session = aiohttp.ClientSession(
-            # No limit here: the route's own bound on sends in flight is the limit.
+            # No limit here: the route's limit on sends in flight applies.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE, ssl=tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={"user-agent": "penstock", "accept-encoding": "identity"},
-            auto_decompress=False,  # an answer must not unfold into more than was read
+            auto_decompress=False,  # a compressed answer must not expand beyond the bytes read
             trace_configs=[tracing],
         )
 
@@ -142,10 +142,10 @@ class WebhookSink:
                 response = await self._exchange(message, line)
         except (aiohttp.ClientError, OSError, _Stale) as exc:  # a TimeoutError is an OSError
             return self._failure(exc, line)
-        except ValueError as exc:  # by the client, of this message: nothing was sent
+        except ValueError as exc:  # raised by the client for this message: nothing was sent
             return Dead(self._scrub(f"{self.host}: cannot be a request: {exc}"))
         try:
-            # An answer that is here already has given its connection back: nothing to wait for.
+            # An answer that is already complete has released its connection: no need to wait.
             whole = response.content.is_eof() and 200 <= response.status < 300
             body = b"" if whole else await _beginning(response, deadline)
             return self._judge(response, body)
@@ -153,7 +153,7 @@ class WebhookSink:
             response.close()
 
     def _failure(self, exc: Exception, line: _Line) -> Retry:
-        """What a send without an answer comes to."""
+        """The retry of a send that got no answer."""
         if isinstance(exc, TimeoutError):
             if not line.connected:
                 late = f"{self.host}: no connection in {self._timeout:g} s"
@@ -195,7 +195,7 @@ class WebhookSink:
             if name.lower() not in CONNECTION
         }
         timestamp = int(self._now())
-        # Spaces around a header's value are lost on the way: sign what will arrive.
+        # Outer blanks of a header's value are lost on the wire: sign the value without them.
         webhook_id = message.id.strip()
         headers["webhook-id"] = webhook_id
         headers["webhook-timestamp"] = str(timestamp)
@@ -221,7 +221,7 @@ class WebhookSink:
     async def check(self) -> None:
         """Open a connection, to the proxy if there is one, and close it.
 
-        A request might do something on the other side.
+        A request is not sent: it might have an effect at the receiver.
         """
         first = self._url if self._proxy is None else urlsplit(self._proxy)
         secure = first.scheme == "https"
@@ -232,7 +232,7 @@ class WebhookSink:
                     first.hostname, port, ssl=self._tls if secure else None
                 )
                 writer.close()
-        except OSError as exc:  # a TimeoutError is one too, without words
+        except OSError as exc:  # a TimeoutError is one too, with an empty text
             reason = str(exc) or f"no connection in {self._timeout:g} s"
             raise SinkUnavailable(f"{self.host} cannot be reached: {reason}") from exc
 
@@ -292,10 +292,10 @@ def _login(parts: SplitResult) -> dict[str, str]:
 
 
 def _private(parts: SplitResult, options: SinkOptions) -> list[str]:
-    """What an answer may echo and nobody should read in an error."""
+    """Texts that an answer may echo and that must not appear in errors."""
     password = parts.password or ""
     private = [password, unquote(password), *(options.secret or "").split()]
-    # The path too, as a whole and where a part of it is long enough to be a secret.
+    # The path too, as a whole and each segment long enough to be a secret.
     private += [parts.path, unquote(parts.path), f"{parts.path}?{parts.query}"]
     private += [part for part in parts.path.split("/") if len(part) >= LONG_SEGMENT]
     private += [value for _, value in parse_qsl(parts.query)]
@@ -314,7 +314,7 @@ async def _note_connection(_session: object, trace: SimpleNamespace, _params: ob
 
 
 async def _beginning(response: aiohttp.ClientResponse, deadline: float) -> bytes:
-    """What the answer says, up to a limit of bytes and of patience; cut short is fine."""
+    """The beginning of the answer's body, up to a limit of bytes and of time."""
     got = bytearray()
     patience = asyncio.get_running_loop().time() + ANSWER_PATIENCE
     try:

@@ -1,1 +1,1 @@
-"""One file a source: where messages are taken from."""
+"""Sources of messages, one file per driver."""

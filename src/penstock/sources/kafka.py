@@ -1,8 +1,8 @@
 """kafka://host:port/topic as a source — a consumer group, committed after the store has it.
 
-Offsets are kept back until a record is done and then committed by the second, at a rebalance and
-at the end. A partition that moves to another reader goes on there from what was committed, so a
-record may come twice; its id (`topic:partition:offset`, where it brings none) makes that harmless.
+Offsets are held back until a record is done, and then committed once per second, at a rebalance and
+at the end. A partition that moves to another reader continues after the last commit, so a record
+may be read twice; its id (`topic:partition:offset`, unless it brings one) makes that harmless.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class KafkaSourceOptions(KafkaOptions, frozen=True, kw_only=True):
 
 
 class KafkaSource:
-    """All calls of the consumer run in one thread: they block, and so nothing else does."""
+    """Reads one topic. All calls of the consumer block, and run one at a time in one thread."""
 
     def __init__(
         self, address: Address, topic: str, options: KafkaSourceOptions, config: Config
@@ -60,7 +60,7 @@ class KafkaSource:
         self._held = False
         self._closed = False
         self._ahead: list[KafkaMessage] = []
-        """Came while we held: given by the next read."""
+        """Records that arrived during a hold: the next read returns them."""
 
     async def read(self, limit: int) -> Sequence[Record]:
         return await self._in_thread(partial(self._read, limit))
@@ -74,7 +74,7 @@ class KafkaSource:
         await self._in_thread(partial(self._store, ends))
 
     async def hold(self, records: Sequence[Record]) -> None:
-        del records  # the group only wants to hear from us
+        del records  # the poll only keeps the membership in the group alive
         await self._in_thread(self._keep_alive)
 
     async def check(self) -> None:
@@ -93,7 +93,7 @@ class KafkaSource:
             said = self._scrub(exc.args[0].str())
             raise SourceUnavailable(f"{self._servers}: {said}") from exc
 
-    # What follows runs in the thread.
+    # The methods below run in the thread.
 
     def _open(self) -> Consumer:
         if self._consumer is None:
@@ -128,7 +128,9 @@ class KafkaSource:
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
         }:
             raise SourceUnavailable(f"{self._servers}: {self._topic}: {self._scrub(error.str())}")
-        log.warning("%s: %s", self.name, self._scrub(error.str()))
+        log.warning(
+            "source %s: a read failed and is repeated: %s", self.name, self._scrub(error.str())
+        )
         return False
 
     def _store(self, ends: dict[tuple[str, int], int]) -> None:
@@ -152,12 +154,14 @@ class KafkaSource:
 
     def _heard(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-            log.warning("%s cannot be reached; reading goes on when it is back", self.name)
+            log.warning(
+                "source %s: no broker can be reached; reading resumes when one answers", self.name
+            )
 
     def _end(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            consumer.close()  # commits what was done and leaves the group
+            consumer.close()  # commits finished records and leaves the group
 
 
 def _record(message: KafkaMessage) -> Record:

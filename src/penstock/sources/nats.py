@@ -1,7 +1,7 @@
 """nats://user:password@host:port/subject as a source — a durable pull consumer, acked after.
 
-Any number of processes share the durable consumer. While the store is away the records in hand are
-reported as in progress, so that JetStream does not give them to another.
+Any number of processes share the durable consumer. While the store is unavailable, the fetched
+records are reported as in progress, so that JetStream does not redeliver them to another process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.ports.source import Record, Source, SourceOptions
 WAIT = 0.5
 """Seconds a read waits for records."""
 PATIENCE = 10.0
-"""Seconds to connect or to be answered."""
+"""Seconds to wait for a connection or an answer."""
 ACK, IN_PROGRESS = b"+ACK", b"+WPI"
 
 
@@ -43,7 +43,7 @@ class NatsSourceOptions(NatsOptions, frozen=True, kw_only=True):
     group: str | None = None
     """The durable consumer's name; unset: penstock- and the source's name."""
     ack_wait: Annotated[float, msgspec.Meta(ge=1, le=3_600)] = 30.0
-    """Seconds until a record that nobody acked is given out again."""
+    """Seconds until JetStream redelivers a record that was not acked."""
 
 
 class NatsSource:
@@ -75,7 +75,7 @@ class NatsSource:
         try:
             await self._tell(records, IN_PROGRESS)
         except SourceUnavailable:
-            return  # they come again, and the store knows their ids
+            return  # they are redelivered, and the store knows their ids
 
     async def _tell(self, records: Sequence[Record], what: bytes) -> None:
         client = self._client
@@ -91,7 +91,7 @@ class NatsSource:
         await client.flush()
 
     async def _answered(self, client: Client, asked: Awaitable[object]) -> None:
-        """Await it; a connection that is lost meanwhile is dropped and told."""
+        """Await an answer; a lost connection is dropped and reported as an error."""
         try:
             async with asyncio.timeout(PATIENCE):
                 if await while_connected(client, asked):
@@ -146,10 +146,10 @@ class NatsSource:
 
 
 async def _fetch(reading: JetStreamContext.PullSubscription, limit: int) -> list[Msg]:
-    """What is there; nothing within the time is no fault of anybody.
+    """The records there are; none within the time is not an error.
 
-    The client says so with its own TimeoutError and, when the server's word comes at the last
-    moment, with the plain one.
+    The client reports that by its own TimeoutError and, if the server answers at the last moment,
+    by the built-in one.
     """
     try:
         return await reading.fetch(limit, timeout=WAIT)
@@ -170,6 +170,6 @@ def _record(msg: Msg, _client: Client) -> Record:
 async def open_source(url: str, options: SourceOptions) -> Source:
     address, subject = nats_address(url, options.wrong)
     own = options.read(NatsSourceOptions, address.query)
-    address.context(own, options.wrong)  # files that cannot be read are an error now
+    address.context(own, options.wrong)  # unreadable certificate files are an error now
     group = name_of(own.group or f"penstock-{options.source}")
     return NatsSource(address, subject, own, group, options.wrong)

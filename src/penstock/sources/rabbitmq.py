@@ -1,7 +1,7 @@
 """rabbitmq://user:password@host:port/[vhost/]queue as a source — acked after the store has it.
 
-A record without an id of its own gets one from the publisher's `message_id`. Where there is none
-either, AMQP has no lasting name for a message: a redelivery after a crash is then a new message.
+A record without an id of its own gets one from the publisher's `message_id`. If that is missing
+too, AMQP has no lasting name for the message: a redelivery after a crash becomes a new message.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from penstock.ports.source import Record, Source, SourceOptions
 WAIT = 0.5
 """Seconds a read waits for the first record."""
 PATIENCE = 10.0
-"""Seconds to connect or to be answered."""
+"""Seconds to wait for a connection or an answer."""
 
 
 class RabbitSourceOptions(RabbitOptions, frozen=True, kw_only=True):
     prefetch: Annotated[int, msgspec.Meta(ge=1, le=65_535)] = 1_000
-    """Records the broker sends ahead of acknowledgements."""
+    """Most records that the broker sends before they are acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Where to acknowledge it: a tag means nothing on another channel."""
+    """A record's channel and delivery tag: a tag is valid on its own channel only."""
 
     channel: IntakeChannel
     tag: int
 
 
 class IntakeChannel(PlainChannel):
-    """A channel that queues what is delivered."""
+    """A channel that queues its deliveries."""
 
     def __init__(self, connection: AbstractConnection, number: int = 1) -> None:
         super().__init__(connection, number, publisher_confirms=False)
         self.delivered: asyncio.Queue[Record | None] = asyncio.Queue()
-        """None at its end: the broker gives no more on this channel. The prefetch bounds it."""
+        """Delivered records, bounded by the prefetch; None once the broker ends the consumer."""
         self.closing.add_done_callback(lambda _: self.delivered.put_nowait(None))
         self.on_consumer_cancel_callbacks.add(self._cancelled)
 
@@ -115,7 +115,7 @@ class RabbitSource:
             if len(records) == limit or channel.delivered.empty():
                 return records
             record = channel.delivered.get_nowait()
-        await self._drop()  # what was read and not acked comes again
+        await self._drop()  # records read and not acked are redelivered
         raise SourceUnavailable(f"{self._hosts}: the broker ended the reading of {self._queue!r}")
 
     async def done(self, records: Sequence[Record]) -> None:
@@ -126,7 +126,7 @@ class RabbitSource:
             if isinstance(record.handle, Handle) and record.handle.channel is channel
         ]
         if channel is None or not tags:
-            return  # of a connection that is gone: the broker gives them out again
+            return  # its connection is gone: the broker redelivers the records
         try:
             async with asyncio.timeout(PATIENCE):
                 await channel.basic_ack(max(tags), multiple=True)
@@ -135,7 +135,7 @@ class RabbitSource:
             raise self._away(exc) from exc
 
     async def hold(self, records: Sequence[Record]) -> None:
-        """Heartbeats go on by themselves, and the prefetch bounds what comes meanwhile."""
+        """Does nothing: heartbeats continue, and the prefetch bounds new deliveries."""
 
     async def check(self) -> None:
         channel = self._channel or await self._open()
@@ -179,11 +179,11 @@ class RabbitSource:
 
 
 async def _nothing(_message: object) -> None:
-    """Deliveries are queued by the channel itself."""
+    """Ignores deliveries: the channel itself queues them."""
 
 
 async def open_source(url: str, options: SourceOptions) -> Source:
     address, vhost, queue = rabbit_address(url, options.wrong)
     own = options.read(RabbitSourceOptions, address.query)
-    address.context(own, options.wrong)  # files that cannot be read are an error now
+    address.context(own, options.wrong)  # unreadable certificate files are an error now
     return RabbitSource(address, vhost, queue, own, options.wrong)

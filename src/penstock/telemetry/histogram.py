@@ -1,4 +1,4 @@
-"""Buckets as Prometheus wants them."""
+"""Cumulative buckets in Prometheus's form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def cumulative(bounds: Sequence[float | str], numbers: Sequence[int]) -> list[tuple[str, float]]:
-    """Upper bound → how many are at most that; `numbers` has one more for the rest."""
+    """(Upper bound, count up to it) pairs; `numbers` has one more entry for the rest."""
     seen = 0
     buckets: list[tuple[str, float]] = []
     for bound, number in zip((*bounds, "+Inf"), numbers, strict=True):

@@ -1,7 +1,7 @@
-"""Logs: stdlib logging in, JSON lines or readable text out, on stderr and perhaps a file.
+"""Logs: stdlib logging in, JSON lines or readable text out, to stderr and optionally a file.
 
 Modules log through `logging.getLogger("penstock.…")` with %-args and `extra={}`; a dict as the
-message is taken as the fields of the line. Times are UTC with milliseconds.
+message becomes the fields of the line. Times are UTC with milliseconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SECRET_TEXT = re.compile(
     r"|(?<=\b[Bb]asic )[\w+/=-]{8,}"
 )
 _SECRET_HINTS = ("://", "whsec_", "earer ", "asic ")
-"""Without any of these there is nothing for _SECRET_TEXT to find; looking for them is cheap."""
+"""A text without any of these contains no secret; this check is cheap."""
 
 
 class LogHandler(logging.Handler):
@@ -50,7 +50,7 @@ class LogHandler(logging.Handler):
         self._repeats = Repeats()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write it; a fault of ours is reported as logging does and never reaches the caller."""
+        """Write the record; an error in here is reported by logging, never raised."""
         try:
             if record.levelno < logging.WARNING and not self._repeats.known:
                 for target in self._targets:
@@ -63,7 +63,7 @@ class LogHandler(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        """Say what is still held back, and close what was opened."""
+        """Write summaries of suppressed repeats, and close the targets opened here."""
         for summary in self._repeats.flush():
             for target in self._targets:
                 target.handle(summary)
@@ -83,7 +83,7 @@ def setup_logging(
     backups: int = BACKUPS,
     process: int | None = None,
 ) -> LogHandler:
-    """Send everything to `stream` (stderr) and, rotated, to `file`; replaces an earlier set-up.
+    """Send all logs to `stream` (stderr) and, rotated, to `file`; replaces an earlier set-up.
 
     auto: text in a terminal, JSON elsewhere. The file is always JSON. Without `console` only the
     file is written. `process`: which one of several this is; each line says so, and the file is one
@@ -107,18 +107,18 @@ def setup_logging(
     root.addHandler(handler)
     wanted = logging.getLevelNamesMapping()[level.upper()]
     logging.getLogger("penstock").setLevel(wanted)
-    root.setLevel(max(wanted, logging.INFO))  # a library's debugging is not ours
+    root.setLevel(max(wanted, logging.INFO))  # libraries' debug lines are never shown
     logging.captureWarnings(True)
     return handler
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open`: a file it makes can be read by this user only."""
+    """An opener for `open`: files it creates are readable by this user only."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 class _PrivateFile(RotatingFileHandler):
-    """A log names ids, keys and errors: what it makes is readable by this user only."""
+    """A log names ids, keys and errors, so its files are readable by this user only."""
 
     def _open(self) -> TextIOWrapper:
         file = open(  # noqa: SIM115 - the handler closes it
@@ -156,7 +156,7 @@ def _formatter(renderer: Sequence[Processor], process: int | None) -> logging.Fo
 
 def _text(stream: TextIO) -> list[Processor]:
     colors = stream.isatty() and "NO_COLOR" not in os.environ
-    plain = structlog.dev.plain_traceback  # a pretty one shows local variables, secrets too
+    plain = structlog.dev.plain_traceback  # the pretty one shows local variables, and so secrets
     return [
         structlog.processors.format_exc_info,
         _without_secrets,
@@ -174,7 +174,7 @@ def _moment(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict
 
 
 def _fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A dict that was logged is the line's fields; other handlers' marks are not."""
+    """Make a logged dict the line's fields, without other handlers' marks."""
     event.pop("message", None)
     event.pop("asctime", None)
     said = event["_record"].msg
@@ -192,7 +192,7 @@ def _without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> 
     return event
 
 
-@lru_cache(maxsize=1024)  # the same few names again and again
+@lru_cache(maxsize=1024)  # the same few names repeat
 def _is_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 

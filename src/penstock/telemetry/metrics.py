@@ -1,7 +1,7 @@
-"""Prometheus: what the observer counted, read when somebody asks; a message costs nothing.
+"""Prometheus metrics: the observer's counts, read on each scrape; a message costs nothing.
 
-Labels are routes, stages, policies, kinds of store calls: as many as somebody configured, never one
-a message, a key or a visitor.
+Labels are routes, stages, policies and kinds of store calls: as many as are configured, never one
+per message, key or visitor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.telemetry.histogram import cumulative
 from penstock.version import __version__
 
 OCCURRENCES = frozenset({"planted", "missed", "skipped"})
-"""Stages of the observer that are about moments of rules."""
+"""Stages of the observer that count moments of rules."""
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LATENESS_SECONDS = tuple(bound / 1000 for bound in LATENESS_MS)
 
@@ -39,7 +39,7 @@ def render(
     worker: Worker | None = None,
     more: Iterable[Collector] = (),
 ) -> bytes:
-    """Everything as it is now, in Prometheus' text format, with the process and `more`."""
+    """All current metrics in Prometheus's text format, with those of the process and `more`."""
     return generate_latest(_registry(PenstockCollector(observer, figures, worker), more))
 
 
@@ -73,7 +73,7 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
 def families(
     observer: Observer, worker: Worker | None = None, more: Iterable[Collector] = ()
 ) -> list[Family]:
-    """What `render` tells of this process, without the store's figures."""
+    """The metrics of this process as in `render`, without the store's figures."""
     found = _registry(PenstockCollector(observer, worker=worker), more).collect()
     return [
         Family(
@@ -105,8 +105,8 @@ class _Merged(Collector):
 
     def collect(self) -> Iterable[Metric]:
         merged: dict[str, Metric] = {}
-        for process, told in self._processes.items():
-            for family in told:
+        for process, families in self._processes.items():
+            for family in families:
                 if family.name not in merged:
                     merged[family.name] = Metric(family.name, family.about, family.kind)
                 for line in family.samples:
@@ -114,11 +114,11 @@ class _Merged(Collector):
                     merged[family.name].add_sample(line.name, labels, line.value)
         yield from merged.values()
         if self._figures is not None:
-            yield from _held(self._figures)
+            yield from _stored(self._figures)
 
 
 class PenstockCollector(Collector):
-    """For a program that has a registry of its own: `REGISTRY.register(PenstockCollector(…))`."""
+    """For a program with a registry of its own: `REGISTRY.register(PenstockCollector(…))`."""
 
     def __init__(
         self,
@@ -131,14 +131,16 @@ class PenstockCollector(Collector):
         self._worker = worker
 
     def collect(self) -> Iterable[Metric]:
-        yield InfoMetricFamily("penstock_build", "What runs here.", {"version": __version__})
+        yield InfoMetricFamily(
+            "penstock_build", "The version of this process.", {"version": __version__}
+        )
         yield from self._counts()
         yield _histogram(
-            "penstock_lateness_seconds", "From due to released.", self._observer.lateness
+            "penstock_lateness_seconds", "Time from due to released.", self._observer.lateness
         )
         yield _histogram(
             "penstock_delivery_seconds",
-            "From the begin of a send to its end, whatever came of it; a message each.",
+            "Duration of each message's send, whatever its outcome.",
             self._observer.sends,
         )
         yield self._early()
@@ -148,7 +150,7 @@ class PenstockCollector(Collector):
             yield from _lanes(self._worker)
             yield _planting(self._worker)
         if self._figures is not None:
-            yield from _held(self._figures)
+            yield from _stored(self._figures)
 
     def _counts(self) -> Iterable[Metric]:
         messages = CounterMetricFamily(
@@ -156,7 +158,7 @@ class PenstockCollector(Collector):
         )
         recovered = CounterMetricFamily(
             "penstock_lease_recoveries",
-            "Messages whose lease ran out and that were returned to be claimed again.",
+            "Messages returned to be claimed again because their lease ran out.",
             labels=["route"],
         )
         visitors = CounterMetricFamily(
@@ -175,7 +177,7 @@ class PenstockCollector(Collector):
         return messages, recovered, visitors, self._occurrences()
 
     def _occurrences(self) -> Metric:
-        """Of every route that is served here, also before the first: a rate needs a beginning."""
+        """Counters of every route served here, from zero on: a rate needs a first value."""
         family = CounterMetricFamily(
             "penstock_recurring_occurrences",
             "Moments of recurring rules that were planted, missed or skipped here.",
@@ -200,11 +202,11 @@ class PenstockCollector(Collector):
     def _store_calls(self) -> Iterable[Metric]:
         took = HistogramMetricFamily(
             "penstock_store_call_seconds",
-            "Calls of the store that were answered, a batch each.",
+            "Duration of store calls that were answered, one per batch.",
             labels=["call"],
         )
         errors = CounterMetricFamily(
-            "penstock_store_errors", "Calls of the store that were not answered.", labels=["call"]
+            "penstock_store_errors", "Store calls that got no answer.", labels=["call"]
         )
         for call, figures in sorted(self._observer.store.items()):
             buckets = cumulative(CALL_SECONDS, figures.buckets)
@@ -245,7 +247,7 @@ def _lanes(worker: Worker) -> Iterable[Metric]:
         "penstock_in_flight_messages", "Messages being sent by this process.", labels=["route"]
     )
     capacity = GaugeMetricFamily(
-        "penstock_capacity_messages", "Messages in flight at most.", labels=["route"]
+        "penstock_capacity_messages", "Most messages in flight.", labels=["route"]
     )
     breaker = GaugeMetricFamily(
         "penstock_breaker_open", "1 while the sink does not answer.", labels=["route"]
@@ -263,17 +265,21 @@ def _lanes(worker: Worker) -> Iterable[Metric]:
     return in_flight, capacity, breaker, overdue
 
 
-def _held(figures: StoreFigures) -> Iterable[Metric]:
+def _stored(figures: StoreFigures) -> Iterable[Metric]:
     pending = GaugeMetricFamily(
         "penstock_pending_messages", "Messages that wait in the store.", labels=["route"]
     )
     overdue = GaugeMetricFamily(
-        "penstock_overdue_messages", "Of those, the ones past their due.", labels=["route"]
+        "penstock_overdue_messages",
+        "Messages waiting in the store past their due.",
+        labels=["route"],
     )
     leased = GaugeMetricFamily(
-        "penstock_leased_messages", "Messages some worker has claimed.", labels=["route"]
+        "penstock_leased_messages", "Messages claimed by a worker.", labels=["route"]
     )
-    dead = GaugeMetricFamily("penstock_dead_messages", "Dead letters kept.", labels=["route"])
+    dead = GaugeMetricFamily(
+        "penstock_dead_messages", "Dead letters in the store.", labels=["route"]
+    )
     for route, now in sorted(figures.routes.items()):
         pending.add_metric([route], now.scheduled)
         overdue.add_metric([route], now.overdue)

@@ -1,4 +1,4 @@
-"""A line a second that says how much passed a stage, while something does."""
+"""One log line per second with the number of messages delivered, while there are any."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELIVERED = "Delivered"
 class Rates:
     """Logs `Delivered/s: N` for every second in which messages were delivered.
 
-    Each counts once, when its sink has it: an attempt that failed has not got anywhere.
+    Each message counts once, when its sink has confirmed it; failed attempts do not count.
     """
 
     def __init__(
@@ -33,13 +33,13 @@ class Rates:
         self._what = what
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         before, since = self._observer.total(self._stage), self._clock.now()
         while True:
             await self._clock.sleep_until(since + PERIOD_MS)
             total, now = self._observer.total(self._stage), self._clock.now()
             if total > before:
-                # A late wake covers more than a second; a clock that jumped tells nothing.
+                # A late wake covers more than a second; after a clock jump the rate is unknown.
                 elapsed = max(now - since, PERIOD_MS)
                 log.info("%s/s: %d", self._what, round((total - before) * 1000 / elapsed))
             before, since = total, now

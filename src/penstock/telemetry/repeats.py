@@ -1,4 +1,4 @@
-"""Thins out warnings that say the same thing again and again, without hiding how often."""
+"""Suppresses repeated warnings, and reports how many there were."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TypeAlias
 WINDOW = 10.0
 """Seconds in which the same warning is written once."""
 MAX_KNOWN = 1_000
-"""Different warnings kept in mind; past it the oldest is let go."""
+"""Most different warnings remembered; past it the oldest is dropped."""
 
 SAME = "same"
-"""Extra of a record: what it has in common with its like, where its text names an example."""
+"""Extra field of a record: groups records whose texts differ only by an example."""
 
 Text: TypeAlias = tuple[str, int, str]
 
@@ -26,18 +26,18 @@ class _Held:
 
 
 class Repeats:
-    """Decides what is written. Time is that of the records."""
+    """Decides which records to write, by the time of the records."""
 
     def __init__(self, window: float = WINDOW) -> None:
         self._window = window
         self.known: dict[Text, _Held] = {}
 
     def admit(self, record: logging.LogRecord) -> list[logging.LogRecord]:
-        """What to write now: the record unless it is a repeat, after what became due to be told."""
+        """The records to write now: summaries that are due, then the record unless it repeats."""
         due = self._expire(record.created)
         if record.levelno < logging.WARNING:
             return [*due, record]
-        said = record.__dict__.pop(SAME, None)  # for here only, not for the line
+        said = record.__dict__.pop(SAME, None)  # for this filter only, not for the line
         text = (record.name, record.levelno, said or record.getMessage())
         held = self.known.get(text)
         if held is None:
@@ -48,23 +48,23 @@ class Repeats:
         return due
 
     def flush(self) -> list[logging.LogRecord]:
-        """Tell everything that is held back."""
-        told = [_summary(held) for held in self.known.values() if held.number]
+        """The summaries of all suppressed repeats."""
+        summaries = [_summary(held) for held in self.known.values() if held.number]
         self.known.clear()
-        return told
+        return summaries
 
     def _expire(self, now: float) -> list[logging.LogRecord]:
-        told = []
-        # In order of their beginnings. A finalizer that the interpreter runs in the middle of this
-        # may log, too, and expire the same one.
+        summaries = []
+        # In order of their first records. A finalizer that the interpreter runs meanwhile may log,
+        # too, and expire the same one.
         while (first := next(iter(self.known.items()), None)) is not None:
             text, held = first
-            # A clock that went back must not keep a warning quiet for long.
+            # After the clock went back, a warning must not stay suppressed for long.
             if 0 <= now - held.since < self._window and len(self.known) <= MAX_KNOWN:
                 break
             if self.known.pop(text, None) is held and held.number:
-                told.append(_summary(held))
-        return told
+                summaries.append(_summary(held))
+        return summaries
 
 
 def _summary(held: _Held) -> logging.LogRecord:

@@ -17,25 +17,28 @@ from penstock.model.trace import give_trace, trace_of
 from penstock.version import __version__
 
 LOOK_SECONDS = 0.05
-"""Between two looks whether somebody has set OpenTelemetry up by now."""
+"""Seconds between checks whether the program has set OpenTelemetry up."""
 MAX_LINKS = 128
-"""Links of one span at most: a batch may be of any length."""
+"""Most links of one span: a batch may be of any length."""
 
 
 class Spans:
-    """One span a batch, never one a message: `penstock.ports.tracer.Tracer`."""
+    """One span per batch, never one per message: `penstock.ports.tracer.Tracer`."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
-        """`provider`: the one set up for the whole program when None."""
+        """`provider` None uses the one set up for the whole program."""
         self._tracer = trace.get_tracer("penstock", __version__, provider)
         self._is_on = provider is not None
         self._look_at = 0.0
 
     @property
     def is_on(self) -> bool:
-        """OpenTelemetry is set up. Libraries import it that record nothing, as redis-py does."""
+        """Whether OpenTelemetry is set up.
+
+        Libraries such as redis-py import it without recording.
+        """
         if not self._is_on and (now := time.monotonic()) >= self._look_at:
-            # It may be at any time, and then stays. Asking costs as much as a small call.
+            # The set-up may come at any time, and stays. Checking costs as much as a small call.
             self._look_at = now + LOOK_SECONDS
             provider = trace.get_tracer_provider()
             self._is_on = not isinstance(provider, trace.ProxyTracerProvider)
@@ -44,7 +47,7 @@ class Spans:
     @contextmanager
     def intake(self, drafts: Sequence[Draft]) -> Iterator[None]:
         callers = _contexts(draft.headers for draft in drafts)
-        # One caller: the span is part of its trace. Many share a batch: it can only point at them.
+        # A single caller's span is part of its trace. A batch of many can only link to theirs.
         parent = callers[0] if len(callers) == 1 else None
         span = self._tracer.start_span(
             "penstock intake",
@@ -72,7 +75,7 @@ class Spans:
             attributes["penstock.attempt"] = batch[0].attempt
         span = self._tracer.start_span(
             f"penstock deliver {route}",
-            context=Context(),  # a delay may be years: not the trace that scheduled it, but linked
+            context=Context(),  # a link, because the delay may outlive the scheduling trace
             kind=SpanKind.PRODUCER,
             links=[Link(context) for context in _contexts(message.headers for message in batch)],
             attributes=attributes,
@@ -94,7 +97,7 @@ def _ending(span: Span) -> Iterator[None]:
 
 
 def _contexts(headers: Iterable[Mapping[str, str] | None]) -> list[SpanContext]:
-    """The different contexts of a batch, in order."""
+    """The distinct contexts of a batch, in order."""
     found = dict.fromkeys(filter(None, (trace_of(each) for each in headers)))
     return [
         SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(1))

@@ -1,4 +1,4 @@
-"""Whether spans are recorded: only where somebody set OpenTelemetry up, or asks for it by name."""
+"""Whether spans are recorded: only if OpenTelemetry is set up, or configured by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GROUP = "opentelemetry_traces_exporter"
 
 
 def tracer() -> Tracer | None:
-    """None unless this program has imported OpenTelemetry, or a library of it has."""
+    """The tracer; None unless this program, or a library of it, has imported OpenTelemetry."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     made: Tracer = import_module("penstock.telemetry.spans").Spans()
@@ -24,13 +24,13 @@ def tracer() -> Tracer | None:
 
 
 def set_up_tracing() -> Callable[[], None] | None:
-    """For a process of its own: export where OTEL_TRACES_EXPORTER says; what ends it.
+    """Set up export for a process of its own by OTEL_TRACES_EXPORTER; returns the shutdown.
 
     OpenTelemetry's other variables (OTEL_EXPORTER_OTLP_ENDPOINT …) are read by its exporters.
     """
     name = os.environ.get(EXPORTER, "none").strip()
     if name in {"", "none"} or "opentelemetry.trace" in sys.modules:
-        return None  # not wanted, or set up already by whoever started this
+        return None  # not wanted, or set up already by the program that started this
     try:
         sdk = import_module("opentelemetry.sdk.trace")
         export = import_module("opentelemetry.sdk.trace.export")

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that moves only when a test advances it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from penstock.time.clock import Timer
 START = 1_900_000_000_000
 """2030-03-17T17:46:40Z: an arbitrary moment that looks like a real one."""
 SETTLE_TURNS = 50
-"""Turns of the event loop given to whatever a moment has woken, at most."""
+"""Most turns of the event loop for the tasks that a moment has woken."""
 IDLE_TURNS = 5
-"""Turns in a row with nothing else to run after which nothing more is expected: asyncio's own loop
-tells, others (uvloop) do not."""
+"""Idle turns after which no more work is expected: asyncio's own loop shows its queue, others
+(uvloop) do not."""
 
 
 class _Due:
@@ -27,7 +27,7 @@ class _Due:
 
 
 class ManualClock:
-    """Time for tests: sleepers wake only when `advance` passes their moment, in order."""
+    """Time for tests: sleepers wake, in order, only when `advance` passes their moment."""
 
     def __init__(self, start: int = START) -> None:
         self._now = start
@@ -54,7 +54,7 @@ class ManualClock:
             timer.cancel()
 
     async def advance(self, millis: int = 0) -> None:
-        """Move on by `millis`, stopping at each moment somebody waits for."""
+        """Advance by `millis`, stopping at each moment that a task waits for."""
         end = self._now + millis
         await self.settle()
         while self._timers and self._timers[0][0] <= end:
@@ -67,11 +67,11 @@ class ManualClock:
         await self.settle()
 
     def jump(self, millis: int) -> None:
-        """The wall clock is set: time changes and nobody is woken."""
+        """Set the wall clock: the time changes and no sleeper wakes."""
         self._now += millis
 
     async def settle(self) -> None:
-        """Let everything that can run now run."""
+        """Run every task that can run now."""
         ready = getattr(asyncio.get_running_loop(), "_ready", None)
         idle = 0
         for _ in range(SETTLE_TURNS):

@@ -23,11 +23,11 @@ from penstock.stores.memory.messages import MessageBook
 from penstock.testing.store_harness import DAY_MS, MANY, StoreHarness
 
 KEYS = ("ann", "ann", "bob", None)
-"""By an id's number; None: the id is the key."""
+"""Keys by an id's number; None for the id itself."""
 NAMES = tuple(f"id-{number}" for number in range(12))
-"""Few, so that walks meet the same message again and again."""
+"""Few ids, so that walks meet the same message repeatedly."""
 PLAIN = NAMES[-1]
-"""On a route that promises nothing."""
+"""The id on a route without promises per key."""
 FAR = 10 * 60_000
 LEASE, SHORT = 5_000, 20
 REFUSED = Decided(Verdict.DEFER, "p", "why")
@@ -42,7 +42,7 @@ ENDS = (State.DELIVERED, State.SCHEDULED, State.SCHEDULED, State.DEAD, State.EXP
 
 
 class Step(NamedTuple):
-    """What happens, and numbers that say to whom and how."""
+    """A step, and numbers that choose its message and its details."""
 
     kind: str
     pick: int
@@ -69,14 +69,15 @@ async def walk(
     all_at_once: bool = False,
     alone: bool = True,
 ) -> None:
-    """Take every step in the store and in the book; they must answer alike.
+    """Take every step in the store and in the reference; their answers must be equal.
 
-    `all_at_once`: claims take whatever there is, in a store that leaves the order of keys open.
-    Not `alone`: the store works in the background, so that a claim may find a reason to look again.
+    With `all_at_once`, claims take everything there is, for a store that leaves the order of keys
+    open. Without `alone`, the store works in the background, so that a claim may find a reason to
+    look again.
     """
     walker = _Walker(harness, per_key, await harness.open(), 100 if all_at_once else 0, alone)
     try:
-        await walker.claim(Step("claim", 0, 0, 0))  # so that the store knows of the promise
+        await walker.claim(Step("claim", 0, 0, 0))  # so that the store learns of the promise
         await walker.begin()
         for step in steps:
             await getattr(walker, step.kind)(step)
@@ -102,7 +103,7 @@ class _Walker:
         self._alone = alone
         self._book = MessageBook(retention=DAY_MS, retention_count=MANY)
         self._leases: list[tuple[Message, int]] = []
-        """Every lease ever given, stale or not."""
+        """Every lease ever issued, stale or not."""
 
     @property
     def store(self) -> MessageStore:
@@ -113,12 +114,12 @@ class _Walker:
         return self.store.clock.now()
 
     async def begin(self) -> None:
-        """With something to choose from."""
+        """Begin with some messages to choose from."""
         for place in range(0, len(NAMES), 2):
             await self.put(Step("put", place, -20 + place, 1))
 
     async def put(self, step: Step) -> None:
-        """One to three, one after the other."""
+        """Put one to three messages, one after the other."""
         now = self._now
         batch = []
         for place in range(step.how % 3 + 1):
@@ -149,7 +150,7 @@ class _Walker:
         if self._alone and len(claim.messages) < limit:
             assert claim.next_due is None or claim.next_due > now
         if wanted.next_due is not None:
-            assert claim.next_due is not None, "nobody would look again"
+            assert claim.next_due is not None, "no claim would follow"
             assert claim.next_due <= wanted.next_due
         self._leases += [(message, claim.token) for message in claim.messages]
 
@@ -161,7 +162,7 @@ class _Walker:
         self._leases += [(message, claim.token) for message in claim.messages]
 
     async def settle(self, step: Step) -> None:
-        """One that is leased, or now and then one whose lease is over."""
+        """Settle a leased message, or sometimes one whose lease has ended."""
         records = self._book.records
         current = [
             (m, token)
@@ -187,7 +188,7 @@ class _Walker:
         assert await self.store.settle([one], now) == self._book.settle([one], now)
 
     async def lose(self, _: Step) -> None:
-        """Leases run out."""
+        """Let leases run out."""
         await self._harness.pass_time(SHORT + 5)
         now = self._now
         reaped = await self.store.reap(now, 100)

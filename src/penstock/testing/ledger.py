@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One message as a receiver saw it. `at` is on the same clock as the due times."""
+    """One message as received. `at` is on the same clock as the due times."""
 
     id: str
     attempt: int
@@ -18,14 +18,17 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the promises leave room for: duplicates, with a higher attempt, around a fault."""
+    """The result of a fault test.
+
+    Promises allow duplicates around a fault, with a higher attempt.
+    """
 
     acknowledged: int
     arrived: int
     lost: tuple[str, ...]
     early: tuple[str, ...]
     unknown: tuple[str, ...]
-    """Arrived but never acknowledged: allowed when the answer itself was lost."""
+    """Ids that arrived but were never acknowledged: allowed if the answer was lost."""
     duplicates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Ids that arrived more than once, with their attempts in order of arrival."""
     same_attempt: tuple[str, ...] = ()
@@ -40,7 +43,7 @@ class Verdict:
 
 
 def compare(acknowledged: Mapping[str, int], arrivals: Iterable[Arrival]) -> Verdict:
-    """`acknowledged` is id → due; every arrival is looked at."""
+    """Compare `acknowledged`, id → due, with every arrival."""
     seen: dict[str, list[Arrival]] = defaultdict(list)
     for arrival in arrivals:
         seen[arrival.id].append(arrival)

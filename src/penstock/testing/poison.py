@@ -1,9 +1,8 @@
-"""The poison catalogue: messages and records that are hostile, and that every gate lets through.
+"""The poison catalogue: hostile messages and records that every check lets through.
 
-Each of them passed intake, or a broker, in good order. What a sink or a source does with it is its
-own affair: deliver it, or refuse it for good. What it must not do is make any other message pay:
-innocents beside it arrive once, at their first attempt. The suites of sinks and sources run all of
-it; a driver that has limits of its own adds to it.
+Each of them passed intake, or a broker. A sink or a source may deliver it or refuse it for good,
+but no other message may suffer: innocents beside it arrive once, at their first attempt. The suites
+of sinks and sources run the whole catalogue; a driver with limits of its own adds to it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from penstock.model.message import JSON, MAX_PAYLOAD, Message
 DUE = 1_893_456_000_123
 """2030-01-01T00:00:00.123Z"""
 INNOCENTS = 50
-"""Messages sent beside each of them."""
+"""Innocent messages sent beside each poisoned one."""
 OCTETS = "application/octet-stream"
 
 
@@ -52,7 +51,7 @@ _LONG_NAME = "n" * MAX_HEADER_NAME
 MESSAGES: Mapping[str, Message] = {
     one.id.removeprefix("poison "): one
     for one in (
-        # Headers that make a broker or a connection do something.
+        # Headers that control a broker or a connection.
         poisoned("CC", headers={"CC": "elsewhere"}),
         poisoned("BCC", headers={"BCC": "elsewhere"}),
         poisoned("Nats-Rollup", headers={"Nats-Rollup": "all"}),
@@ -65,7 +64,7 @@ MESSAGES: Mapping[str, Message] = {
         poisoned("transfer-encoding", headers={"Transfer-Encoding": "chunked"}),
         poisoned("host", headers={"Host": "elsewhere", "Connection": "close", "Expect": "200-ok"}),
         poisoned("field names", headers={"payload": "x", "key": "y", "x-death": "z"}),
-        # Texts at and beyond the limits of wires.
+        # Texts at and beyond the limits of wire formats.
         poisoned("content-type of 4 kB", headers={"content-type": "a" * MAX_HEADER_VALUE}),
         poisoned("content-type of 300", headers={"Content-Type": "a" * 300}),
         poisoned("content-type, wide", headers={"content-type": "é" * 200}),
@@ -98,7 +97,7 @@ MESSAGES: Mapping[str, Message] = {
         poisoned("WRONGTYPE", topic="WRONGTYPE of a name"),
     )
 }
-"""Name → message: hostile, and in order as far as intake can tell."""
+"""Name → message: hostile, and valid as far as intake can tell."""
 
 HEADERS: Mapping[str, bytes] = {
     "": b"a header without a name",
@@ -114,7 +113,7 @@ HEADERS: Mapping[str, bytes] = {
     "traceparent": b"not a trace",
     "imię": b"a name that is not ASCII",
 }
-"""Name → value: headers that records may come with, where the broker takes them at all."""
+"""Name → value: headers of records, where the broker accepts them at all."""
 
 VALUES: tuple[bytes, ...] = (
     b"",
@@ -130,4 +129,4 @@ VALUES: tuple[bytes, ...] = (
     b"null",
     b'{"payload": "' + b"x" * 400_000 + b'"}',
 )
-"""Records that no format takes: each ends as a dead letter, and none stops its source."""
+"""Records that no format accepts: each becomes a dead letter, and none stops its source."""

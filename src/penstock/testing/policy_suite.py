@@ -37,7 +37,7 @@ MakeHarness: TypeAlias = Callable[[], StoreHarness]
 
 @asynccontextmanager
 async def opened(harness: StoreHarness, processes: int = 1) -> AsyncIterator[list[PolicyStore]]:
-    """The policies of the same place, as each of so many processes has them."""
+    """The policies of one place, as opened by each of `processes`."""
     async with AsyncExitStack() as stack:
         stack.push_async_callback(harness.close)
         found = []
@@ -50,12 +50,12 @@ async def opened(harness: StoreHarness, processes: int = 1) -> AsyncIterator[lis
 
 
 class PolicySuite:
-    """An author's subclass provides the `make_harness` fixture: each call makes an empty place."""
+    """A store author's subclass provides `make_harness`: each call makes an empty place."""
 
     examples: ClassVar[int] = 50
-    """Random walks; half as many with several keys in a message."""
+    """Number of random walks; half as many with several keys per message."""
     phases: ClassVar[Sequence[Phase]] = tuple(Phase)
-    """Of hypothesis: without `Phase.shrink` a failure on a slow server is told at once."""
+    """Hypothesis phases: without `Phase.shrink` a failure on a slow server is reported at once."""
     beside: ClassVar[type[Beside]] = Beside
 
     def test_every_answer_is_that_of_the_reference(self, make_harness: MakeHarness) -> None:
@@ -106,7 +106,7 @@ class PolicySuite:
 
 
 class SharedPolicySuite(PolicySuite):
-    """And that processes on the same store decide as one: for every store but one in memory."""
+    """Also tests that processes on one store decide as one: for every store except in memory."""
 
     async def test_a_change_by_one_process_binds_every_other_at_its_next_decision(
         self, make_harness: MakeHarness

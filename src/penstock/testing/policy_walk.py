@@ -1,4 +1,4 @@
-"""Any store of policies beside the reference: the same answers to the same random traffic."""
+"""Any store of policies beside the reference: equal answers to equal random traffic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.testing import policy_worlds as worlds
 
 IDS = st.sampled_from(["p1", "p2", "p3", "p4", "p5"])
 LEASES = 3
-"""Tokens, so that some conclusions are those of another lease."""
+"""Number of tokens, so that some conclusions belong to another lease."""
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Conclude(msgspec.Struct, frozen=True):
     number: int
     end: End
     token: int = 0
-    """Of the lease that ends; 0: whichever has reserved."""
+    """The token of the lease that ends; 0 for the one that holds the reservation."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -74,11 +74,11 @@ traffic: st.SearchStrategy[Step] = st.one_of(
     st.builds(Conclude, st.integers(1, 12), st.sampled_from(End), st.integers(0, LEASES)),
     st.builds(Wait, worlds.waits),
 )
-"""Without changes of the rules."""
+"""Traffic without changes of the rules."""
 
 
 class Beside:
-    """Two stores that are told the same and must say the same."""
+    """Two stores that get the same calls and must give the same answers."""
 
     def __init__(self, store: PolicyStore) -> None:
         self.store = store
@@ -115,7 +115,7 @@ class Beside:
                 self.now += millis
 
     async def looks_back_anew(self, policy_id: str, policy: Policy) -> bool:
-        """A cap with another window: what had left the old one may be known still, or not."""
+        """Whether a cap's window changes: messages outside the old one may still count."""
         before = (await self.reference.book()).policies.get(policy_id)
         return (
             isinstance(before, Cap) and isinstance(policy, Cap) and before.window != policy.window
@@ -136,12 +136,12 @@ class Beside:
         assert await self.store.suppression(list_id) == await self.reference.suppression(list_id)
 
     async def decide(self, batch: list[Question]) -> None:
-        """New messages, and those whose deferral has ended."""
+        """Decide new messages, and those whose deferral has ended."""
         woken = [question for question in self.waiting.values() if question.due <= self.now]
         asked = {question.id: question for question in [*woken, *batch]}
         questions = [q for q in asked.values() if q.id not in self.flying]
-        told = await self.store.explain(questions, self.now)
-        assert told == await self.reference.explain(questions, self.now)
+        explained = await self.store.explain(questions, self.now)
+        assert explained == await self.reference.explain(questions, self.now)
         self.token = self.token % LEASES + 1
         hold = marked(self.now + worlds.HOLD, self.token) - self.now
         decisions = await self.store.decide(questions, self.now, hold)
@@ -174,7 +174,7 @@ class Beside:
 
 
 async def sends(policies: PolicyStore, number: int, now: int, key: str = "ann") -> int:
-    """Decide so many new messages of one key and send those that may go; how many that were."""
+    """Decide `number` new messages of one key and send the allowed ones; returns their number."""
     asked = [Question(id=f"{key}-{now}-{n}", key=key, due=now) for n in range(number)]
     decisions = await policies.decide(asked, now, worlds.HOLD)
     allowed = [q for q, d in zip(asked, decisions, strict=True) if d.verdict is Verdict.ALLOW]
@@ -183,7 +183,7 @@ async def sends(policies: PolicyStore, number: int, now: int, key: str = "ann") 
 
 
 async def check_changes_bind_everywhere(here: PolicyStore, there: PolicyStore) -> None:
-    """What one process changes is what the other decides by, at once."""
+    """A change by one process applies to the other's decisions at once."""
     daily = Cap(scope=(Scope.KEY,), limit=2, window="24h")
     assert await sends(here, 3, worlds.START) == 3
     await there.put_policy("daily", daily)
@@ -194,8 +194,8 @@ async def check_changes_bind_everywhere(here: PolicyStore, there: PolicyStore) -
 
 
 async def check_a_release_is_of_its_lease(policies: PolicyStore) -> None:
-    """A message that goes back unsent may be decided by its next lease before its last one gives
-    back what it had reserved: the new reservation stays."""
+    """A message returned unsent may be decided by its next lease before the last one releases its
+    reservation: the new reservation stays."""
     now = worlds.START
     for name, scope in (("own", Scope.KEY), ("all", Scope.ROUTE)):
         await policies.put_policy(name, Cap(scope=(scope,), limit=1, window="24h"))
@@ -212,7 +212,7 @@ async def check_a_release_is_of_its_lease(policies: PolicyStore) -> None:
 
 
 async def check_an_id_with_another_key_is_another(policies: PolicyStore) -> None:
-    """An id that was forgotten may come again, while its first message may still be on its way."""
+    """A purged id may be put again while its first message may still be in flight."""
     now = worlds.START
     await policies.put_policy("own", Cap(scope=(Scope.KEY,), limit=1, window="24h"))
     for key in ("ann", "bob"):

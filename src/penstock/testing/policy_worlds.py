@@ -130,14 +130,14 @@ def questions(draw: st.DrawFn, now: int = START, ids: int = 40) -> Question:
 
 
 def at(question: Question, now: int) -> Question:
-    """The same message when it comes at another moment."""
+    """The same message, due at another moment."""
     return Question(
         id=question.id, route=question.route, key=question.key, due=now, labels=question.labels
     )
 
 
 def woken(question: Question, decision: Decision) -> Question:
-    """The message as it is decided again when its deferral ends."""
+    """The message as it is decided again after its deferral."""
     assert decision.verdict is Verdict.DEFER
     assert decision.reason is not None
     assert decision.until is not None

@@ -1,4 +1,4 @@
-"""A TCP proxy that can cut, hang and delay: what networks do to a driver."""
+"""A TCP proxy that can cut, hang and delay connections, for tests of drivers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PIECE = 65_536
 
 
 class Proxy:
-    """Passes bytes on to a server until it is told otherwise. Use it as a context manager."""
+    """Forwards bytes to a server, unless set to misbehave. Use it as a context manager."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
@@ -22,7 +22,7 @@ class Proxy:
         self._lost_answers = 0
         self._answers_first = 0
         self.delay = 0.0
-        """Seconds every piece of an answer is held back."""
+        """Seconds by which every piece of an answer is delayed."""
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -33,40 +33,40 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
-            await asyncio.sleep(0)  # who was let in a moment ago is in `_tasks` then
+            await asyncio.sleep(0)  # the latest connections are then in `_tasks`
         self.cut()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> None:
-        """Close every connection there is; new ones are taken."""
+        """Close every connection; new ones are accepted."""
         for writer in self._open:
             writer.transport.abort()
         self._open.clear()
 
     def lead_to(self, host: str, port: int) -> None:
-        """Cut everything, and pass new connections on to this server from now on."""
+        """Cut every connection, and forward new ones to this server."""
         self._target = host, port
         self.cut()
 
     def refuse(self, refuses: bool = True) -> None:
-        """Cut everything, and new connections at once, until told otherwise."""
+        """Cut every connection, and refuse new ones until `refuse(False)`."""
         self._refuses = refuses
         if refuses:
             self.cut()
 
     def hang(self) -> None:
-        """Pass nothing on, in either direction, until `flow`."""
+        """Forward nothing, in either direction, until `flow`."""
         self._flows.clear()
 
     def flow(self) -> None:
         self._flows.set()
 
     def lose_answers(self, number: int = 1, *, after: int = 0) -> None:
-        """Let requests through, and cut the connection instead of the next `number` answers.
+        """Forward requests, and cut the connection instead of the next `number` answers.
 
-        The `after` answers before them still come; `number` 0 ends it.
+        The `after` answers before them are forwarded; `number` 0 ends it.
         """
         self._lost_answers = number
         self._answers_first = after
@@ -125,6 +125,6 @@ class Proxy:
                 target.write(piece)
                 await target.drain()
         except ConnectionError:
-            pass  # the other side went away, which is what a proxy passes on
+            pass  # a peer disconnected: the proxy closes the other side
         for end in ends:
             end.transport.abort()

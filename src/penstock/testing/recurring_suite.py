@@ -63,7 +63,7 @@ Write: TypeAlias = tuple[str, str, int | None, bool]
 
 @asynccontextmanager
 async def opened(harness: StoreHarness, processes: int = 1) -> AsyncIterator[list[RecurringStore]]:
-    """The rules of the same place, as each of so many processes has them."""
+    """The rules of one place, as opened by each of `processes`."""
     async with AsyncExitStack() as stack:
         stack.push_async_callback(harness.close)
         found = []
@@ -76,11 +76,11 @@ async def opened(harness: StoreHarness, processes: int = 1) -> AsyncIterator[lis
 
 
 class RecurringSuite:
-    """An author's subclass provides the `make_harness` fixture: each call makes an empty place."""
+    """A store author's subclass provides `make_harness`: each call makes an empty place."""
 
     examples: ClassVar[int] = 50
     phases: ClassVar[Sequence[Phase]] = tuple(Phase)
-    """Of hypothesis: without `Phase.shrink` a failure on a slow server is told at once."""
+    """Hypothesis phases: without `Phase.shrink` a failure on a slow server is reported at once."""
 
     def test_every_answer_is_that_of_the_reference(self, make_harness: MakeHarness) -> None:
         async def walk(batches: list[list[Write]]) -> None:
@@ -132,11 +132,11 @@ class RecurringSuite:
         self, make_harness: MakeHarness
     ) -> None:
         async with opened(make_harness()) as (store,):
-            told: list[int] = []
-            store.listen(told.append)
+            wakes: list[int] = []
+            store.listen(wakes.append)
             await store.swap([Swap("a", 0, row_of("a", 1, NOW + 7))])
             await store.swap([Swap("b", 0, row_of("b", 1))])
-            assert set(told) == {NOW + 7}, "once or, by a server's notification, twice"
+            assert set(wakes) == {NOW + 7}, "once or, by a server's notification, twice"
 
     async def test_a_row_that_moved_on_and_back_is_given_once(
         self, make_harness: MakeHarness
@@ -157,7 +157,7 @@ class RecurringSuite:
 
 
 class DurableRecurringSuite(RecurringSuite):
-    """And that rules survive the process: for every store but one in memory."""
+    """Also tests that rules survive the process: for every store except in memory."""
 
     async def test_what_was_answered_survives_a_crash(self, make_harness: MakeHarness) -> None:
         harness = make_harness()
@@ -178,20 +178,20 @@ class ServerRecurringSuite(DurableRecurringSuite):
         self, make_harness: MakeHarness
     ) -> None:
         async with opened(make_harness(), 2) as (one, two):
-            told: asyncio.Queue[int] = asyncio.Queue()
-            two.listen(told.put_nowait)
+            wakes: asyncio.Queue[int] = asyncio.Queue()
+            two.listen(wakes.put_nowait)
             heard = None
             for number in range(1, HEARINGS):  # until the other one listens
                 await one.swap([Swap(f"r{number}", 0, row_of(f"r{number}", 1, PAST - number))])
                 with suppress(TimeoutError):
-                    heard = await asyncio.wait_for(told.get(), 0.1)
+                    heard = await asyncio.wait_for(wakes.get(), 0.1)
                     break
             assert heard is not None
             assert PAST - number <= heard < PAST
             await one.swap([Swap("far", 0, row_of("far", 1, FUTURE))])
             await one.swap([Swap("near", 0, row_of("near", 1, PAST - 86_400_000))])
-            while (heard := await asyncio.wait_for(told.get(), 30)) > PAST - 86_400_000:
-                assert heard < PAST, "what comes after others is not told"
+            while (heard := await asyncio.wait_for(wakes.get(), 30)) > PAST - 86_400_000:
+                assert heard < PAST, "a later moment causes no wake-up"
 
 
 def _full_rule() -> Rule:
@@ -250,7 +250,8 @@ def _swap_of(write: Write, revision: int) -> Swap:
 
 
 def _told(due: DueRules, limit: int) -> tuple[object, ...]:
-    """Rows of the same moment come in any order, so of a full page only the moments count."""
+    """The comparable part of an answer: rows of the same moment come in any order, so that only the
+    moments of a full page count."""
     wakes = [row.wake for row in due.rows if row.wake is not None]
     assert wakes == sorted(wakes)
     if len(due.rows) == limit:

@@ -1,7 +1,7 @@
-"""A room that only other programs write, in plain Python: what the Dispatcher's keys must become.
+"""The reference of a room that other programs write, in plain Python.
 
-Brokers line members up in WAITING, write their records, and give slots back; a step promotes. The
-Lua of Redis is held to this.
+Brokers line members up in WAITING, write their records, and release slots; a step promotes. Redis's
+Lua is compared with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Record:
 
     instance: str
     joined: int | None = None
-    """Epoch milliseconds; None: the record does not say."""
+    """Epoch milliseconds; None if the record has none."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Promoted:
 
 @dataclass
 class _Step:
-    """What one step found in the line."""
+    """The members that one step found in the line."""
 
     chosen: Members = field(default_factory=list)
     passed_over: int = 0
@@ -59,7 +59,7 @@ class _Step:
 
 @dataclass
 class BrokerRoom:
-    """One room: what brokers wrote and what promotions made of it."""
+    """One room: the brokers' writes and the promotions made from them."""
 
     settings: RoomSettings
     in_use: int = 0
@@ -69,14 +69,14 @@ class BrokerRoom:
     unrecorded: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Member → (moment it was found without a record, its score then)."""
     late: dict[str, int] = field(default_factory=dict)
-    """Promoted user → until when a record or an entry in the users is removed."""
+    """Promoted user → until when a late record, or an entry in the users, is removed."""
     promoted: dict[str, int] = field(default_factory=dict)
     marked: int = 0
     credit: int = 0
     credit_at: int = 0
 
     def promote(self, now: int, limit: int) -> tuple[list[Promoted], int | None]:
-        """Those who are let in, in order, and when time alone changes something."""
+        """The admitted users, in order, and the moment at which time alone changes something."""
         self._remove_late(now)
         self.in_use = max(0, self.in_use)
         step, count = _Step(), self._count(now, limit)

@@ -1,4 +1,4 @@
-"""Everything a waiting room promises, tried against a store and the plain model side by side."""
+"""All promises of a waiting room, tested on a store and the reference side by side."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.testing.clock import ManualClock
 
 T = TypeVar("T")
 LONG_AGO = 1_000_000_000_000
-"""2001: a server that never lets `now` run ahead of its own clock has nothing to object to."""
+"""2001: acceptable to a server that never lets `now` run ahead of its own clock."""
 ROOM = "sale"
 USERS = [f"u{n}" for n in range(9)]
 users = st.sampled_from(USERS)
@@ -51,7 +51,7 @@ settings_of_rooms = st.builds(
 
 
 class RoomMachine(RuleBasedStateMachine):
-    """Subclasses say which store is tried."""
+    """Subclasses name the store to test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class RoomMachine(RuleBasedStateMachine):
         self.store = self.run(self.open_store())
         self.model = MemoryRooms(ManualClock(LONG_AGO))
         self.passes: dict[str, tuple[str, str]] = {}
-        """The model's pass id → (user, the store's)."""
+        """The reference's pass id → (user, the store's pass id)."""
         self.redeemed: set[str] = set()
 
     async def open_store(self) -> RoomStore:
@@ -79,7 +79,7 @@ class RoomMachine(RuleBasedStateMachine):
         self.run(self.close_store())
         self.loop.close()
 
-    # --- what happens ---
+    # --- steps -----------------------------------------------------------------------------------
 
     @initialize(settings=settings_of_rooms)
     def the_room_is_made(self, settings: RoomSettings) -> None:
@@ -200,7 +200,7 @@ class RoomMachine(RuleBasedStateMachine):
         assert after is not None
         assert before.in_use - after.in_use == len(holding), "an exit frees exactly one slot"
 
-    # --- what must hold ---
+    # --- invariants ------------------------------------------------------------------------------
 
     @invariant()
     def the_figures_agree_and_add_up(self) -> None:
@@ -277,7 +277,7 @@ def _same_look(theirs: Looked | None, ours: Looked | None) -> None:
 
 
 def _plain(tickets: Sequence[Ticket | None]) -> list[Ticket | None]:
-    """Tickets without what each store numbers in its own way."""
+    """Tickets without the numbers that each store assigns in its own way."""
     return [
         None if ticket is None else replace(ticket, number=0, pass_id=bool(ticket.pass_id) * "p")
         for ticket in tickets

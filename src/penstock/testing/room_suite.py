@@ -23,15 +23,15 @@ from penstock.testing.store_harness import StoreHarness
 
 
 class RoomSuite:
-    """An author's subclass provides the `make_harness` fixture: each call makes an empty place.
+    """A store author's subclass provides `make_harness`: each call makes an empty place.
 
-    The moments that the suite gives are long past, whatever the harness' clock says.
+    The suite's moments are long past, whatever the harness's clock says.
     """
 
     examples: ClassVar[int] = 25
-    """Random walks …"""
+    """Number of random walks …"""
     steps: ClassVar[int] = 40
-    """… of so many steps at most."""
+    """… and most steps of each."""
 
     def test_every_answer_is_that_of_the_reference(
         self, make_harness: Callable[[], StoreHarness]

@@ -1,4 +1,4 @@
-"""Messages with several keys on any store of policies: all of them are asked, all or nothing."""
+"""Messages with several keys on any store of policies: each key is checked, all or nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOW = 60_000
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Decide these, each about these keys; then end so many of those that fly, after a while."""
+    """Decide these messages, each about these keys; then end some of those in flight, later."""
 
     messages: list[tuple[str, ...]]
     concluded: int
@@ -51,7 +51,7 @@ def message(name: str, keys: tuple[str, ...], now: int, route: str = "push") -> 
 
 
 def rules(limit: int) -> dict[str, Policy]:
-    """A cap on people and one on everybody."""
+    """A cap per person and one in common."""
     return {
         "person": Cap(scope=(Scope.KEY,), limit=limit, window="60s"),
         "route": Cap(scope=(Scope.ROUTE,), limit=limit + 3, window="60s"),
@@ -68,7 +68,7 @@ class Walk:
         self.number = 0
         self.flying: list[Message] = []
         self.sent: dict[str, list[int]] = defaultdict(list)
-        """Key → when something about it was sent."""
+        """Key → when its messages were sent."""
 
     async def run(self, steps: list[Batch]) -> None:
         for policy_id, policy in rules(self.limit).items():
@@ -143,13 +143,13 @@ async def check_all_or_nothing(store: PolicyStore, now: int) -> None:
     assert (suppressed.verdict, suppressed.reason.policy) == (Verdict.BLOCK, "optout")
     assert await used("cid") == [0]
 
-    # Deciding again finds the same places, and the end of one is the end for all of its keys.
+    # Deciding again finds the same reservations, and one end ends those of all its keys.
     assert (await decided("first", "ann", "bob")).verdict is Verdict.ALLOW
     assert await used("ann", "bob") == [1, 1]
     await store.conclude([Conclusion(one, End.RELEASE) for one in counted(first)], now)
     assert await used("ann", "bob") == [0, 0]
 
-    # The pace is asked once a message, and its refusal gives the places of all keys back.
+    # The pace is checked once per message; its refusal releases the reservations of all keys.
     assert (await decided("fourth", "ann", "cid", "dan")).verdict is Verdict.ALLOW
     paced = await decided("fifth", "kim", "lea")
     assert paced.reason is not None

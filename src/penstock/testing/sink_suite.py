@@ -1,4 +1,4 @@
-"""What every sink promises, as tests: a new sink passes these or is not one.
+"""The promises of every sink, as tests: a new sink must pass them.
 
     class TestKafkaSink(RemoteSinkSuite):
         @pytest.fixture
@@ -29,15 +29,15 @@ DUE = 1_893_456_000_123
 """2030-01-01T00:00:00.123Z"""
 OPTIONS = SinkOptions(route="suite", timeout=30.0, headers={"x-fixed": "the route's own"})
 OPEN_TO_ALL = replace(OPTIONS, topics=(">",))
-"""A message may choose any destination."""
+"""Options that let a message choose any destination."""
 IMPATIENT = replace(OPTIONS, timeout=0.3)
-"""For where the other side hangs."""
+"""Options with a short timeout, for a receiver that hangs."""
 TRIES = 100
-"""Sends, 0.1 s apart, within which a sink must have found its way back."""
+"""Sends, 0.1 s apart, within which a sink must have recovered."""
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it came out at the other end."""
+    """A message as received."""
 
     id: str
     attempt: int
@@ -49,14 +49,14 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkEnd(ABC):
-    """What stands at the other end of the sink under test."""
+    """The receiver behind the sink under test."""
 
     secrets: tuple[str, ...] = ()
-    """Words of its address that must never be shown."""
+    """Secrets of its address that must never be shown."""
 
     @abstractmethod
     async def open(self, options: SinkOptions) -> Sink:
-        """A new sink to this end with these options (an end may add some); the suite closes it."""
+        """Open a new sink to this receiver (which may add options); the suite closes it."""
 
     @abstractmethod
     async def arrivals(self, number: int) -> Sequence[Arrival]:
@@ -64,15 +64,15 @@ class SinkEnd(ABC):
 
 
 class RemoteEnd(SinkEnd):
-    """An end that can be told to misbehave. Every trouble lasts until `recover`."""
+    """A receiver that can misbehave. Every fault lasts until `recover`."""
 
     @abstractmethod
     async def leave(self) -> None:
-        """Nobody is there: connections are refused."""
+        """Refuse connections, as if no receiver existed."""
 
     @abstractmethod
     async def hang(self) -> None:
-        """Take what comes and never answer."""
+        """Accept messages and never answer."""
 
     @abstractmethod
     async def cut(self) -> None:
@@ -80,7 +80,7 @@ class RemoteEnd(SinkEnd):
 
     @abstractmethod
     async def recover(self) -> None:
-        """Be as good as new, at the same address."""
+        """Work again, at the same address."""
 
 
 def message(
@@ -107,7 +107,7 @@ def message(
 
 
 async def send(sink: Sink, messages: Sequence[Message]) -> list[SendOutcome]:
-    """As the flow does: in batches the sink can take."""
+    """Send as the flow does: in batches of the sink's size."""
     size = sink.max_batch
     outcomes: list[SendOutcome] = []
     for start in range(0, len(messages), size):
@@ -116,7 +116,7 @@ async def send(sink: Sink, messages: Sequence[Message]) -> list[SendOutcome]:
 
 
 def _beside(number: int, poison: Message) -> list[Message]:
-    """The poison with innocents before and behind it."""
+    """The poison between innocents."""
     innocents = [
         message(n, message_id=f"innocent-{number}-{n}", payload=b"%d" % n) for n in range(INNOCENTS)
     ]
@@ -126,7 +126,7 @@ def _beside(number: int, poison: Message) -> list[Message]:
 def _arriving(
     name: str, poison: Message, batch: Sequence[Message], outcomes: Sequence[SendOutcome]
 ) -> int:
-    """How many of the batch come out at this end, once it is clear that no innocent paid."""
+    """Number of the batch's messages that will arrive, after a check that no innocent suffered."""
     own = dict(zip((one.id for one in batch), outcomes, strict=True))
     outcome = own.pop(poison.id)
     hurt = {one: said for one, said in own.items() if said != DELIVERED}
@@ -144,7 +144,7 @@ def _check_innocents(batches: Sequence[Sequence[Message]], arrivals: Sequence[Ar
 
 
 class SinkSuite:
-    """For every sink."""
+    """Tests for every sink."""
 
     @pytest.fixture
     async def end(self) -> SinkEnd:
@@ -221,7 +221,7 @@ class SinkSuite:
     async def test_no_poison_hurts_the_messages_beside_it(
         self, open_to_all: Sink, end: SinkEnd
     ) -> None:
-        """Each of the catalogue in a batch with innocents: they arrive once, at attempt 1."""
+        """Each of the catalogue in a batch with innocents: these arrive once, at attempt 1."""
         batches = [_beside(number, one) for number, one in enumerate(MESSAGES.values())]
         expected = 0
         for (name, one), batch in zip(MESSAGES.items(), batches, strict=True):
@@ -255,7 +255,7 @@ class SinkSuite:
 
 
 class WireSinkSuite(SinkSuite):
-    """For sinks that hand the whole message over."""
+    """Tests for sinks that pass the whole message on."""
 
     async def test_every_byte_arrives_as_it_was(self, sink: Sink, end: SinkEnd) -> None:
         payload = bytes(range(256)) * 4
@@ -291,7 +291,7 @@ class WireSinkSuite(SinkSuite):
 
 
 class KeyedSinkSuite(WireSinkSuite):
-    """For sinks whose wire has a key (brokers)."""
+    """Tests for sinks whose wire format has a key (brokers)."""
 
     async def test_the_key_arrives(self, sink: Sink, end: SinkEnd) -> None:
         await sink.send([message(key="клиент 17")])
@@ -300,10 +300,10 @@ class KeyedSinkSuite(WireSinkSuite):
 
 
 class RemoteSinkSuite(WireSinkSuite):
-    """For sinks whose other side can fail."""
+    """Tests for sinks whose receiver can fail."""
 
     hanging_is_unreachable = True
-    """A side that hangs answers no check either; False where a time-out is one message's own."""
+    """True if a receiver that hangs answers no check either; False for time-outs of one message."""
 
     async def test_when_nobody_is_there_it_says_unreachable(
         self, sink: Sink, end: RemoteEnd

@@ -1,4 +1,4 @@
-"""What every source promises, as tests: a new source passes these or is not one.
+"""The promises of every source, as tests: a new source must pass them.
 
 class TestKafkaSource(SourceSuite):
     @pytest.fixture
@@ -18,18 +18,18 @@ from penstock.ports.source import Record, Source
 from penstock.testing.poison import INNOCENTS
 
 TRIES = 100
-"""Reads within which something must have come."""
+"""Reads within which a record must have arrived."""
 
 
 class SourceEnd(ABC):
     """The broker behind the source under test."""
 
     secrets: tuple[str, ...] = ()
-    """Words of its address that must never be shown."""
+    """Secrets of its address that must never be shown."""
 
     @abstractmethod
     async def open(self) -> Source:
-        """A new reader of the same group; the suite closes it."""
+        """Open a new reader of the same group; the suite closes it."""
 
     @abstractmethod
     async def publish(self, values: Sequence[bytes]) -> None:
@@ -37,19 +37,19 @@ class SourceEnd(ABC):
 
     @abstractmethod
     async def publish_hostile(self, value: bytes) -> int:
-        """Put records with this value and hostile headers and keys into the broker; how many.
+        """Publish this value with hostile headers and keys; returns the number of records.
 
-        `penstock.testing.poison.HEADERS`, as far as the broker takes them, and whatever other kinds
-        of headers, keys and types it knows.
+        The headers are `penstock.testing.poison.HEADERS`, as far as the broker accepts them, and
+        all other kinds of headers, keys and types that it knows.
         """
 
     @abstractmethod
     async def leave(self) -> None:
-        """Nobody is there: connections are refused, those there are end."""
+        """Refuse connections, and end those there are."""
 
     @abstractmethod
     async def recover(self) -> None:
-        """Be as good as new, at the same address."""
+        """Work again, at the same address."""
 
 
 def values(number: int, word: str = "r") -> list[bytes]:
@@ -57,7 +57,7 @@ def values(number: int, word: str = "r") -> list[bytes]:
 
 
 async def collect(source: Source, number: int, *, done: bool = True) -> list[Record]:
-    """Read until there are that many, as the flow does: done before the next read."""
+    """Read `number` records as the flow does: each is done before the next read."""
     found: list[Record] = []
     for _ in range(TRIES):
         try:
@@ -167,7 +167,7 @@ class SourceSuite:
             await source.check()
         await end.recover()
         await end.publish(values(3, "later"))
-        # At least once: what was done just before may come again.
+        # At least once: records done just before may come again.
         came: set[bytes] = set()
         while not came.issuperset(values(3, "later")):
             came |= {r.value for r in await collect(source, 1)}

@@ -1,4 +1,4 @@
-"""What the store suites need to know of a store: how to open it, crash it and let time pass."""
+"""The interface between store suites and a store: opening, crashing, passing time."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ MANY = 1_000_000
 
 
 class StoreHarness(Protocol):
-    """One empty place for messages, made anew for each test."""
+    """One empty place for messages, new for each test."""
 
     async def open(self, *, retention: int = DAY_MS, retention_count: int = MANY) -> Store:
-        """Open the place; opened again, it is the same place with what was put there."""
+        """Open the place; opened again, it is the same place with the same content."""
         ...
 
     async def crash(self, store: Store) -> None:
-        """Drop the store as a killed process would: nothing is flushed or given back.
+        """Drop the store as a killed process would: nothing is flushed or released.
 
         The next `open` finds exactly what had been answered. Only durable stores need this.
         """
         ...
 
     async def pass_time(self, millis: int) -> None:
-        """Let the store's clock move on by at least this much: a jump, or a real wait.
+        """Advance the store's clock by at least this much: by a jump, or by a real wait.
 
         The suites never ask for more than 50 ms at once and never pass a `now` that the store's
-        clock has not reached, so a store that goes by its server's clock can take part.
+        clock has not reached, so a store on its server's clock can take part.
         """
         ...
 

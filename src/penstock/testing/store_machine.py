@@ -31,32 +31,32 @@ T = TypeVar("T")
 RETENTION = 40
 ROUTES = ("r", "s")
 NAMES = tuple(f"id-{number}" for number in range(8))
-"""Few, so that walks meet the same message again and again."""
+"""Few ids, so that walks meet the same message repeatedly."""
 IDS = st.sampled_from(NAMES)
 AHEAD = st.sampled_from([-20, -1, 0, 0, 1, 25])
-"""Milliseconds from now: past, at this very moment, just ahead, near."""
+"""Milliseconds from now: past, exactly now, just ahead, near."""
 ENDS = st.sampled_from(
     [State.DELIVERED, State.SCHEDULED, State.DEAD, State.BLOCKED, State.EXPIRED, State.CANCELLED]
 )
 
 
 def agree(one: Message | None, other: Message | None) -> bool:
-    """Whether both are the same message, or none."""
+    """Whether both are the same message, or both None."""
     if one is None or other is None:
         return one is other
     return _compared(one) == _compared(other)
 
 
 def _compared(message: Message) -> Message:
-    """Without the store's handle, and the very moment of a claim: a server may hold it back."""
+    """Without the store's handle and the exact moment of a claim, which a server may delay."""
     return replace(message, ref=0, claimed=None if message.claimed is None else 0)
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Subclass it with `make_harness`. Nothing here asks for a `now` the clock has not reached."""
+    """Subclass it with `make_harness`. It never passes a `now` that the clock has not reached."""
 
     durable = True
-    """Whether a crash keeps what was answered; False for a store in memory."""
+    """Whether a crash preserves answered writes; False for a store in memory."""
 
     def make_harness(self) -> StoreHarness:
         raise NotImplementedError("a subclass provides its store's harness")
@@ -66,7 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.model = MessageBook(retention=RETENTION, retention_count=MANY)
         self.leases: list[tuple[Message, int]] = []
-        """Every lease ever given, stale or not."""
+        """Every lease ever issued, stale or not."""
         self.store: Store | None = None
 
     @initialize()
@@ -132,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert taken == [(-m.priority, m.due) for m in due[:limit]]
         assert {m.id for m in claim.messages} <= {m.id for m in due}
         assert claim.token not in {token for _, token in self.leases}
-        if claim.messages:  # the order of equals is left open: the model takes what was taken
+        if claim.messages:  # the order of equals is open: the reference takes the store's choice
             twin = self.model.lease(claim.messages, now + lease, now, claim.token)
             by_id = {m.id: m for m in twin.messages}
             assert all(agree(m, by_id[m.id]) for m in claim.messages)
@@ -147,12 +147,12 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), other=st.sampled_from([0, 0, -1, 1]))
     def settle_late_or_wrongly(self, data: st.DataObject, other: int) -> None:
-        """With tokens long stale, and with tokens that never were this message's."""
+        """Settle with long stale tokens, and with tokens of other messages."""
         chosen = data.draw(st.lists(st.sampled_from(self.leases), min_size=1, max_size=4))
         self._settle(data, [(message, token + other) for message, token in chosen], False)
 
     def current(self) -> list[tuple[Message, int]]:
-        """The leases that hold now, by the model."""
+        """The reference's current leases."""
         return [
             (message, token)
             for message, token in self.leases
@@ -179,7 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
         if len({message.id for message, _ in chosen}) == len(chosen):
             states = self.run(self.opened.settle(settlements, now))
             assert states == self.model.settle(settlements, now)
-        else:  # which of two ends of one lease comes first is left open within a batch
+        else:  # of two ends of one lease in a batch, either may come first
             for one in settlements:
                 assert self.run(self.opened.settle([one], now)) == self.model.settle([one], now)
         self._follow_forgetting(now)
@@ -236,7 +236,7 @@ class StoreMachine(RuleBasedStateMachine):
         return [message.id for message in self.held() if message.state is State.DEAD]
 
     def held(self) -> list[Message]:
-        """Every message of the model."""
+        """Every message of the reference."""
         return [record.message for record in self.model.records.values()]
 
     @rule(
@@ -298,11 +298,11 @@ class StoreMachine(RuleBasedStateMachine):
         before = self.now
         after = self.run(purge())
         self.model.purge(before, MANY)
-        if after != before:  # a real clock: what came of age meanwhile may be gone too
+        if after != before:  # a real clock: messages that expired meanwhile may be gone too
             self._follow_forgetting(after)
 
     def _follow_forgetting(self, now: int) -> None:
-        """A store may forget a few with every settle: only what is past the retention time."""
+        """Follow a store that purges a few messages with every settle: only expired ones."""
         held = self.held()
         found = self.run(self.opened.find([message.id for message in held]))
         for message, there in zip(held, found, strict=True):

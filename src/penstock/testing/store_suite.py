@@ -38,8 +38,8 @@ class StoreSuite(
     PurgeCases,
     WakeCases,
 ):
-    """Everything the port promises of one life of a store."""
+    """All promises of the port within one life of a store."""
 
 
 class DurableStoreSuite(StoreSuite, RestartCases):
-    """And that a crash or restart loses nothing: for every store but one in memory."""
+    """Also tests that a crash or restart loses nothing: for every store except in memory."""

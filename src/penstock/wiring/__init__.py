@@ -1,4 +1,4 @@
-"""The composition root: settings → parts. The only place that knows every driver."""
+"""The composition root: settings → parts. The only package that knows every driver."""
 
 from penstock.wiring.parts import Parts, open_parts, policies_of, put_configured
 from penstock.wiring.problems import driver_problems

@@ -1,4 +1,4 @@
-"""What replaced systems add to sources and sinks, where the settings name their formats."""
+"""Additions of the contrib systems to sources and sinks whose settings name their formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def format_named(name: str) -> Format:
 
 
 def wrapped(settings: Settings, route: str, sink: Sink) -> Sink:
-    """The sink of a route, with what the formats in use need around it."""
+    """The sink of a route, wrapped as the formats in use require."""
     for system in in_use(settings):
         if system.sinks is not None:
             sink = load(system.sinks)(settings, route, sink)

@@ -1,4 +1,4 @@
-"""The intake topic: ids of messages on their way to the store over a broker."""
+"""The intake topic: ids of messages travel to the store over a broker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from penstock.schemes import SINKS, SOURCES, driver_of
 from penstock.settings import Settings
 
 HOP_TIMEOUT = 2.0
-"""Seconds a caller waits for the intake topic at most, before ids go to the store directly."""
+"""Most seconds a caller waits for the intake topic before ids go to the store directly."""
 
 
 async def announcing(settings: Settings, store: Store, stack: AsyncExitStack) -> Put | None:
-    """With an intake topic: how messages are put, so that it is told of them."""
+    """A put that also announces its ids on the intake topic; None without one."""
     if settings.intake_topic is None:
         return None
     if store.admitting is None:
@@ -32,7 +32,7 @@ async def announcing(settings: Settings, store: Store, stack: AsyncExitStack) ->
 
 
 async def intake_sink(url: str) -> Sink:
-    driver_of(SOURCES, url, "intake_topic")  # it is read, too
+    driver_of(SOURCES, url, "intake_topic")  # the topic is read as well
     driver = driver_of(SINKS, url, "intake_topic")
     options = SinkOptions(at="intake_topic", timeout=HOP_TIMEOUT, more={"create_topic": True})
     sink: Sink = await driver.open_sink(url, options)

@@ -1,4 +1,4 @@
-"""Settings → everything one process works with."""
+"""Settings → the parts of one process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from penstock.wiring.stores import open_store
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything one process works with."""
+    """The parts of one process."""
 
     settings: Settings
     store: Store
@@ -47,15 +47,15 @@ class Parts:
     fleet: Fleet
     """This process among the others on the store."""
     policies: Policies | None = None
-    """None: this store cannot keep any."""
+    """None if the store has no policies."""
     recurring: Recurring | None = None
-    """None: this store cannot keep rules."""
+    """None if the store has no recurring rules."""
     plant: Plant | None = None
-    """What the planter of a worker puts occurrences by."""
+    """The put by which a worker's planter stores occurrences."""
     known_routes: set[str] = field(default_factory=set)
-    """Routes that messages and rules may name; functions of a program may add theirs."""
+    """Routes that messages and rules may name; a program's functions may add theirs."""
     any_route: bool = False
-    """Names that are not configured are accepted too, for another process to serve."""
+    """True: names that are not configured are accepted too, for another process to serve."""
 
     @property
     def sinks(self) -> dict[str, str]:
@@ -63,7 +63,7 @@ class Parts:
         return {name: redact(route.sink) for name, route in self.settings.all_routes().items()}
 
     def status(self) -> Status:
-        """How things stand, with the routes of these settings."""
+        """The status, with the routes of these settings."""
         return Status(
             self.store, self.fleet, self.sinks, version=__version__, recurring=self.recurring
         )
@@ -78,7 +78,7 @@ async def open_parts(
     role: Role = "embedded",
     clock: Clock | None = None,
 ) -> AsyncIterator[Parts]:
-    """Open the store and what stands on it; close them in the end."""
+    """Open the store and the parts on it; close them at the end."""
     async with AsyncExitStack() as stack:
         if store is None:
             store = await open_store(settings, clock)
@@ -125,7 +125,7 @@ def process_name() -> ProcessName:
 
 
 async def put_configured(parts: Parts) -> None:
-    """What the settings say of policies and recurring rules holds from the start.
+    """Put the settings' policies and recurring rules into the store at the start.
 
     Others in the store stay, except rules that an earlier start put there as `managed`.
     """
@@ -148,7 +148,7 @@ async def put_configured(parts: Parts) -> None:
 def plant_of(
     store: Store, intake: Intake, observer: Observer, routes: AbstractSet[str] | None, fleet: Fleet
 ) -> Plant | None:
-    """What puts occurrences of the rules in this store; None: it cannot keep any."""
+    """The put of the rules' occurrences; None if the store has no recurring rules."""
     if store.recurring is None:
         return None
 
@@ -166,14 +166,14 @@ def recurring_of(
     routes: AbstractSet[str] | None,
     max_payload: int,
 ) -> Recurring | None:
-    """The rules in this store; None: it cannot keep any."""
+    """The store's rules; None if it has no recurring rules."""
     if store.recurring is None or plant is None:
         return None
     return Recurring(store.recurring, store, intake, plant, routes=routes, max_payload=max_payload)
 
 
 def policies_of(store: Store, zone: str = DEFAULT_ZONE) -> Policies | None:
-    """The rules kept in this store; None: it cannot keep any."""
+    """The store's policies; None if it has no policies."""
     if store.policies is None:
         return None
     store.policies.use_zone(zone)
@@ -181,14 +181,14 @@ def policies_of(store: Store, zone: str = DEFAULT_ZONE) -> Policies | None:
 
 
 async def _keep_turns(store: Store, routes: Mapping[str, Route]) -> None:
-    """In every process that may put, before it does: it may matter to the store."""
+    """Declare the routes with a promise per key, before this process puts a message."""
     promised = [name for name, route in routes.items() if route.per_key is not None]
     if promised and store.turns is not None:
         await store.turns.keep_turns(promised)
 
 
 def _check_payload(settings: Settings, store: Store) -> None:
-    """Said at start, and not to the caller whose message turns out not to fit."""
+    """Check the payload limit at the start, not when a caller's message does not fit."""
     most = store.max_message
     if most is not None and settings.limits.max_payload > most:
         raise ConfigError(f"limits.max_payload: the store {store.name} takes {most:,} bytes")

@@ -1,4 +1,4 @@
-"""What the drivers say of the addresses they are given, before any of them is used."""
+"""Drivers' objections to their addresses, collected before any is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.wiring.stores import nothing_to_read
 
 
 async def driver_problems(settings: Settings) -> list[str]:
-    """What is wrong with the addresses of the store and the sinks; reaches and makes nothing."""
+    """The problems of the store's and sinks' addresses; connects to none and creates nothing."""
     problems: list[str] = []
     try:
         nothing_to_read(settings)

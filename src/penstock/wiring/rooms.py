@@ -22,7 +22,7 @@ from penstock.wiring.parts import Parts, process_name
 
 @asynccontextmanager
 async def open_rooms(parts: Parts) -> AsyncIterator[RoomParts | None]:
-    """Waiting rooms on the same store; None when it cannot keep any."""
+    """Waiting rooms on the same store; None if it has no rooms."""
     if parts.store.rooms is None:
         yield None
         return

@@ -15,7 +15,7 @@ from penstock.settings import RouteSettings, Settings
 log = logging.getLogger("penstock")
 
 LOOK_AGAIN = 0.5
-"""Seconds between two attempts to reach a broker that is about to start."""
+"""Seconds between two attempts to reach a broker that is starting."""
 
 
 async def open_sink(name: str, options: RouteSettings) -> Sink:
@@ -25,9 +25,9 @@ async def open_sink(name: str, options: RouteSettings) -> Sink:
 
 
 async def init_routes(settings: Settings, patience: float) -> dict[str, str]:
-    """Make the topics, queues and streams of routes with `create_topic`; route → its address.
+    """Create the topics, queues and streams of routes with `create_topic`; route → its address.
 
-    A broker that starts has `patience` seconds; then SinkUnavailable says which route it is.
+    A starting broker has `patience` seconds; then SinkUnavailable names the route.
     """
     made: dict[str, str] = {}
     for name, options in settings.routes.items():
@@ -58,6 +58,6 @@ async def _until_it_answers(name: str, sink: Sink, patience: float) -> None:
 
 
 def handler_sink(name: str, handler: Callable[..., object]) -> Sink:
-    """A sink that calls a function of the program Penstock runs in."""
+    """A sink that calls a function of the embedding program."""
     sink: Sink = import_module("penstock.sinks.python").python_sink(handler, name)
     return sink

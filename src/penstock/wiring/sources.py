@@ -1,4 +1,4 @@
-"""Sources, and where what they cannot read goes."""
+"""Sources, and the dead-letter sinks for records that they cannot read."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LOGIN = (
     "tls_key",
     "tls_verify",
 )
-"""Settings of a source that say who we are and whom we trust."""
+"""A source's settings for credentials and trusted certificates."""
 MADE = ("create_topic", "quorum", "stream", "retention", "max_age", "max_bytes", "discard")
-"""Settings of a source that say how its topic, queue or stream is made."""
+"""A source's settings for creating its topic, queue or stream."""
 
 
 @asynccontextmanager
 async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest | Admitter]]:
-    """What takes messages, or ids of them, from brokers into the store; closed in the end."""
+    """The intakes of messages, or of their ids, from brokers; closed at the end."""
     async with AsyncExitStack() as stack:
         ingests: list[Ingest | Admitter] = []
         topic, admitting = parts.settings.intake_topic, parts.store.admitting
@@ -67,7 +67,7 @@ async def open_sources(parts: Parts) -> AsyncIterator[list[Ingest | Admitter]]:
 async def source_parts(
     name: str, options: SourceSettings
 ) -> AsyncIterator[tuple[Source, Sink | None]]:
-    """The source and its dead letter, whose timeouts and the like are a route's defaults."""
+    """The source and its dead-letter sink, whose limits are a route's defaults."""
     async with AsyncExitStack() as stack:
         driver = driver_of(SOURCES, options.from_, f"sources.{name}.from")
         source: Source = await driver.open_source(options.from_, options.as_source_options(name))
@@ -80,11 +80,11 @@ async def source_parts(
 
 
 async def _dead_letter(source: SourceSettings, url: str, name: str) -> Sink:
-    """At the source's own broker it logs in by the source's settings."""
+    """The dead-letter sink; at the source's own broker it uses the source's login."""
     where = f"sources.{name}.dead_letter"
     driver = driver_of(SINKS, url, where)
     _, extra = SINKS[urlsplit(url).scheme]
-    # A broker's is made when it is not there: a record without any place to go would be lost.
+    # A broker's topic is created if missing: otherwise a record without a destination is lost.
     more: dict[str, object] = {"create_topic": True} if extra is not None else {}
     if _broker(url) == _broker(source.from_):
         given = source.model_extra or {}
@@ -94,7 +94,7 @@ async def _dead_letter(source: SourceSettings, url: str, name: str) -> Sink:
 
 
 async def publisher_to(source: SourceSettings, name: str) -> Sink:
-    """A sink to where the source reads, with its login; what is made there is as it makes it."""
+    """A sink to the topic that the source reads, with its login and its creation settings."""
     where = f"sources.{name}.from"
     given = source.model_extra or {}
     more = {setting: given[setting] for setting in (*LOGIN, *MADE) if setting in given}

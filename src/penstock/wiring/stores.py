@@ -1,4 +1,4 @@
-"""The store of these settings: opened, made, or tried beside the real one."""
+"""The store of the settings: opened, created, or copied empty for trials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.time.clock import Clock
 
 
 async def open_store(settings: Settings, clock: Clock | None = None) -> Store:
-    """Open the store of these settings; one in memory may be given a clock."""
+    """Open the store of these settings; `clock` is for a store in memory only."""
     driver = store_driver(settings.store)
     worker = settings.worker
     said = "total_partitions" in worker.model_fields_set
@@ -32,12 +32,12 @@ async def open_store(settings: Settings, clock: Clock | None = None) -> Store:
 
 
 def nothing_to_read(settings: Settings) -> str | None:
-    """Why only a command that writes may open this store now; None: it may be read."""
+    """Why only a command that writes may open this store now; None if it may be read."""
     return store_driver(settings.store).nothing_to_read(settings.store)
 
 
 async def init_store(settings: Settings) -> str:
-    """Make what the store needs before it is opened; says what was done."""
+    """Create what the store needs before it is opened; the answer says what was done."""
     init = store_driver(settings.store).init_store
     if init is None:
         return f"nothing to do: {redact(settings.store)} is created on first use"
@@ -50,13 +50,13 @@ def in_memory(settings: Settings) -> bool:
 
 
 def on_server(settings: Settings) -> bool:
-    """Whether a store that cannot be reached now may come later."""
+    """Whether a store that cannot be reached now may become reachable later."""
     return store_driver(settings.store).on_server
 
 
 @asynccontextmanager
 async def scratch_store(settings: Settings) -> AsyncIterator[Settings]:
-    """The same settings with a store of their own beside the configured one, erased in the end."""
+    """The same settings with a temporary store beside the configured one, erased at the end."""
     scratch = store_driver(settings.store).scratch
     if scratch is None:
         scheme = settings.store.partition(":")[0]
@@ -67,10 +67,10 @@ async def scratch_store(settings: Settings) -> AsyncIterator[Settings]:
     except Exception as exc:
         try:
             await scratch.erase(url)
-        except PenstockError as left:  # what failed first is the reason of this, too
+        except PenstockError as left:  # the first failure is the cause of this one, too
             exc.add_note(left.message)
         raise
-    except BaseException:  # stopped on purpose: then what is left behind is the news
+    except BaseException:  # stopped on purpose: then the leftover is worth an error
         await scratch.erase(url)
         raise
     await scratch.erase(url)

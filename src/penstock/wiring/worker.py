@@ -21,7 +21,7 @@ async def open_worker(
 ) -> AsyncIterator[Worker]:
     """A worker for every configured route, its sinks opened; `sinks` replaces some of them.
 
-    `leave_calls`: as that of Worker.
+    `leave_calls` is passed on to Worker.
     """
     given = sinks or {}
     async with AsyncExitStack() as stack:

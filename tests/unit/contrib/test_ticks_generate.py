@@ -107,7 +107,7 @@ def test_a_rate_gives_each_request_a_slot_of_its_own() -> None:
 async def test_nobody_at_the_address_is_said_at_once() -> None:
     async with Receiver() as receiver:
         await receiver.down()
-        with pytest.raises(Unreachable, match="nobody answers"):
+        with pytest.raises(Unreachable, match="no server answers"):
             await Generator(Load(url=receiver.url), Observer()).run()
 
 

@@ -12,7 +12,7 @@ from penstock.model.forecast import HOUR_MS, HOURS, MINUTE_MS
 from penstock.stores.dynamodb import forecast as module
 from penstock.stores.dynamodb.forecast import forecast
 from penstock.stores.dynamodb.items import OPEN, Item, Shape, list_key, order
-from penstock.stores.dynamodb.recall import ROUTES
+from penstock.stores.dynamodb.lookup import ROUTES
 from penstock.stores.dynamodb.table import Range
 from penstock.testing.clock import ManualClock
 

@@ -64,7 +64,7 @@ def metrics_of(rooms: RoomParts | None) -> Names:
 
 
 def metric_of(rooms: RoomParts | None, name: str) -> MetricOut:
-    """UnknownThing if there is none of that name."""
+    """The metric of this name, or UnknownThing."""
     meter = meter_of(rooms, name)
     if meter is None:
         raise UnknownThing(f"no metric named {name[:100]!r}")

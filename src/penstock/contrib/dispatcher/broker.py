@@ -1,8 +1,8 @@
-"""A broker as existing ones are: lines visitors up in Redis, waits for tokens, gives slots back.
+"""A simulated broker: lines visitors up in Redis, waits for tokens, and releases slots.
 
-It knows the Dispatcher's keys and nothing else of it: `ZADD` into the line first, `HSET` of the
+Like existing brokers it knows the Dispatcher's keys only: `ZADD` into the line first, `HSET` of the
 record after, a consumer group of its own on the stream DISPATCH, `DECR` when a visitor leaves. It
-also watches the stream ENTRY, and notes when it gave slots back, to check what it was promised.
+also reads the stream ENTRY and notes its releases, to check the Dispatcher's promises.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ READ_MS = 500
 """How long a read of a stream waits for the first entry."""
 READ_MANY = 500
 JOINS_AT_ONCE, LEAVES_AT_ONCE = 8, 4
-"""Visitors who are lined up, and who leave, at a time: fewer than there are connections."""
+"""Visitors who join, and who leave, at a time: fewer than there are connections."""
 REMEMBERED_MS = 600_000
-"""Notes for the checks are forgotten so long after the last simulated broker."""
+"""Lifetime of the checks' notes after the last simulated broker."""
 AWAY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Who comes."""
+    """The visitors to simulate."""
 
     instance: str
     events: Sequence[str]
     capacity: int
     """Slots of each event, for the checks."""
     rate: float = 100.0
-    """Visitors a second, over all events."""
+    """Visitors per second, over all events."""
     session: float = 1.0
-    """Seconds a visitor keeps the slot, in the mean."""
+    """Mean seconds for which a visitor keeps the slot."""
     record_delay: float = 0.0
-    """Seconds between the member and its record."""
+    """Seconds between writing the member and its record."""
     count: int | None = None
-    """Visitors at most."""
+    """Most visitors."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Of one event."""
+    """The keys of one event."""
 
     waiting: bytes
     records: bytes
@@ -80,7 +80,7 @@ class _Keys:
 
 @asynccontextmanager
 async def open_link(settings: Settings) -> AsyncIterator[RoomRunner]:
-    """The Redis of the settings' store; ConfigError if rooms are not kept in one."""
+    """The Redis of the settings' store; ConfigError if rooms are stored elsewhere."""
     scheme = urlsplit(settings.store).scheme
     if scheme not in SCHEMES:
         raise ConfigError(
@@ -97,7 +97,7 @@ async def open_link(settings: Settings) -> AsyncIterator[RoomRunner]:
 
 
 async def signer_of(settings: Settings, runner: RoomRunner) -> JwtSigner:
-    """Checks tokens with the keys of the settings, or with the one that the store keeps."""
+    """Verifies tokens with the settings' keys, or with the key in the store."""
     keys = [
         SigningKey(key.kid, key.secret.get_secret_value().encode()) for key in settings.rooms.keys
     ]
@@ -115,7 +115,7 @@ async def signer_of(settings: Settings, runner: RoomRunner) -> JwtSigner:
 
 @dataclass(slots=True)
 class _Watch:
-    """A stream ENTRY, and where each of its events begins to count."""
+    """A stream ENTRY, and the first entry that counts for each of its events."""
 
     stream: bytes
     since: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class _Watch:
 
 
 class BrokerSimulation:
-    """Runs one broker; `book.totals` can be looked at meanwhile."""
+    """Runs one broker; `book.totals` may be read meanwhile."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class BrokerSimulation:
         self._group = f"BROKER:{load.instance}"
         self._run = f"{chance.getrandbits(32):08x}"
         self._offset = 0.0
-        """Milliseconds that Redis' clock is ahead of ours."""
+        """Milliseconds by which Redis' clock is ahead of this machine's."""
         self._score = 0.0
         self._joins = asyncio.Semaphore(JOINS_AT_ONCE)
         self._leaves = asyncio.Semaphore(LEAVES_AT_ONCE)
@@ -172,7 +172,7 @@ class BrokerSimulation:
         )
 
     async def run(self, stopping: asyncio.Event, drain: float) -> BrokerTotals:
-        """Until `stopping`, then until every visitor has left, for `drain` seconds at most."""
+        """Run until `stopping`, then until every visitor has left, for at most `drain` seconds."""
         watches = await self._begin()
         log.info("%s brokers %s", self._load.instance, ", ".join(self._load.events))
         began = time.monotonic()
@@ -217,7 +217,7 @@ class BrokerSimulation:
             if after - before < best:
                 best = after - before
                 offset = int(seconds) * 1000 + int(micros) / 1000 - (before + after) / 2
-        return offset if abs(offset) > best else 0.0  # the same clock, as far as one can tell
+        return offset if abs(offset) > best else 0.0  # the same clock, as far as it can be measured
 
     def _now(self) -> float:
         return time.time() * 1000 + self._offset
@@ -245,7 +245,9 @@ class BrokerSimulation:
                     self._all_left.clear()
                     await self._all_left.wait()
                 return
-        log.warning("%d visitors did not finish in time", self.book.unfinished)
+        log.warning(
+            "%d visitors had not left when the time to drain was over", self.book.unfinished
+        )
 
     async def _given_back(self) -> Mapping[str, list[float]]:
         found = {}
@@ -259,7 +261,7 @@ class BrokerSimulation:
     # --- visitors come ---
 
     async def _let_come(self, stopping: asyncio.Event) -> None:
-        """As many as the rate says, late ones together."""
+        """Start visitors at the configured rate, late ones together."""
         began, numbers = time.monotonic(), itertools.count(1)
         come = 0
         while not stopping.is_set() and come != self._load.count:
@@ -287,7 +289,7 @@ class BrokerSimulation:
         task.add_done_callback(self._visits.discard)
 
     async def _line_up(self, visitor: Visitor) -> None:
-        """The member first, its record after, as existing brokers write them."""
+        """Write the member first and its record after, as existing brokers do."""
         keys, user = self._keys[visitor.event], visitor.user.encode()
         record = {"instanceId": self._load.instance, "joinedAt": visitor.score}
         async with self._joins:
@@ -300,7 +302,7 @@ class BrokerSimulation:
             await self._surely("HSET", keys.users, user, "1")
 
     async def _surely(self, *command: str | bytes) -> None:
-        """A command that may be repeated, until Redis takes it."""
+        """Repeat a repeatable command until Redis has executed it."""
         while True:
             try:
                 await self._runner.call(*command)
@@ -360,11 +362,11 @@ class BrokerSimulation:
         keys = self._keys[visitor.event]
         async with self._leaves:
             note = ("RPUSH", keys.given, f"{self._now():.3f}")
-            # Not repeated: a slot whose answer was lost may have been given back.
+            # Not repeated: if only the answer was lost, the slot has been released already.
             try:
                 await self._runner.server.in_a_row(keys.slots, note, ("DECR", keys.slots))
             except Vendor as exc:
-                log.warning("a slot of %s may not have been given back: %s", visitor.event, exc)
+                log.warning("event %s: a slot may not have been released: %s", visitor.event, exc)
         self.book.left()
         self._all_left.set()
 
@@ -372,7 +374,7 @@ class BrokerSimulation:
         try:
             reply = await self._runner.call(*command)
         except PenstockError as exc:
-            log.warning("the stream cannot be read, the broker tries again: %s", exc)
+            log.warning("DISPATCH or ENTRY cannot be read, the broker tries again: %s", exc)
             await asyncio.sleep(AWAY_SECONDS)
             return []
         return [] if not reply else [(name, _fields(flat)) for name, flat in reply[0][1]]

@@ -1,7 +1,7 @@
-"""What a simulated broker saw, and what the Dispatcher promises of it.
+"""The observations of a simulated broker, checked against the Dispatcher's promises.
 
-Pure: moments are epoch milliseconds by Redis' clock. Every broker sees the promotions of all, and
-the moments at which all of them gave slots back; of its own visitors it knows the rest.
+Pure: moments are epoch milliseconds by Redis' clock. Every broker sees the promotions of all
+brokers and the moments of their releases; the rest it knows of its own visitors only.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ import msgspec
 
 
 class EventTotals(msgspec.Struct, kw_only=True):
-    """One event, as far as this broker saw it."""
+    """One event's totals, as observed by this broker."""
 
     capacity: int
     most_in_use: int = 0
-    """Slots in use at most: promotions less the slots that were given back until then."""
+    """Most slots in use: promotions less the slots released until then."""
     over: int = 0
-    """Promotions for which no slot was free."""
+    """Promotions without a free slot."""
     promoted: int = 0
-    """Of all brokers."""
+    """Promotions for all brokers."""
 
 
 class BrokerTotals(msgspec.Struct, kw_only=True):
-    """What became of a broker's visitors; joined = entered + invalid_tokens + lost."""
+    """The totals of a broker's visitors; joined = entered + invalid_tokens + lost."""
 
     instance: str
     seconds: float = 0.0
-    """How long visitors came."""
+    """Seconds for which visitors came."""
     promotions_per_second: float = 0.0
-    """Of all brokers, from the first to the last."""
+    """Promotions of all brokers per second, from the first to the last."""
     joined: int = 0
     promoted: int = 0
     entered: int = 0
     left: int = 0
-    """Gave their slot back."""
+    """Visitors who released their slot."""
     invalid_tokens: int = 0
     wrong_instance: int = 0
-    """Told to another instance than the record said when the visitor was promoted."""
+    """Tokens sent to another instance than the record named when the visitor was promoted."""
     late_records: int = 0
-    """Records that came after their visitor had been promoted without them."""
+    """Records written after their visitor had been promoted without them."""
     wrong_promoted_at: int = 0
-    """`promotedAt` was not the member's score."""
+    """Promotions whose `promotedAt` was not the member's score."""
     repeated: int = 0
-    """Promotions or tokens of a visitor who had one already."""
+    """Second promotions or tokens of one visitor."""
     lost: int = 0
-    """Lined up and never got a token."""
+    """Visitors who joined and never got a token."""
     order_violations: int = 0
-    """Visitors with a record who were overtaken by one who came later."""
+    """Visitors with a record who were overtaken by a later one."""
     events: dict[str, EventTotals] = {}
     wait_ms: dict[str, int | None] = {}
-    """From lining up to the token: p50, p99."""
+    """Time from joining to the token: p50, p99."""
     late_ms: dict[str, int | None] = {}
-    """From a free slot, or the record if that came later, to the promotion: p50, p99."""
+    """Time from a free slot, or from a later record, to the promotion: p50, p99."""
 
 
 @dataclass(slots=True)
@@ -64,14 +64,14 @@ class Visitor:
     user: str
     score: float
     joined: float
-    """When it was asked to be lined up."""
+    """When its joining was requested."""
     ready: float | None = None
     """When its record was written."""
     turn: int = 0
-    """The number of its promotion in the event; 0: none yet."""
+    """The number of its promotion in the event; 0 before the promotion."""
     promoted: int = 0
     instance: str | None = None
-    """Which instance was told of the token; None: none yet."""
+    """The instance that received the token; None before that."""
     overtaken: bool = False
     waited: float = 0.0
 
@@ -79,16 +79,16 @@ class Visitor:
 @dataclass(slots=True)
 class _Event:
     in_use: int
-    """Slots that were in use before the first promotion it saw."""
+    """Slots in use before the first observed promotion."""
     moments: list[int] = field(default_factory=list)
-    """Of promotions, in their order."""
+    """Moments of promotions, in order."""
     waiting: dict[str, Visitor] = field(default_factory=dict)
-    """Of this broker, in the order of their scores."""
+    """This broker's waiting visitors, in the order of their scores."""
 
 
 class BrokerBook:
     def __init__(self, instance: str, capacity: int, in_use: Mapping[str, int]) -> None:
-        """`in_use`: event → slots in use when the watch began."""
+        """`in_use`: event → slots in use when the observation began."""
         self._capacity = capacity
         self._events = {event: _Event(slots) for event, slots in in_use.items()}
         self._visitors: dict[tuple[str, str], Visitor] = {}
@@ -96,17 +96,17 @@ class BrokerBook:
 
     @property
     def unfinished(self) -> int:
-        """Visitors who wait for a token or have not given their slot back."""
+        """Visitors who wait for a token or have not released their slot."""
         return self.totals.joined - self.totals.left
 
     def lines_up(self, visitor: Visitor) -> None:
-        """Called before the member is written, in the order of the scores."""
+        """Record a joining visitor; called before the member is written, in the order of scores."""
         self._visitors[visitor.event, visitor.user] = visitor
         self._events[visitor.event].waiting[visitor.user] = visitor
         self.totals.joined += 1
 
     def promoted(self, event: str, user: str, promoted_at: str, moment: int) -> Visitor | None:
-        """An entry of the stream ENTRY, in the stream's order; the visitor if it is one of ours."""
+        """Record an entry of the stream ENTRY, in order; the visitor, if it is this broker's."""
         if event not in self._events:
             return None
         seen = self._events[event]
@@ -136,7 +136,7 @@ class BrokerBook:
     def got_token(
         self, event: str, user: str, instance: str, now: float, *, valid: bool
     ) -> Visitor | None:
-        """An entry of the stream DISPATCH; the visitor if it is one of ours and the first."""
+        """Record an entry of DISPATCH; the visitor, if it is this broker's and its first token."""
         visitor = self._visitors.get((event, user))
         if visitor is None:
             return None
@@ -154,21 +154,21 @@ class BrokerBook:
         self.totals.left += 1
 
     def finished(self, given_back: Mapping[str, Sequence[float]], seconds: float) -> BrokerTotals:
-        """The totals; `given_back`: event → when slots were given back, by all brokers."""
+        """The totals; `given_back`: event → when slots were released, by all brokers."""
         totals = self.totals
         totals.seconds = seconds
         sorted_back = {event: sorted(moments) for event, moments in given_back.items()}
         for event, seen in self._events.items():
             totals.events[event] = self._event_totals(seen, sorted_back.get(event, []))
         totals.promotions_per_second = self._rate()
-        told = [visitor for visitor in self._visitors.values() if visitor.instance is not None]
-        totals.lost = totals.joined - len(told)
-        for visitor in told:
+        notified = [visitor for visitor in self._visitors.values() if visitor.instance is not None]
+        totals.lost = totals.joined - len(notified)
+        for visitor in notified:
             if visitor.instance != totals.instance:
                 had_record = visitor.ready is not None and visitor.ready < visitor.promoted
                 totals.wrong_instance += had_record
                 totals.late_records += not had_record
-        totals.wait_ms = quantiles([visitor.waited for visitor in told])
+        totals.wait_ms = quantiles([visitor.waited for visitor in notified])
         late = [
             self._late(visitor, sorted_back.get(visitor.event, []))
             for visitor in self._visitors.values()
@@ -185,7 +185,7 @@ class BrokerBook:
     def _event_totals(self, seen: _Event, back: Sequence[float]) -> EventTotals:
         most = over = 0
         for number, moment in enumerate(seen.moments, 1):
-            # A moment of promotion is cut to the millisecond: what happened within it counts.
+            # Promotions are cut to the millisecond: releases within it count.
             in_use = seen.in_use + number - bisect_left(back, moment + 1)
             most = max(most, in_use)
             over += in_use > self._capacity
@@ -194,7 +194,7 @@ class BrokerBook:
         )
 
     def _late(self, visitor: Visitor, back: Sequence[float]) -> float | None:
-        """The n-th promotion has the slot that was given back (n - capacity)-th."""
+        """Lateness of a promotion: the n-th one uses the (n - capacity)-th released slot."""
         number = self._events[visitor.event].in_use + visitor.turn - self._capacity
         if number > len(back):
             return None

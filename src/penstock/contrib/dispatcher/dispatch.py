@@ -1,6 +1,6 @@
-"""DISPATCH: every promotion becomes an entry token for the visitor's instance, then is done.
+"""DISPATCH: every promotion becomes an entry token for the visitor's instance.
 
-A process that dies in between leaves its entries pending; another one takes them over.
+If a process dies in between, its entries stay pending, and another process takes them over.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ log = logging.getLogger("penstock.rooms")
 BATCH = 10
 POLL_MS = 2_000
 ABANDONED_MS = 30_000
-"""An entry that somebody has had for this long is taken over."""
+"""Time after which an entry that another consumer holds is taken over."""
 TRIM_EVERY_MS = 5_000
 TTL_KNOWN_MS = 5_000
-"""How long a room's claim_ttl is remembered."""
+"""How long a room's claim_ttl is cached."""
 TTLS_KNOWN = 1_000
-"""Rooms of which it is remembered; with more, those whose time is over are dropped."""
+"""Most rooms in that cache; past it, outdated entries are dropped."""
 STORE_AWAY_MS = 1_000
 
 
@@ -58,7 +58,7 @@ class Dispatcher:
         self.dispatched = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._take_new())
             group.create_task(self._take_over())
@@ -66,7 +66,7 @@ class Dispatcher:
             try:
                 await asyncio.Event().wait()
             finally:
-                # A driver that loses a cancellation must not keep a loop alive.
+                # A driver that swallows a cancellation must not keep a loop alive.
                 self._stopping = True
 
     async def _take_new(self) -> None:
@@ -80,7 +80,10 @@ class Dispatcher:
         while not self._stopping:
             try:
                 while taken := await self._entries.take_abandoned(self._abandoned, self._batch):
-                    log.warning("took over %d entries of a consumer that is gone", len(taken))
+                    log.warning(
+                        "took over %d promotions from a consumer that stopped acknowledging",
+                        len(taken),
+                    )
                     await self.dispatch(taken)
             except PenstockError as exc:
                 await self._away(exc)
@@ -92,10 +95,10 @@ class Dispatcher:
             try:
                 await self._entries.trim()
             except StoreUnavailable as exc:
-                log.warning("store away while trimming: %s", exc)
+                log.warning("store away, streams are trimmed later: %s", exc)
 
     async def dispatch(self, entries: Sequence[Entry]) -> int:
-        """Pass these on with a token each; acknowledged in the same step."""
+        """Send a token for each entry, and acknowledge it in the same step."""
         if not entries:
             return 0
         for room in {entry.room for entry in entries}:
@@ -110,7 +113,7 @@ class Dispatcher:
     def _token(self, entry: Entry) -> str:
         issued = entry.promoted // 1000
         ttl = self._ttls[entry.room][1]
-        # The entry has whole seconds: one more, so that the slot's own end is what counts.
+        # The entry has whole seconds: add one, so that the slot's own end is decisive.
         expires = issued + 1 + -(-ttl // 1000)
         return self._signer.sign(entry.room, entry.user, entry.id, issued, expires)
 
@@ -122,11 +125,11 @@ class Dispatcher:
                 self._ttls = {name: one for name, one in self._ttls.items() if one[0] > now}
             (found,) = await self._store.rooms([room])
             ttl = None if found is None else found.settings.claim_ttl
-            # Where tickets of others do not expire, neither may their tokens too soon.
+            # If tickets of other programs do not expire, their tokens must not expire too soon.
             if found is None or ttl is None or not found.settings.expire_outside:
                 ttl = max(TOKEN_TTL, ttl or 0)
             self._ttls[room] = now + TTL_KNOWN_MS, ttl
 
     async def _away(self, exc: PenstockError) -> None:
-        log.warning("promotions are not passed on now: %s", exc)
+        log.warning("store away, promotions are passed on when it answers: %s", exc)
         await self._clock.sleep_until(self._clock.now() + STORE_AWAY_MS)

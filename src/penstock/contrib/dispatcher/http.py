@@ -1,4 +1,4 @@
-"""`/actuator/*`: what the Dispatcher's monitoring asked for, mounted beside the core's verbs."""
+"""`/actuator/*`: the Dispatcher's monitoring calls, mounted beside the core's verbs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOUNT = Mount(
     verbs=(
         Verb("actuatorHealth", "GET", "/actuator/health", "open",
              "penstock.contrib.dispatcher.http:health",
-             "Actuator", "Health, as the Dispatcher told it",
+             "Actuator", "Health, as the Dispatcher reported it",
              answers={200: ("UP", None), 503: ("DOWN", None)}),
         Verb("actuatorMetrics", "GET", "/actuator/metrics", "read",
              "penstock.contrib.dispatcher.http:metrics",

@@ -1,4 +1,4 @@
-"""Figures of the promoter, under the names the Dispatcher had, for Prometheus and the actuator."""
+"""Figures of the promoter under the Dispatcher's names, for Prometheus and the actuator."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def meters_of(rooms: RoomParts | None) -> dict[str, Meter]:
 
 
 def names_of(rooms: RoomParts | None) -> list[str]:
-    """The names that can be asked for: Micrometer's, and Prometheus' of the Dispatcher's own."""
+    """The available names: Micrometer's, and the Dispatcher's own in Prometheus."""
     dotted = list(meters_of(rooms))
     return sorted({*dotted, *(prometheus_name(n) for n in dotted if n.startswith("dispatcher."))})
 
 
 def meter_of(rooms: RoomParts | None, name: str) -> Meter | None:
-    """The metric of that name, in either spelling; timers in milliseconds by Prometheus' name."""
+    """The metric of that name; by Prometheus' names, timers are in milliseconds."""
     meters = meters_of(rooms)
     if name in meters:
         return meters[name]
@@ -92,7 +92,7 @@ def _timer(durations: Durations, now: float) -> Meter:
 
 
 class RoomCollector(Collector):
-    """The same for Prometheus; timers in milliseconds, and in seconds, as Prometheus wants them."""
+    """The figures for Prometheus; timers in milliseconds, and in seconds as is usual there."""
 
     def __init__(self, rooms: RoomParts) -> None:
         self._rooms = rooms
@@ -138,7 +138,7 @@ def _histograms(name: str, about: str, durations: Durations, longest: float) -> 
 
 
 def collectors(rooms: RoomParts | None) -> list[Collector]:
-    """What /metrics shows of the promoter."""
+    """The promoter's collectors for /metrics."""
     return [] if rooms is None else [RoomCollector(rooms)]
 
 

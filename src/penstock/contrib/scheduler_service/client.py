@@ -1,9 +1,9 @@
 """A client of the scheduler service: events by both gRPC services and by the topic.
 
-Each way takes every third event. Some are sent again by the next way, which must change nothing,
-and some are cancelled. What the client knows at the end is exact: an answer that does not come is
-asked for again under the same id, and an id that is still without an answer when the client must
-stop counts as unsure.
+Each way takes every third event. Some events are sent again by the next way, which must change
+nothing, and some are cancelled. The client's final report is exact: a call without an answer is
+repeated under the same id, and an id still without an answer when the client must stop counts as
+unsure.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ T = TypeVar("T")
 STAGE = "scheduled events"
 REPEAT_EVERY = 20
 CANCEL_EVERY = 10
-CANCELLED_PLACE = 7
-"""Of ten events the eighth is cancelled; none of these is sent twice."""
+CANCELLED_INDEX = 7
+"""The index, in every ten events, of the one that is cancelled and never sent twice."""
 PAUSE, LONGEST_PAUSE = 0.1, 1.0
 """Seconds between tries."""
 LAST_TRIES = 10.0
-"""Seconds after the stop within which what is under way is answered, or is unsure."""
+"""Seconds after the stop in which calls under way are answered or become unsure."""
 MOST_SAMPLES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to schedule, and where."""
+    """The events to schedule, and the servers."""
 
     grpc: str
     """host:port of both services."""
@@ -64,32 +64,32 @@ class Load:
     """The topics that events name, in turn."""
     token: str | None = field(default=None, repr=False)
     ca: bytes | None = field(default=None, repr=False)
-    """Authorities to trust; None: without TLS."""
+    """Authorities to trust; None for no TLS."""
     soonest: float = 5.0
     latest: float = 15.0
-    """Seconds: events are due between these from now."""
+    """Seconds: events are due between `soonest` and this from now."""
     rate: float = 100.0
     count: int | None = None
-    """Stop after this many; None: when stopped."""
+    """Stop after this many events; None runs until stopped."""
     at_once: int = 200
-    """Events under way at most."""
+    """Most events under way."""
     wait: float = 30.0
-    """Seconds for a server that does not listen yet."""
+    """Seconds to wait for a server that does not listen yet."""
 
 
 class WayTotals(msgspec.Struct):
-    """What became of the events of one way."""
+    """The results of the events of one way."""
 
     scheduled: int = 0
     refused: int = 0
     repeats: int = 0
-    """Sent by this way though another had been answered."""
+    """Events sent by this way after another had accepted them."""
     known: int = 0
-    """Of the repeats, answered as known before."""
+    """Repeats that were answered as known."""
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """What became of the events."""
+    """The results of all events."""
 
     run: str
     events: int = 0
@@ -100,16 +100,16 @@ class Totals(msgspec.Struct, kw_only=True):
     cancelled: int = 0
     cancelled_late: int = 0
     cancelled_unknown: int = 0
-    """Answered NOT_FOUND though the event had been accepted."""
+    """Cancels answered NOT_FOUND although the event had been accepted."""
     scheduled_twice: list[str] = []
-    """Ids that were accepted as new a second time: must stay empty."""
+    """Ids accepted as new a second time: must stay empty."""
     ways: dict[str, WayTotals] = {}
     ids: dict[str, str] = {}
     """Numbers by outcome, as `Numbers.text` writes them."""
 
 
 class Client:
-    """Schedules until it is stopped."""
+    """Schedules events until it is stopped."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Client:
         self._stopping.set()
 
     async def run(self) -> Totals:
-        """Until stop() or the count is reached; Unreachable when the server never answers."""
+        """Run until stop() or the count is reached; Unreachable if the server never answers."""
         load = self._load
         async with _channel(load) as channel:
             await _connect(channel, load)
@@ -173,7 +173,7 @@ class Client:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def _numbers(self) -> AsyncIterator[int]:
-        """Event after event, at the rate."""
+        """The numbers of the events, at the configured rate."""
         begun, number = time.monotonic(), 0
         while not self._stopping.is_set() and number != self._load.count:
             ahead = begun + number / self._load.rate - time.monotonic()
@@ -185,14 +185,14 @@ class Client:
             number += 1
 
     async def _one(self, number: int, first: Way, second: Way, canceller: Canceller) -> None:
-        """One event from its scheduling to its cancelling, if it is to be cancelled."""
+        """Schedule one event and, if its number says so, cancel it."""
         event = self._event(number)
         totals = self.totals
-        self._sets["unsure"].add(number)  # until it is answered
+        self._sets["unsure"].add(number)  # until there is an answer
         unanswered: list[str] = []
         outcome = await self._persist(lambda: first.schedule(event), unanswered)
         if outcome is Scheduled.REFUSED and unanswered:
-            return  # an attempt without an answer may have been stored before it was too late
+            return  # an attempt without an answer may have been stored in time
         if outcome is Scheduled.REFUSED:
             totals.ways[first.name].refused += 1
             self._sets["refused"].add(number)
@@ -202,11 +202,11 @@ class Client:
         self._observer.count(STAGE, first.name)
         if number % REPEAT_EVERY == 0:
             await self._repeat(event, second, sure=outcome is not Scheduled.TAKEN)
-        elif number % CANCEL_EVERY == CANCELLED_PLACE and outcome is not Scheduled.TAKEN:
+        elif number % CANCEL_EVERY == CANCELLED_INDEX and outcome is not Scheduled.TAKEN:
             await self._cancel(number, event.id, canceller)
 
     async def _repeat(self, event: Event, way: Way, *, sure: bool) -> None:
-        """The same event by another way. `sure`: the first was stored when it was answered."""
+        """Send the same event by another way. `sure`: the first way had confirmed it."""
         self.totals.repeated += 1
         own = self.totals.ways[way.name]
         own.repeats += 1
@@ -227,13 +227,13 @@ class Client:
     async def _persist(
         self, call: Callable[[], Awaitable[T]], failures: list[str] | None = None
     ) -> T:
-        """Ask until there is an answer that decides something; `failures` gets those before it."""
+        """Call until there is a definite answer; `failures` collects the errors before it."""
         pause = PAUSE
         while True:
             try:
                 return await call()
             except TryAgain as exc:
-                log.warning("asked again: %s", exc)
+                log.warning("no definite answer, the call is repeated: %s", exc)
                 if failures is not None:
                     failures.append(str(exc))
             await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""Consumes the events that the scheduler service released, and says of each id what came."""
+"""Consumes the events that the scheduler service released, and reports the ids received."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ MOST_SAMPLES = 20
 
 
 class Received(msgspec.Struct, kw_only=True):
-    """What came."""
+    """The messages received."""
 
     consumed: int = 0
     early: int = 0
-    """Given to Kafka before the moment that the client asked for."""
+    """Published to Kafka before the moment that the client requested."""
     repeats: int = 0
-    """Came again, as a further attempt of a send that may have failed."""
+    """Received again as a further attempt of a send that may have failed."""
     doubles: int = 0
-    """Came again as a first attempt: the event was scheduled twice."""
+    """Received again as a first attempt: the event was scheduled twice."""
     misplaced: int = 0
-    """On another topic than the event names."""
+    """Received on another topic than the event names."""
     foreign: int = 0
-    """No event of the simulated client."""
+    """Messages that are no events of the simulated client."""
     refused: int = 0
     """Records that the service refused, read from its dead letter."""
     lateness_ms: dict[str, int | None] = {}
     samples: dict[str, list[str]] = {}
-    """Some ids of what should not be: early, doubles, misplaced; and reasons of refusals."""
+    """Some ids of violations: early, doubles, misplaced; and reasons of refusals."""
     ids: dict[str, str] = {}
-    """Run → the numbers of the events that came."""
+    """Run → the numbers of the events received."""
     refused_ids: dict[str, str] = {}
 
 
 class Checks:
-    """Holds each message against what its client asked for."""
+    """Compares each message with its client's request."""
 
     def __init__(self, refusals: str | None = None) -> None:
         """`refusals`: the topic of records that the service refused."""
@@ -113,18 +113,18 @@ class Checks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """What to consume."""
+    """The topics to consume."""
 
     where: Subscription
     """The brokers, the group and the route's own topic."""
     named: Sequence[str]
     """Topics that events name; one that begins with ^ is a pattern."""
     refusals: str | None = None
-    """The dead letter of the source."""
+    """The source's dead-letter topic."""
 
 
 class EventConsumer:
-    """A member of a consumer group; look() again and again, drain(), then close()."""
+    """A member of a consumer group; call look() repeatedly, then drain(), then close()."""
 
     def __init__(self, topics: Topics, observer: Observer) -> None:
         self._observer = observer
@@ -137,7 +137,7 @@ class EventConsumer:
                 **GATHER,
                 "group.id": topics.where.group,
                 "auto.offset.reset": "earliest",
-                "topic.metadata.refresh.interval.ms": 1_000,  # topics are made as events come
+                "topic.metadata.refresh.interval.ms": 1_000,  # topics are created as events come
             },
             logger=log,
         )
@@ -148,7 +148,7 @@ class EventConsumer:
         log.info("subscribed to %s", ", ".join(wanted))
 
     def check(self, seconds: float) -> None:
-        """Unreachable when no broker answers."""
+        """Raise Unreachable if no broker answers."""
         try:
             self._consumer.list_topics(timeout=seconds)
         except KafkaException as exc:
@@ -156,7 +156,7 @@ class EventConsumer:
             raise Unreachable(f"Kafka does not answer: {exc.args[0].str()}") from exc
 
     def look(self) -> int:
-        """Take what is there, waiting a moment for it; how many messages came."""
+        """Take the available messages, waiting briefly for the first; returns their number."""
         messages = [m for m in self._consumer.consume(AT_ONCE, WAIT) if _is_message(m)]
         now = time.time_ns() // 1_000_000
         for message in messages:
@@ -167,7 +167,7 @@ class EventConsumer:
         return len(messages)
 
     def drain(self, seconds: float) -> bool:
-        """Take what is on the topics now; False when that takes longer."""
+        """Take the messages now on the topics; False if that takes longer than `seconds`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.look()
@@ -178,13 +178,13 @@ class EventConsumer:
     def _behind(self) -> bool:
         """Whether a partition holds messages that were not taken.
 
-        Not by `position`: after a rebalance it is unknown until the next message comes, which
-        may be never. Where nothing was taken here, the group's own place counts.
+        Not by `position`: after a rebalance it is unknown until the next message arrives, which may
+        be never. If none was taken here, the group's committed offset counts.
         """
-        places = self._consumer.committed(self._consumer.assignment(), timeout=10)
-        for place in places:
-            low, high = self._consumer.get_watermark_offsets(place, timeout=10)
-            taken = self._read.get((place.topic, place.partition), place.offset)
+        positions = self._consumer.committed(self._consumer.assignment(), timeout=10)
+        for position in positions:
+            low, high = self._consumer.get_watermark_offsets(position, timeout=10)
+            taken = self._read.get((position.topic, position.partition), position.offset)
             if max(taken, low) < high:
                 return True
         return False
@@ -193,7 +193,7 @@ class EventConsumer:
         return self._checks.totals()
 
     def close(self) -> None:
-        """Commit how far it came, and leave the group."""
+        """Commit the offsets, and leave the group."""
         self._consumer.close()
 
 
@@ -233,5 +233,5 @@ def _is_message(message: Message) -> bool:
     if error is None:
         return True
     if error.code() not in STILL_COMING:
-        log.warning("Kafka: %s", error.str())
+        log.warning("Kafka, while consuming events: %s", error.str())
     return False

@@ -1,7 +1,7 @@
 """Ids of simulated events, and sets of them that fit into a report.
 
-`ev-3f9a1c-000042` is event 42 of run 3f9a1c. Whoever has the numbers that went in and the numbers
-that came out can tell every single event that is missing, however many there were.
+`ev-3f9a1c-000042` is event 42 of run 3f9a1c. From the numbers sent and the numbers received a test
+can name every missing event, however many there were.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 _ID = re.compile(r"ev-([0-9a-z]{1,20})-([0-9]{6,10})")
 _HIGHEST = 100_000_000
-"""A larger number is not one of ours: its set would need megabytes."""
+"""A larger number is not a simulated event's: its set would need megabytes."""
 
 
 def event_id(run: str, number: int) -> str:
@@ -21,7 +21,7 @@ def event_id(run: str, number: int) -> str:
 
 
 def read_id(text: str) -> tuple[str, int] | None:
-    """The run and the number; None: it is no id of a simulated event."""
+    """The run and the number; None if it is not the id of a simulated event."""
     found = _ID.fullmatch(text)
     if found is None or int(found[2]) > _HIGHEST:
         return None
@@ -38,31 +38,34 @@ class Numbers:
             self.add(number)
 
     def add(self, number: int) -> bool:
-        """True if it is new."""
-        place, bit = divmod(number, 8)
-        if place >= len(self._bits):
-            self._bits.extend(bytes(place + 1 - len(self._bits)))
-        if self._bits[place] >> bit & 1:
+        """Add a number; True if it is new."""
+        index, bit = divmod(number, 8)
+        if index >= len(self._bits):
+            self._bits.extend(bytes(index + 1 - len(self._bits)))
+        if self._bits[index] >> bit & 1:
             return False
-        self._bits[place] |= 1 << bit
+        self._bits[index] |= 1 << bit
         self._count += 1
         return True
 
     def __contains__(self, number: int) -> bool:
-        place, bit = divmod(number, 8)
-        return place < len(self._bits) and bool(self._bits[place] >> bit & 1)
+        index, bit = divmod(number, 8)
+        return index < len(self._bits) and bool(self._bits[index] >> bit & 1)
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[int]:
-        for place, byte in enumerate(self._bits):
+        for index, byte in enumerate(self._bits):
             for bit in range(8) if byte else ():
                 if byte >> bit & 1:
-                    yield place * 8 + bit
+                    yield index * 8 + bit
 
     def text(self) -> str:
-        """For a report. A regular set of a million takes some hundred characters."""
+        """The set as text for a report.
+
+        A regular set of a million takes some hundred characters.
+        """
         return base64.b64encode(zlib.compress(bytes(self._bits), 9)).decode()
 
     @classmethod

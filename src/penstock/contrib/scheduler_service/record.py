@@ -1,6 +1,7 @@
 """schedule-event — `{event_id, execute_at (epoch s), payload (base64), topic}`.
 
-The id may be called `event_id` or `id`. A record without one is named after its place in the topic.
+The id may be called `event_id` or `id`. A record without one is named after its topic, partition
+and offset.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ from penstock.model.times import check_range
 
 SERVICE = "scheduler.v1.SchedulerService"
 NAMES = {"id": "event_id", "at": "execute_at"}
-"""Our fields that the requests call by another name."""
+"""The fields that these requests name differently."""
 
 
 class SchedulerService:
-    """Its events are messages of the route `events`."""
+    """Serves scheduler.v1; its events are messages of the route `events`."""
 
     name = SERVICE
 
@@ -53,9 +53,9 @@ class SchedulerService:
             "Cancel": unary(verbs.unary(pb.CancelRequest, self.cancel, Scope.WRITE)),
         }
 
-    async def schedule(self, asked: pb.ScheduleRequest, caller: Caller) -> pb.ScheduleResponse:
+    async def schedule(self, request: pb.ScheduleRequest, caller: Caller) -> pb.ScheduleResponse:
         try:
-            receipt = await self._verbs.put(_draft(asked), caller)
+            receipt = await self._verbs.put(_draft(request), caller)
         except (InvalidMessage, TooLarge) as exc:
             return pb.ScheduleResponse(status=_bad_request(exc))
         if receipt.duplicate:
@@ -63,9 +63,9 @@ class SchedulerService:
             return pb.ScheduleResponse(status=_status(common.RECORD_FOUND, said))
         return pb.ScheduleResponse(status=_status(common.SUCCESS, "scheduled"))
 
-    async def cancel(self, asked: pb.CancelRequest, caller: Caller) -> pb.CancelResponse:
+    async def cancel(self, request: pb.CancelRequest, caller: Caller) -> pb.CancelResponse:
         try:
-            await self._verbs.cancel_message(check_id(asked.event_id), caller)
+            await self._verbs.cancel_message(check_id(request.event_id), caller)
         except InvalidMessage as exc:
             return pb.CancelResponse(status=_bad_request(exc))
         except UnknownMessage as exc:
@@ -76,18 +76,18 @@ class SchedulerService:
         return pb.CancelResponse(status=_status(common.SUCCESS, "cancelled"))
 
 
-def _draft(asked: pb.ScheduleRequest) -> BinaryDraft:
-    """InvalidMessage where a required field is missing or cannot be meant."""
-    if not asked.event_id:
+def _draft(request: pb.ScheduleRequest) -> BinaryDraft:
+    """The draft of a request; InvalidMessage if a required field is missing or invalid."""
+    if not request.event_id:
         raise InvalidMessage("event_id", "must be given")
-    if asked.execute_at <= 0:
+    if request.execute_at <= 0:
         raise InvalidMessage("execute_at", "must be given, in epoch seconds")
     return BinaryDraft(
-        id=asked.event_id,
+        id=request.event_id,
         route=EVENTS,
-        body=asked.payload,
-        at_ms=check_range(asked.execute_at * 1000, "execute_at"),
-        topic=asked.topic or None,
+        body=request.payload,
+        at_ms=check_range(request.execute_at * 1000, "execute_at"),
+        topic=request.topic or None,
     )
 
 

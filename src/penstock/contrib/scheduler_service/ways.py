@@ -1,4 +1,4 @@
-"""The three ways an event gets in, as a client sees them."""
+"""The three ways to schedule an event, from a client's side."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.v1.scheduler_pb2_grpc import SchedulerStub
 from penstock.v1.values import moment
 
 CALL_SECONDS = 10.0
-"""How long one call may take before it is made again."""
+"""Time limit of one call before it is repeated."""
 _AGAIN = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -35,13 +35,13 @@ _AGAIN = frozenset(
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What is scheduled. Its payload says all of it, for whoever gets it."""
+    """An event to schedule. Its payload repeats all fields, for the receiver's checks."""
 
     id: str
     due: int
-    """Epoch ms; the original service and the topic take whole seconds."""
+    """Epoch milliseconds; the original service and the topic take whole seconds."""
     topic: str
-    """The topic it shall appear on."""
+    """The topic on which it must appear."""
 
     @property
     def payload(self) -> bytes:
@@ -49,12 +49,12 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Scheduled(Enum):
-    """How a way in answered."""
+    """The answer of a way."""
 
     NEW = auto()
     KNOWN = auto()
     TAKEN = auto()
-    """The topic has it; whether the id is new is not said."""
+    """The topic accepted it; whether the id is new is unknown."""
     REFUSED = auto()
 
 
@@ -65,29 +65,29 @@ class Cancelled(Enum):
 
 
 class TryAgain(Exception):
-    """No answer that decides anything: the same may be asked again."""
+    """No definite answer: the call may be repeated."""
 
 
 class Way(Protocol):
-    """A way to schedule."""
+    """A way to schedule an event."""
 
     name: str
 
     async def schedule(self, event: Event) -> Scheduled:
-        """Raises TryAgain."""
+        """Schedule the event; raises TryAgain without a definite answer."""
         ...
 
 
 class Canceller(Protocol):
-    """A way that can cancel, too."""
+    """A way that can also cancel."""
 
     async def cancel(self, event_id: str) -> Cancelled:
-        """Raises TryAgain."""
+        """Cancel the event; raises TryAgain without a definite answer."""
         ...
 
 
 class OurWay:
-    """penstock.v1.Scheduler: outcomes are statuses of gRPC."""
+    """penstock.v1.Scheduler: outcomes are gRPC statuses."""
 
     name = "penstock.v1"
 
@@ -96,7 +96,7 @@ class OurWay:
         self._options = options
 
     async def schedule(self, event: Event) -> Scheduled:
-        asked = pb.ScheduleRequest(
+        request = pb.ScheduleRequest(
             id=event.id,
             route=EVENTS,
             topic=event.topic,
@@ -104,7 +104,7 @@ class OurWay:
             at=moment(event.due),
         )
         try:
-            answer = await self._stub.Schedule(asked, **self._options)
+            answer = await self._stub.Schedule(request, **self._options)
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 return Scheduled.REFUSED
@@ -143,22 +143,22 @@ class OriginalWay:
         self._options = options
 
     async def schedule(self, event: Event) -> Scheduled:
-        asked = original.ScheduleRequest(
+        request = original.ScheduleRequest(
             event_id=event.id,
             execute_at=event.due // 1000,
             payload=event.payload,
             topic=event.topic,
         )
         try:
-            answer = await self._stub.Schedule(asked, **self._options)
+            answer = await self._stub.Schedule(request, **self._options)
         except grpc.aio.AioRpcError as exc:
             raise _again(exc) from exc
         return self._SCHEDULED[answer.status.code]
 
     async def cancel(self, event_id: str) -> Cancelled:
-        asked = original.CancelRequest(event_id=event_id)
+        request = original.CancelRequest(event_id=event_id)
         try:
-            answer = await self._stub.Cancel(asked, **self._options)
+            answer = await self._stub.Cancel(request, **self._options)
         except grpc.aio.AioRpcError as exc:
             raise _again(exc) from exc
         return self._CANCELLED[answer.status.code]
@@ -196,7 +196,7 @@ class TopicWay:
         return Scheduled.TAKEN
 
     async def serve(self) -> None:
-        """Hear what the broker confirms, until cancelled."""
+        """Receive the broker's confirmations until cancelled."""
         while True:
             self._producer.poll(0)
             await asyncio.sleep(0.01)
@@ -214,7 +214,7 @@ def _confirm(
 
 
 def _again(exc: grpc.aio.AioRpcError) -> Exception:
-    """TryAgain where that can help, else the error itself."""
+    """TryAgain if repeating may help, else the error itself."""
     if exc.code() in _AGAIN:
         return TryAgain(f"{exc.code().name}: {exc.details()}")
     return exc

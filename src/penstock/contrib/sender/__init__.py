@@ -1,1 +1,1 @@
-"""Sender 2.0: notifications in batches with a verdict, throttled and handed to push providers."""
+"""Sender 2.0: notifications in batches with a verdict, throttled and sent to push providers."""

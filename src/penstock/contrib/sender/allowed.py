@@ -1,7 +1,7 @@
-"""Decisions on their way out, in front of any sink: what leaves was allowed.
+"""Sets the decision of outgoing notifications to ALLOW, in front of any sink.
 
-A notification of a decision batch is kept with the verdict it came with, DEFER say, so that
-whoever looks at it sees what its sender decided. By the time it goes on Penstock has decided too.
+A notification of a decision batch is stored with its original verdict, DEFER for example, so that a
+reader of the message sees its sender's decision. By the time it is sent, Penstock has allowed it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from penstock.ports.sink import Sink
 
 ALLOWED = b'{"decision":"ALLOW",'
 _BEFORE = (b'{"decision":"DEFER",', b'{"decision":null,')
-"""How the format writes a notification that had to be decided again."""
+"""The beginnings by which the format writes a notification that had to be decided again."""
 
 
 class AllowedSink:
-    """Says ALLOW in front of the sink behind it."""
+    """Writes ALLOW into notifications, and passes them to the sink behind it."""
 
     def __init__(self, inner: Sink) -> None:
         self.name = inner.name

@@ -13,8 +13,8 @@ until then and blocked when it is decided again. Without a verdict it is due now
 policies decide. An unknown verdict is an error of the whole record. What is kept has the same
 shape, with the one notification in it and the sender's own verdict; what goes on is allowed.
 
-decision-items reads the same, but what goes on is the notification alone: for whoever takes them
-from the dispatch queue to the provider.
+decision-items reads the same, but what goes on is the notification alone: for a program that
+takes them from the dispatch queue to the provider.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from penstock.model.wire import read_json
 
 MAX_ITEMS = 1000
 RECORDS = 20
-"""Read at once: one may hold a thousand notifications."""
+"""Records read at once: one may hold a thousand notifications."""
 VERDICTS = {"ALLOW": "ALLOW", "DEFER": "DEFER", "BLOCK": "BLOCK", "DROP": "BLOCK"}
-"""What senders write → what is done."""
+"""A sender's verdict → the decision taken."""
 BLOCKED = "blocked by the sender's decision"
 _WORDS = {"low": 2, "normal": 5, "medium": 5, "high": 8}
 
@@ -71,14 +71,14 @@ _item = msgspec.json.Decoder(Item)
 
 
 class _Opened(msgspec.Struct, frozen=True):
-    """A batch that was read, with what its notifications share."""
+    """A decoded batch, with the values that its notifications share."""
 
     batch: DecisionBatch
     verdict: str | None
-    """ALLOW, DEFER, BLOCK; None: policies decide."""
+    """ALLOW, DEFER, BLOCK; None leaves it to the policies."""
     due: int
     head: bytes
-    """Everything of the batch but its notifications, as JSON, up to their array."""
+    """The batch without its notifications, as JSON, up to their array."""
     routes: Mapping[str, str]
     """Method (in lower case) → route."""
 
@@ -86,14 +86,14 @@ class _Opened(msgspec.Struct, frozen=True):
 def read(
     body: bytes, origin: str | None, now: int, routes: Mapping[str, str] | None = None
 ) -> Sequence[Draft | PenstockError]:
-    """`routes`: method (in lower case) → the route of its notifications."""
+    """The drafts of a batch; `routes` maps a method (in lower case) to its route."""
     return _read(body, origin, now, routes or {}, wrapped=True)
 
 
 def read_items(
     body: bytes, origin: str | None, now: int, routes: Mapping[str, str] | None = None
 ) -> Sequence[Draft | PenstockError]:
-    """As `read`, with the notification alone for the payload."""
+    """As `read`, with the notification alone as payload."""
     return _read(body, origin, now, routes or {}, wrapped=False)
 
 
@@ -128,7 +128,7 @@ def _verdict(batch: DecisionBatch) -> str | None:
 
 
 def _until(batch: DecisionBatch) -> int:
-    """When the batch may go; 0: now."""
+    """The moment from which the batch may be sent; 0 for now."""
     if batch.decision != "DEFER":
         return 0
     if batch.tta is None:
@@ -160,15 +160,15 @@ def _draft(raw: bytes, opened: _Opened, fallback_id: str | None, *, wrapped: boo
     return draft
 
 
-def alone(body: bytes, places: Sequence[int]) -> Sequence[bytes]:
-    """These notifications, each in a batch of its own, to be mended and published again."""
+def alone(body: bytes, indexes: Sequence[int]) -> Sequence[bytes]:
+    """These notifications, each in a batch of its own, to be corrected and published again."""
     batch = read_json(_batch, body)
     head = _head(body, batch)
-    return [_wrap(bytes(batch.notify_msg[place]), head) for place in places]
+    return [_wrap(bytes(batch.notify_msg[index]), head) for index in indexes]
 
 
 def _head(body: bytes, batch: DecisionBatch) -> bytes:
-    """The batch as JSON, with the verdict it came with, up to the array of its notifications."""
+    """The batch as JSON, with its own verdict, up to the array of its notifications."""
     verdict = msgspec.json.encode(batch.decision)
     tta = b"" if batch.tta is None else b'"tta":%s,' % msgspec.json.encode(_number(batch.tta))
     return b'{"decision":%s,%s%s"notify_msg":[' % (verdict, tta, other_fields(body))
@@ -184,12 +184,12 @@ def _number(value: float) -> float | int:
 
 
 def _route(method: object, routes: Mapping[str, str]) -> str:
-    """Where it goes by its method; the source's own route where no other is named for it."""
+    """The route of a method; empty for the source's own route."""
     return routes.get(method.lower(), DEFAULT_ROUTE) if isinstance(method, str) else DEFAULT_ROUTE
 
 
 def _receivers(receivers: object) -> tuple[str, ...]:
-    """Whom it is about, once each: receivers themselves or their ids, those that can be keys."""
+    """The distinct receivers: themselves or their ids, if valid as keys."""
     each = receivers if isinstance(receivers, list) else [receivers]
     return tuple(dict.fromkeys(_keys(each)))
 

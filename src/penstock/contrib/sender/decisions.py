@@ -1,8 +1,8 @@
-"""Makes decisions as a sender's own decision maker does, and publishes them in batches.
+"""Makes decisions as a sender's decision maker does, and publishes them in batches.
 
-Of the batches every third is DEFER, one in ten BLOCK, one in twenty DROP, all others ALLOW. Of the
-notifications in them a few have several receivers, a few have expired, and a tenth goes to the few
-receivers who get much: those whom frequency caps are for.
+Every third batch is DEFER, one in ten BLOCK, one in twenty DROP, all others ALLOW. A few
+notifications have several receivers, a few have expired, and a tenth goes to the few busy
+receivers, for whom frequency caps exist.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ log = logging.getLogger("penstock.sim")
 
 STAGE = "decided"
 AT_ONCE = 50
-"""Batches that wait for the broker's confirmation together."""
+"""Batches that await the broker's confirmation together."""
 TURN = 0.02
-"""Seconds between two looks at what is to be published."""
+"""Seconds between two rounds of publishing."""
 AGAIN = 0.2
-"""Seconds until batches are published again that the broker has not confirmed."""
+"""Seconds until unconfirmed batches are published again."""
 PATIENCE = 30.0
 """Seconds to wait for the broker, at the start and at the end."""
 DAY = 86_400
@@ -42,41 +42,41 @@ WEIGHTS = (65, 15, 20)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is published."""
+    """The batches to publish."""
 
     rate: float | None = 50.0
-    """Notifications a second; None: as many as the broker takes."""
+    """Notifications per second; None for as many as the broker accepts."""
     items: int = 20
     """Notifications in a batch."""
     count: int | None = None
-    """Stop after this many notifications; None: when told to."""
+    """Stop after this many notifications; None runs until stopped."""
     defer: float = 3.0
-    """Seconds ahead that a DEFER is at most; at least half of that."""
+    """Longest deferral of a DEFER in seconds; the shortest is half of it."""
     receivers: int = 100_000
     busy: int = 10
-    """Receivers who get a tenth of everything."""
+    """Number of receivers who get a tenth of everything."""
     method: str = "sendPush"
     process: str = "sim"
-    """What each batch names as its process."""
+    """The process that each batch names."""
     each: bool = False
-    """Remember every notification, for the totals."""
+    """Record every notification, for the totals."""
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """One notification, as the totals list it."""
+    """One notification in the totals."""
 
     id: str
     verdict: str
     type: str
     receivers: list[str]
     may_go: int
-    """Epoch milliseconds: not before this."""
+    """Epoch milliseconds before which it must not be sent."""
     expired: bool
-    """By the time it may go it must not any more."""
+    """True if it expires before it may be sent."""
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """What the broker has confirmed."""
+    """The batches and notifications that the broker has confirmed."""
 
     batches: int = 0
     items: int = 0
@@ -86,7 +86,7 @@ class Totals(msgspec.Struct, kw_only=True):
     """Notifications with more than one receiver."""
     expired: int = 0
     repeated: int = 0
-    """Batches published once more because their confirmation did not come."""
+    """Batches published again because their confirmation was missing."""
     unknown: int = 0
     """Batches that the broker may or may not have."""
     each: list[Decided] | None = None
@@ -100,7 +100,7 @@ class Batch:
 
 
 class DecisionMaker:
-    """Publishes batches until it is stopped; none counts before the broker has it."""
+    """Publishes batches until it is stopped; each counts once the broker has confirmed it."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class DecisionMaker:
         self._chance = chance or random.Random()
         self._now = now
         self._run = f"{self._chance.getrandbits(40):010x}"
-        """In every id: another run's are others."""
+        """Part of every id: it differs between runs."""
         self._made = 0
         self._stopping = asyncio.Event()
         self._verdicts: Counter[str] = Counter()
@@ -127,9 +127,9 @@ class DecisionMaker:
         self._stopping.set()
 
     async def run(self) -> Totals:
-        """Until stop() or the count is reached, and what was published is confirmed.
+        """Run until stop() or the count is reached, and all batches are confirmed.
 
-        Unreachable when the broker does not answer.
+        Raises Unreachable if the broker does not answer.
         """
         await self._wait_for_broker()
         began = time.monotonic()
@@ -147,7 +147,7 @@ class DecisionMaker:
         return self._plan.count is not None and self._made * self._plan.items >= self._plan.count
 
     def _due(self, elapsed: float) -> int:
-        """Batches to be published now."""
+        """Number of batches to publish now."""
         rate = self._plan.rate
         due = AT_ONCE if rate is None else int(elapsed * rate / self._plan.items) + 1 - self._made
         left = AT_ONCE
@@ -157,22 +157,22 @@ class DecisionMaker:
 
     async def _wait_for_broker(self) -> None:
         deadline = time.monotonic() + PATIENCE
-        told = False
+        is_reported = False
         while not self._stopping.is_set():
             try:
                 await self._sink.check()
             except Exception as exc:
                 if time.monotonic() >= deadline:
                     raise Unreachable(str(exc)) from exc
-                if not told:
-                    log.info("%s: waiting", exc)
-                    told = True
+                if not is_reported:
+                    log.info("waiting for the broker: %s", exc)
+                    is_reported = True
                 await asyncio.sleep(AGAIN)
             else:
                 return
 
     async def _publish(self, batches: Sequence[Batch]) -> None:
-        """Until the broker has confirmed them all: a broker that crashed comes back."""
+        """Publish until the broker has confirmed all batches: it may crash and return."""
         left = list(batches)
         deadline: float | None = None
         while left:
@@ -214,8 +214,8 @@ class DecisionMaker:
         ahead = self._plan.defer * self._chance.uniform(0.5, 1)
         tta = int(now + ahead) + 1 if verdict == "DEFER" else int(now)
         decided, items = [], []
-        for place in range(self._plan.items):
-            one = self._decided(f"{self._run}-{number}-{place}", verdict, now, tta)
+        for index in range(self._plan.items):
+            one = self._decided(f"{self._run}-{number}-{index}", verdict, now, tta)
             decided.append(one)
             items.append(self._item(one, now, tta))
         body: dict[str, Any] = {
@@ -279,7 +279,7 @@ class DecisionMaker:
 
 
 def verdict_of(number: int) -> str:
-    """Of the batch of this number, the first being 1."""
+    """The verdict of the batch of this number, counted from 1."""
     if number % 3 == 0:
         return "DEFER"
     if number % 20 == 5:

@@ -3,10 +3,11 @@
     {"decision": "ALLOW", "tta": 1767225600, "notify_msg": [item, item, …]}
 
 A payload is an item as it is, or a decision batch whose items join others of the same `tta` and the
-same further fields (`process`, `order` …), which the batch keeps. At most 1000 of what is due
-together go into one. An item that has no id of its own gets its message's, so that whoever takes
-the batch apart can tell repeats. All of a batch share the fate the sink reports for it; one that is
-refused for good is sent again in halves, so that only the message that is to blame is dead.
+same further fields (`process`, `order` …), which the batch keeps. At most 1000 items that are due
+together go into one batch. An item without an id gets its message's, so that a receiver that splits
+the batch can recognise repeats. All messages of a batch share the outcome that the sink reports for
+it; a batch that is refused for good is sent again in halves, so that only the message at fault is
+dead.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from penstock.ports.sink import Sink
 
 MAX_ITEMS = 1_000
 MAX_BYTES = 512 * 1024
-"""Of one batch, unless a single item is larger: brokers take a megabyte by default."""
+"""Most bytes of one batch, unless a single item is larger: brokers accept a megabyte by default."""
 
 
 class _Payload(msgspec.Struct):
-    """What matters of an item, or of a batch of items."""
+    """The relevant fields of an item, or of a batch of items."""
 
     id: str | int | None = None
     tta: float | None = None
@@ -36,17 +37,17 @@ class _Payload(msgspec.Struct):
 
 
 class _Items(msgspec.Struct, frozen=True):
-    """What one message brings into a batch."""
+    """The items that one message adds to a batch."""
 
     tta: int
     more: bytes
-    """Further fields of the batch it came in, as JSON: `"name":value,` each."""
+    """Further fields of its original batch, as JSON: `"name":value,` each."""
     size: int
     items: list[bytes]
 
 
 class _Packed(msgspec.Struct):
-    """One batch: the index of each of its messages, with what it brings."""
+    """One batch: the index of each of its messages, with its items."""
 
     members: list[tuple[int, _Items]] = []
     number: int = 0
@@ -59,7 +60,7 @@ class _Packed(msgspec.Struct):
 
 
 class PackedSink:
-    """Packs what it is given and hands the batches on to the sink behind it."""
+    """Packs messages into batches for the sink behind it."""
 
     max_batch = MAX_ITEMS
 
@@ -92,20 +93,20 @@ class PackedSink:
     def _pack(
         self, batch: Sequence[Message], outcomes: list[SendOutcome | None]
     ) -> Iterator[_Packed]:
-        """Batches in order, apart by destination, tta and further fields; what has no items is
-        settled here."""
+        """Batches in order, separated by destination, tta and further fields; messages without
+        items are settled at once."""
         open_ones: dict[tuple[str | None, int, bytes], _Packed] = {}
         for index, message in enumerate(batch):
             items = _items(message)
             if isinstance(items, Dead):
                 outcomes[index] = items
                 continue
-            place = (message.topic, items.tta, items.more)
-            packed = open_ones.get(place)
+            group = (message.topic, items.tta, items.more)
+            packed = open_ones.get(group)
             if packed is None or not self._takes(packed, items):
                 if packed is not None:
                     yield packed
-                packed = open_ones[place] = _Packed()
+                packed = open_ones[group] = _Packed()
             packed.add(index, items)
         yield from open_ones.values()
 
@@ -148,7 +149,7 @@ def _identified(raw: bytes, own: str | int | None, name: str) -> bytes:
 
 
 def _as_message(batch: Sequence[Message], part: Sequence[tuple[int, _Items]]) -> Message:
-    """One message with these for its payload; the same members always make the same id."""
+    """One message with these items as payload; the same members always make the same id."""
     members, brought = [batch[index] for index, _ in part], [items for _, items in part]
     first = members[0]
     digest = hashlib.sha256("\n".join(member.id for member in members).encode())

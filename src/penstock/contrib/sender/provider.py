@@ -1,4 +1,4 @@
-"""A provider to send to: takes webhooks over HTTP, as slow and as unreliable as it is told to be.
+"""A simulated provider: takes webhooks over HTTP, as slowly and unreliably as configured.
 
 It refuses what a real one refuses: another method than POST, a body that is too large, a request
 that is not signed when it has a secret, more than its rate. `GET /stats` says what it got.
@@ -34,72 +34,72 @@ STATS = "/stats"
 STAGE = "received"
 MAX_BODY = 8 * 1024 * 1024
 TOLERANCE = 300.0
-"""Seconds a signature's timestamp may be off."""
+"""Most seconds by which a signature's timestamp may be off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manners:
-    """How it behaves."""
+    """The provider's configured behaviour."""
 
     latency: float = 0.0
-    """Seconds an answer takes on average; exponentially distributed."""
+    """Mean seconds of an answer; exponentially distributed."""
     failure_rate: float = 0.0
     """Share of requests answered 500 after their latency."""
     rate_limit: float | None = None
-    """Requests a second it takes; more are answered 429 with Retry-After."""
+    """Most requests per second; more are answered 429 with Retry-After."""
     secret: str | None = None
-    """Requests must carry a Standard Webhooks signature made with it."""
+    """Require a Standard Webhooks signature made with this secret."""
 
 
 class Stats(msgspec.Struct, kw_only=True):
-    """What it got, since it started."""
+    """The requests received since the start."""
 
     requests: int = 0
     accepted: int = 0
     failed: int = 0
-    """Answered 500, as the failure rate says."""
+    """Requests answered 500, by the failure rate."""
     limited: int = 0
-    """Answered 429."""
+    """Requests answered 429."""
     refused: int = 0
-    """Answered 401, 405 or 413."""
+    """Requests answered 401, 405 or 413."""
     repeats: int = 0
-    """Accepted with an attempt above the first."""
+    """Requests accepted with an attempt above the first."""
     bytes: int = 0
-    """Of the bodies that were accepted."""
+    """Bytes of the accepted bodies."""
     early: int = 0
-    """Arrived before they were due, by this machine's clock."""
+    """Requests that arrived before they were due, by this machine's clock."""
     lateness_ms: dict[str, int | None] = {}
-    """From due to arrival."""
+    """Time from due to arrival."""
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """One request that was taken, as the totals list it."""
+    """One accepted request in the totals."""
 
     id: str
     at: int
     """Epoch milliseconds."""
     attempt: int
     receivers: list[str]
-    """Of a notification."""
+    """The receivers of a notification."""
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """One request and what it got for an answer."""
+    """One request and its answer."""
 
     request: Received
     status: int
     said: str
     """The body of the answer."""
     late: int | None
-    """Milliseconds from due to arrival; None: it did not say when it was due."""
+    """Milliseconds from due to arrival; None if the request names no due time."""
     headers: str = ""
-    """More lines for the answer's head."""
+    """More header lines of the answer."""
     delay: float = 0.0
-    """Seconds it is made to wait."""
+    """Seconds by which the answer is delayed."""
 
 
 class Provider:
-    """Listens on a port, of the loopback by default; tells `on_answered` of every request."""
+    """Listens on a port, of the loopback by default; calls `on_answered` with every request."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Provider:
         now: Callable[[], float] = time.time,
         each: bool = False,
     ) -> None:
-        """`each`: remember every request (some 300 bytes each)."""
+        """`each`: record every request (some 300 bytes each)."""
         self._manners = manners or Manners()
         self._on_answered = on_answered
         self._chance = chance or random.Random()
@@ -121,9 +121,9 @@ class Provider:
         self._limit = Allowance(self._manners.rate_limit, now())
         self._stats = Stats()
         self.accepted: list[Accepted] | None = [] if each else None
-        """Every request that was taken, where they are to be remembered."""
+        """Every accepted request, if they are recorded."""
         self.arrivals: list[int] = []
-        """When requests came, taken or not, where they are to be remembered."""
+        """The arrival of every request, if they are recorded."""
         self._lateness = Lateness()
         self._lines: set[_Line] = set()
         self._server: asyncio.Server | None = None
@@ -162,7 +162,7 @@ class Provider:
         self._lines.discard(line)
 
     def take(self, request: Received) -> Answered:
-        """Count it, and say how it is answered."""
+        """Count the request and decide its answer."""
         if request.method == "GET" and request.path == STATS:
             said = msgspec.json.encode(self.stats()).decode()
             kind = "content-type: application/json\r\n"
@@ -196,7 +196,7 @@ class Provider:
         return answer(200, "ok", delay=delay)
 
     def _unsigned(self, request: Received) -> str | None:
-        """Why its signature does not hold; None when it does, or when none is asked for."""
+        """Why the signature is invalid; None if it is valid or not required."""
         if self._signer is None:
             return None
         headers = request.headers
@@ -232,7 +232,7 @@ class Provider:
 
 
 class Allowance:
-    """A token bucket of one second's worth; without a rate it never runs dry."""
+    """A token bucket of one second's worth; without a rate it is never empty."""
 
     def __init__(self, rate: float | None, now: float) -> None:
         self._rate = rate
@@ -241,7 +241,7 @@ class Allowance:
         self._at = now
 
     def take(self, now: float) -> float:
-        """0 and one less; or the seconds until there is one, and nothing taken."""
+        """Take one token and return 0, or return the seconds until there is one."""
         if self._rate is None:
             return 0.0
         self._left = min(self._most, self._left + max(0.0, now - self._at) * self._rate)
@@ -253,7 +253,7 @@ class Allowance:
 
 
 class _Line(asyncio.Protocol):
-    """One connection: requests are answered in their order, each after its delay."""
+    """One connection: requests are answered in order, each after its delay."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -261,11 +261,11 @@ class _Line(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._requests = Requests(self._provider.came(self), max_body=MAX_BODY + 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        del exc  # a client that went away is no news
+        del exc  # clients may disconnect at any time
         self._provider.went(self)
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""What a route of the sender has around its sink."""
+"""The wrappers of the sender's sinks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ BATCHES = "decision-batch"
 
 
 def wrapped(settings: Settings, route: str, sink: Sink) -> Sink:
-    """Packed where the route asks for batches; where notifications of batches go on one by one,
-    each says ALLOW."""
+    """Packed if the route uses batches; ALLOW is written if notifications are sent one by one."""
     options = settings.routes.get(route)
     if options is not None and options.format == BATCHES:
         return PackedSink(sink)
@@ -20,7 +19,7 @@ def wrapped(settings: Settings, route: str, sink: Sink) -> Sink:
 
 
 def _fed(settings: Settings) -> set[str]:
-    """The routes to which notifications come from decision batches."""
+    """The routes that receive notifications from decision batches."""
     return {
         route
         for source in settings.sources.values()

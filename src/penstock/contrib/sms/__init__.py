@@ -1,1 +1,1 @@
-"""The SMS system: a producer, any number of senders, and figures that are exact."""
+"""The SMS system: a producer, any number of senders, and exact figures."""

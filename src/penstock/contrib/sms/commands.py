@@ -164,7 +164,7 @@ def sms_sender(
 def _logs(
     session: Session, settings: SmsSettings, file: Path | None = None, *, console: bool = True
 ) -> Logs:
-    """As LOG_FORMAT says, or else [log] of the settings; its file belongs to the engine."""
+    """The log set-up of LOG_FORMAT, or else of the settings' [log], whose file is the engine's."""
     from penstock.contrib.sms.senders import Logs
 
     log = session.settings().log

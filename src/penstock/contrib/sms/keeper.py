@@ -1,8 +1,8 @@
-"""Keeps processes running: one that ends is told of at once and started again.
+"""Keeps processes running: one that ends is reported at once and restarted.
 
-The wait before a start grows while starts fail, so that what dies at once does not spin. Where
-nothing has ever run for long, it is given up after a few starts: the fault is in what was asked
-for, and whoever asked wants to hear of it.
+The wait before a restart grows while starts fail, so that a process that dies at once does not
+spin. If none has ever run for long, the keeper gives up after a few starts: the command itself is
+wrong, and its caller gets the error.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from penstock.time.clock import Clock
 log = logging.getLogger("penstock.sms")
 
 PATIENCE_MS = 15_000
-"""What processes have to finish what is under way."""
+"""Time for processes to finish their work."""
 LONG_MS = 30_000
-"""One that lived this long has started well."""
+"""Run time after which a start counts as successful."""
 STARTS = 3
-"""While none has: starts of each before it is given up."""
+"""Starts of each process before it is given up, as long as none was successful."""
 GRACE_MS = 200
-"""An end may be the end of all of it (Ctrl-C reaches everybody): look for that first."""
+"""An exit may be part of a common end (Ctrl-C reaches every process): check for that first."""
 WAITS = Backoff(250, 30_000)
 
 
 class Process(Protocol):
-    """As asyncio's."""
+    """A process with asyncio's methods."""
 
     @property
     def returncode(self) -> int | None: ...
@@ -48,12 +48,12 @@ Start = Callable[[str], Awaitable[Process]]
 
 
 class Keeper:
-    """Runs a process a name until it is stopped."""
+    """Runs one process per name until it is stopped."""
 
     def __init__(
         self, start: Start, clock: Clock, chance: random.Random, *, may_end: bool = False
     ) -> None:
-        """`may_end`: one that ends well has done its work and is not started again."""
+        """`may_end`: a process that exits with success is done and is not restarted."""
         self._start = start
         self._clock = clock
         self._chance = chance
@@ -61,7 +61,7 @@ class Keeper:
         self._ran = False
 
     async def run(self, names: Sequence[str], stopping: asyncio.Event) -> list[str]:
-        """Until `stopping`, or all have done their work; the names of those that failed."""
+        """Run until `stopping`, or until all are done; the answer names those that failed."""
         kept = await asyncio.gather(*(self._keep(name, stopping) for name in names))
         return [name for name, well in zip(names, kept, strict=True) if not well]
 
@@ -86,12 +86,10 @@ class Keeper:
             self._ran = self._ran or lived_long
             failures = 1 if lived_long else failures + 1
             if failures >= STARTS and not self._ran:
-                log.error("%s %s, again at its start; it is given up", name, _how(process))
+                log.error("%s %s right after its start again; it is given up", name, _how(process))
                 return False
             wait = WAITS.wait(failures, self._chance)
-            log.warning(
-                "%s %s; it is started again in %s", name, _how(process), format_duration(wait)
-            )
+            log.warning("%s %s; it is restarted in %s", name, _how(process), format_duration(wait))
             await self._pause(wait, stopping)
         return True
 
@@ -109,7 +107,7 @@ class Keeper:
 
 
 async def _first(*awaited: Awaitable[object]) -> None:
-    """Return when one of them is done; the others are let go."""
+    """Return when one of them is done; the others are cancelled."""
     tasks = [asyncio.ensure_future(one) for one in awaited]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

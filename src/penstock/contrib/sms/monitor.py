@@ -1,4 +1,4 @@
-"""What `penstock monitor` shows of the SMS system."""
+"""The part of `penstock monitor` about the SMS system."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ NONE = "–"
 
 
 class SmsLook(msgspec.Struct, frozen=True, kw_only=True):
-    """The SMS system; `failed` are messages that failed for good, attempts are counted apart."""
+    """The SMS figures; `failed` are messages that failed for good, attempts are counted apart."""
 
     queue: str
     sent: int
     failed: int
     success_rate: float | None
-    """Of the messages that came to an end."""
+    """Success rate of the finished messages."""
     average_seconds: float | None
-    """A message's time with the provider, all its attempts together."""
+    """Mean time of a message with the provider, all its attempts together."""
     attempts: int
     retried: int
     rejected: int
     repeated: int = 0
-    """Sends of messages that had come to an end."""
+    """Sends of messages that had already finished."""
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ def sms_look(queue: str, figures: SmsFigures) -> SmsLook:
 
 
 class SmsMonitor:
-    """Where the SMS system is, by the environment and .env, and how its figures are asked for."""
+    """Reads the SMS figures from the servers that the environment and .env name."""
 
     def __init__(self, dotenv: Mapping[str, str | None]) -> None:
         self._settings = read_sms_settings(dotenv)

@@ -18,15 +18,15 @@ from penstock.contrib.sms.settings import SmsSettings
 from penstock.sim.errors import Unreachable
 
 AT_ONCE = 200
-"""Publications that wait for their confirmation side by side."""
+"""Publications that await their confirmation concurrently."""
 PAUSE = 0.05
-"""Seconds between two groups of a producer that is paced."""
+"""Seconds between two groups of a producer with a rate."""
 LETTERS = string.ascii_letters + string.digits + " "
 TEXT_LENGTH = 100
 
 
 class Sms(msgspec.Struct, frozen=True):
-    """One message, as it travels."""
+    """One message in its wire format."""
 
     phone_number: str
     message: str
@@ -46,10 +46,10 @@ async def produce(
     rate: float | None = None,
     stopping: asyncio.Event | None = None,
 ) -> None:
-    """Publish `number` messages (None: until `stopping`), at most `rate` of them a second.
+    """Publish `number` messages (None: until `stopping`), at most `rate` per second.
 
-    `confirmed` is called for each message that RabbitMQ has confirmed. Unreachable: RabbitMQ went
-    away, and the last group may be there or not.
+    `confirmed` is called for each message that RabbitMQ has confirmed. Raises Unreachable if
+    RabbitMQ goes down; the last group may then be stored or not.
     """
     stop = stopping or asyncio.Event()
     connection = await connect(settings, "sms-producer")

@@ -18,13 +18,13 @@ from penstock.model.errors import ConfigError
 from penstock.sim.errors import Unreachable
 
 JSON = "application/json"
-# They write a line, or a traceback, for every lost connection; what it means we say ourselves.
+# They log every lost connection, with a traceback; these modules report them instead.
 for _library in ("aio_pika", "aiormq"):
     logging.getLogger(_library).setLevel(logging.CRITICAL)
 
 
 async def connect(settings: SmsSettings, name: str) -> AbstractRobustConnection:
-    """A connection that comes back by itself; Unreachable when there is none to begin with."""
+    """A connection that reconnects by itself; Unreachable if the first attempt fails."""
     try:
         return await connect_robust(
             settings.rabbitmq, client_properties={"connection_name": f"penstock {name}"}
@@ -49,7 +49,7 @@ async def declare_retry(channel: AbstractChannel, settings: SmsSettings) -> Abst
 
 
 async def _durable(channel: AbstractChannel, name: str) -> AbstractQueue:
-    """Declare a queue; ConfigError: one of that name exists with other arguments."""
+    """Declare a queue; ConfigError if one of that name exists with other arguments."""
     try:
         return await channel.declare_queue(name, durable=True)
     except ChannelPreconditionFailed as exc:
@@ -67,7 +67,7 @@ async def publish(
     message_id: str | None,
     headers: HeadersType | None = None,
 ) -> None:
-    """Persistent; returns when RabbitMQ has confirmed it."""
+    """Publish persistently; returns when RabbitMQ has confirmed it."""
     message = Message(
         body,
         content_type=JSON,

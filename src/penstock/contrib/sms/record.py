@@ -1,4 +1,4 @@
-"""sms — `{"phone_number", "message"}`: due now, about that number, sent on as it came."""
+"""sms — `{"phone_number", "message"}`: due now, keyed by the number, sent on unchanged."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.model.errors import PenstockError
 from penstock.model.wire import read_json
 
 
-class Sms(msgspec.Struct, frozen=True):
+class SmsRecord(msgspec.Struct, frozen=True):
     phone_number: str
     message: str
 
 
-_sms = msgspec.json.Decoder(Sms)
+_sms = msgspec.json.Decoder(SmsRecord)
 
 
 def read(body: bytes, origin: str | None, _now: int) -> Sequence[Draft | PenstockError]:

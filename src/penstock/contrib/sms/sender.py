@@ -43,20 +43,20 @@ ERROR = "x-error"
 RETRY_AT = "x-retry-at-ms"
 """When the next attempt is due, in milliseconds since the epoch."""
 HELD = 200
-"""Messages that one sender holds at a time until their next attempt is due."""
+"""Most messages that one sender holds until their next attempt is due."""
 HOLD = 600.0
-"""Seconds for which it holds one at most; RabbitMQ closes a consumer's channel after 30 minutes."""
+"""Most seconds for which it holds one; RabbitMQ closes a consumer's channel after 30 minutes."""
 AGAIN = 0.5
-"""Seconds between tries while Redis is away or RabbitMQ refuses a message."""
+"""Seconds between tries while Redis is unavailable or RabbitMQ refuses a message."""
 
 Provider = Callable[[Sms], Awaitable[bool]]
-"""Sends one message; whether it went out."""
+"""Sends one message; the answer is whether it succeeded."""
 
 _decode = msgspec.json.Decoder(Sms).decode
 
 
 def simulated_provider(settings: SmsSettings, chance: random.Random) -> Provider:
-    """Takes a while, exponentially distributed, and fails now and then."""
+    """A provider with exponentially distributed durations and a share of failures."""
 
     async def send(_sms: Sms) -> bool:
         mean = settings.mean_processing_time
@@ -67,7 +67,7 @@ def simulated_provider(settings: SmsSettings, chance: random.Random) -> Provider
 
 
 class Sender:
-    """One consumer of the queue, one message at a time unless told otherwise."""
+    """One consumer of the queue, with one message at a time by default."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class Sender:
         self._at_once = at_once
         self._under_way = 0
         self.handled_at = time.monotonic()
-        """When it last had something to do."""
+        """When it last handled a message."""
         self.sent = 0
-        """Messages it sent."""
+        """Number of messages sent."""
 
     async def run(self, stopping: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
-        """Until `stopping`; what is under way is finished. `ready` is called once it consumes."""
+        """Run until `stopping`, and finish the current work. `ready` is called once it consumes."""
         connection = await connect(self._settings, self._name)
         async with connection:
             channel = await connection.channel()
@@ -113,7 +113,7 @@ class Sender:
                 await asyncio.sleep(0.01)
 
     async def _retry_queue(self, connection: AbstractConnection) -> AbstractQueue:
-        """On a channel of its own: what waits there takes no place of what is being sent."""
+        """The retry queue on a channel of its own, so that it does not use up the prefetch."""
         self._retry_channel: AbstractChannel = await connection.channel()
         await self._retry_channel.set_qos(prefetch_count=HELD)
         return await declare_retry(self._retry_channel, self._settings)
@@ -133,7 +133,9 @@ class Sender:
         try:
             await work
         except (AMQPError, ChannelInvalidStateError) as exc:
-            log.warning("%s gives a message back to RabbitMQ: %s", self._name, exc)
+            log.warning(
+                "%s gives a message back to RabbitMQ, which delivers it again: %s", self._name, exc
+            )
             await _give_back(message)
         finally:
             self._under_way -= 1
@@ -142,7 +144,7 @@ class Sender:
     async def _move_when_due(
         self, message: AbstractIncomingMessage, stopping: asyncio.Event
     ) -> None:
-        """Back to the first queue. At a stop it is left to the next sender."""
+        """Move it to the first queue when due. At a stop it is left to the next sender."""
         seconds = _number(message, RETRY_AT) / 1000 - time.time()
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
@@ -150,7 +152,7 @@ class Sender:
                     await stopping.wait()
                 return
         if not _is_ours(message):
-            return  # the connection was lost meanwhile: it will come again
+            return  # the connection was lost meanwhile: it is redelivered
         if seconds > HOLD:
             await message.nack(requeue=True)
             return
@@ -162,7 +164,7 @@ class Sender:
 
     async def _work(self, message: AbstractIncomingMessage) -> None:
         attempt = _number(message, ATTEMPT) + 1
-        # A copy for another attempt may be there twice: it was moved, and that not acknowledged.
+        # A copy for another attempt may exist twice: it was moved, and not acknowledged.
         again = message.redelivered or attempt > 1
         if again and await self._is_over(message.message_id, attempt):
             await message.ack()
@@ -195,7 +197,7 @@ class Sender:
         )
 
     async def _reject(self, message: AbstractIncomingMessage, why: str) -> None:
-        """Not an SMS: kept where somebody can look at it, and never in the way of others."""
+        """Move a message that is no SMS to the dead queue, where it does not block others."""
         await self._pass_on(message, self._settings.dead_queue, 0, 0, f"not an SMS: {why}")
         await self._count(Outcome.REJECTED, message.message_id, 0, 0)
         await message.ack()
@@ -209,7 +211,7 @@ class Sender:
         spent: int,
         why: str | None = None,
     ) -> None:
-        """To another queue: for good when there is a reason, else until the next attempt."""
+        """Publish it to another queue: for good with a reason, else until the next attempt."""
         headers = {**message.headers, ATTEMPT: attempt, SPENT: spent}
         if why is not None:
             headers[ERROR] = why
@@ -231,7 +233,7 @@ class Sender:
         return await self._until_redis_has(lambda: self._stats.counted(message_id, attempt))
 
     async def _until_redis_has(self, ask: Callable[[], Awaitable[bool]]) -> bool:
-        """Its answer, however long Redis is away: meanwhile nothing new is taken."""
+        """Call until Redis has answered: no new message is taken meanwhile."""
         while True:
             try:
                 return await ask()
@@ -241,7 +243,7 @@ class Sender:
 
 
 def _is_ours(message: AbstractIncomingMessage) -> bool:
-    """Whether it can be acknowledged; with its channel gone, RabbitMQ delivers it again."""
+    """Whether it can be acknowledged; without its channel, RabbitMQ redelivers it."""
     try:
         return not message.channel.is_closed
     except ChannelInvalidStateError:
@@ -249,7 +251,7 @@ def _is_ours(message: AbstractIncomingMessage) -> bool:
 
 
 async def _give_back(message: AbstractIncomingMessage) -> None:
-    """So that it comes again, after a pause: RabbitMQ refused its next place."""
+    """Requeue it after a pause: RabbitMQ refused its next queue."""
     await asyncio.sleep(AGAIN)
     if _is_ours(message) and not message.processed:
         with contextlib.suppress(AMQPError, ChannelInvalidStateError):

@@ -1,7 +1,7 @@
 """Senders of the SMS system: one in this process, or several in processes of their own.
 
-Each logs `Sent messages/s: N` while it sends. In the end the figures of the queue are returned,
-which are those of all its senders.
+Each logs `Sent messages/s: N` while it sends. The result is the figures of the queue, which are
+those of all its senders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SENT = "Sent messages/s: %d"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """How each of them sends."""
+    """The settings of each sender."""
 
     max_attempts: int
     retry_ms: int
@@ -41,7 +41,7 @@ class Manner:
     """Seconds without a message after which it ends."""
 
     def as_words(self) -> list[str]:
-        """The options of the command line that mean this."""
+        """The command-line options for these settings."""
         words = ["--max-attempts", str(self.max_attempts), "--at-once", str(self.at_once)]
         words += ["--retry-after", format_duration(self.retry_ms)]
         return words + ([] if self.idle is None else ["--idle-exit", str(self.idle)])
@@ -49,7 +49,7 @@ class Manner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logs:
-    """Where a sender's log goes, and how."""
+    """The destination and format of a sender's log."""
 
     level: str = "info"
     format: LogFormat = "auto"
@@ -63,7 +63,7 @@ class Logs:
 async def run_one(
     settings: SmsSettings, manner: Manner, logs: Logs, stopping: asyncio.Event
 ) -> SmsFigures | None:
-    """Send until `stopping`, or until nothing came for long enough."""
+    """Send until `stopping`, or until no message came for `idle` seconds."""
     handler = logs.open()
     stats = SmsStats.at(settings.redis, settings.queue)
     sender = Sender(
@@ -83,7 +83,7 @@ async def run_one(
         asyncio.ensure_future(_log_rate(sent)),
     ]
     try:
-        # Without a console there is a parent that reads this line.
+        # Without a console, the parent process reads this line.
         await sender.run(stopping, (lambda: None) if logs.console else _say_ready)
         return await _last(stats)
     finally:
@@ -96,7 +96,7 @@ async def run_one(
 async def run_several(
     number: int, settings: SmsSettings, manner: Manner, logs: Logs, stopping: asyncio.Event
 ) -> tuple[list[str], SmsFigures | None]:
-    """Keep so many running, and stop them with this process; the names of those that failed."""
+    """Run several senders, stopped with this process; the answer names those that failed."""
     handler = logs.open()
     LOGS.mkdir(exist_ok=True)  # noqa: ASYNC240 - once, before anything runs
     log.info("%d senders start; their logs are in %s/", number, LOGS)
@@ -125,7 +125,7 @@ async def run_several(
 
 
 class _Ready:
-    """Logs one line when every sender has said that it consumes."""
+    """Logs one line when every sender consumes."""
 
     def __init__(self, number: int, queue: str) -> None:
         self._missing = number
@@ -134,7 +134,7 @@ class _Ready:
 
     def watch(self, name: str, stdout: asyncio.StreamReader) -> None:
         if name in self._tasks and self._tasks[name].done():
-            return  # started again: it was ready before
+            return  # restarted: it was ready before
         if name in self._tasks:
             self._tasks[name].cancel()
         self._tasks[name] = asyncio.ensure_future(self._wait(stdout))
@@ -145,7 +145,7 @@ class _Ready:
             if not self._missing:
                 log.info("%d senders wait for messages in %s", len(self._tasks), self._queue)
         else:
-            await asyncio.Event().wait()  # it ended; the next one's task replaces this
+            await asyncio.Event().wait()  # it ended; the next process's task replaces this one
 
     def cancel(self) -> None:
         for task in self._tasks.values():
@@ -157,7 +157,7 @@ def _say_ready() -> None:
 
 
 async def _start(name: str, manner: Manner, ready: _Ready) -> asyncio.subprocess.Process:
-    """The log is rotated by the sender itself; an error that ends it is written there as well."""
+    """Start a sender. It rotates its own log; an error that ends it is written there as well."""
     path = LOGS / f"{name}.log"
     with open(path, "ab", opener=private) as file:  # noqa: ASYNC230 - a log's file
         process = await asyncio.create_subprocess_exec(
@@ -173,13 +173,13 @@ async def _start(name: str, manner: Manner, ready: _Ready) -> asyncio.subprocess
 
 
 async def _log_rate(total: Callable[[], Awaitable[int]]) -> None:
-    """A line for every second in which something was sent, until cancelled."""
+    """Log a line for every second with sent messages, until cancelled."""
     before: int | None = None
     while True:
         try:
             now = await total()
         except Unreachable:
-            now = None  # the senders say so
+            now = None  # the senders log it
         if now is not None and before is not None and now > before:
             log.info(SENT, now - before)
         before = before if now is None else now
@@ -187,7 +187,7 @@ async def _log_rate(total: Callable[[], Awaitable[int]]) -> None:
 
 
 async def _last(stats: SmsStats) -> SmsFigures | None:
-    """The figures of the queue; None when Redis is away."""
+    """The figures of the queue; None if Redis is unavailable."""
     try:
         return await stats.read()
     except Unreachable as exc:

@@ -1,4 +1,4 @@
-"""What the SMS system reads from the environment and .env, by the names it always had."""
+"""Settings of the SMS system from the environment and .env, under their established names."""
 
 from __future__ import annotations
 
@@ -19,43 +19,46 @@ NAMES = (
     "FAILURE_RATE",
 )
 LOG_NAMES = ("LOG_FORMAT", "SENDER_LOG_FILE", "MONITOR_LOG_FILE")
-"""How its programs log; these say nothing of where it is."""
+"""Log settings of its programs; they name no server."""
 FORMATS = ("auto", "json", "text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmsSettings:
-    """Hosts may be a name, host:port, or a whole URL with user and password."""
+    """The SMS system's settings.
+
+    Hosts are a name, host:port, or a whole URL with user and password.
+    """
 
     rabbitmq: str = field(default="amqp://localhost:5672/", repr=False)
     redis: str = field(default="redis://localhost:6379/0", repr=False)
     queue: str = "sms_queue"
     update_interval: float = 5.0
-    """Seconds between two looks of the monitor."""
+    """Seconds between two updates of the monitor."""
     mean_processing_time: float = 0.1
-    """Seconds the provider takes for a message, on average."""
+    """Mean seconds that the provider takes for a message."""
     failure_rate: float = 0.1
     """Share of attempts that fail."""
     log_format: Literal["auto", "json", "text"] | None = None
     """auto: text in a terminal, JSON elsewhere. None: `[log] format` decides."""
     sender_log_file: Path | None = None
-    """A sender logs to this file too, rotated."""
+    """A sender also logs to this file, rotated."""
     monitor_log_file: Path | None = None
-    """The monitor writes its looks to this file too, rotated."""
+    """The monitor also writes its output to this file, rotated."""
 
     @property
     def retry_queue(self) -> str:
-        """Failed messages wait here for their next attempt."""
+        """The queue in which failed messages wait for their next attempt."""
         return f"{self.queue}.retry"
 
     @property
     def dead_queue(self) -> str:
-        """Where messages end that failed for good."""
+        """The queue of messages that failed for good."""
         return f"{self.queue}.dead"
 
 
 def read_sms_settings(dotenv: Mapping[str, str | None]) -> SmsSettings:
-    """The environment wins over .env; ConfigError names the key that is wrong."""
+    """The environment wins over .env; ConfigError names an invalid key."""
     given = _given(dotenv, NAMES + LOG_NAMES)
     base = SmsSettings()
     log_format = given.get("LOG_FORMAT", "").lower() or None
@@ -75,7 +78,7 @@ def read_sms_settings(dotenv: Mapping[str, str | None]) -> SmsSettings:
 
 
 def is_configured(dotenv: Mapping[str, str | None]) -> bool:
-    """Whether anybody said anything about the SMS system here."""
+    """Whether any SMS setting names a server."""
     return bool(_given(dotenv, NAMES))
 
 

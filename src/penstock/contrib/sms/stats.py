@@ -1,7 +1,7 @@
-"""Figures of the SMS system in Redis: exact with any number of senders, also after a crash.
+"""Figures of the SMS system in Redis: exact with any number of senders, even after a crash.
 
-One script counts an attempt, and marks it, so that a message that comes again because its sender
-died between counting and acknowledging is not counted twice.
+One script counts an attempt and marks it, so that a message redelivered because its sender died
+between counting and acknowledging is not counted twice.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ FIGURES = "penstock:sms:{%s}"
 MARKS = "penstock:sms:{%s}:counted:%s"
 MARK_SECONDS = 86_400
 CONNECTIONS = 8
-"""Of one process at most; whoever finds none free waits for one."""
+"""Most connections of one process; a caller that finds none free waits."""
 
 
 class Outcome(StrEnum):
     SENT = "sent"
-    RETRIED = "retried"  # this attempt failed, there will be another
+    RETRIED = "retried"  # this attempt failed, another follows
     FAILED = "failed"  # this attempt failed and was the last
-    REJECTED = "rejected"  # it is not a message at all
+    REJECTED = "rejected"  # not a valid message
 
 
 class SmsFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """How it stands. Only messages that came to an end are sent or failed."""
+    """The figures. Only finished messages count as sent or failed."""
 
     sent: int = 0
     failed: int = 0
@@ -41,7 +41,7 @@ class SmsFigures(msgspec.Struct, frozen=True, kw_only=True):
     retried: int = 0
     rejected: int = 0
     repeated: int = 0
-    """Sends of messages that had come to an end: RabbitMQ or a sender died in between."""
+    """Sends of finished messages: RabbitMQ or a sender died in between."""
     spent_us: int = 0
 
     @property
@@ -51,7 +51,7 @@ class SmsFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def average_seconds(self) -> float | None:
-        """A message's time with the provider, all its attempts together."""
+        """Mean time of a message with the provider, all its attempts together."""
         ended = self.sent + self.failed
         return self.spent_us / ended / 1e6 if ended else None
 
@@ -81,10 +81,10 @@ class SmsStats:
         spent_us: int,
         send: str = "",
     ) -> bool:
-        """Count an attempt; False: it had been counted. Unreachable: try again, it is safe.
+        """Count an attempt; False if it had been counted. After Unreachable it is safe to repeat.
 
-        `send` names this one send of the attempt, so that a call that is repeated because its
-        answer was lost is told apart from an SMS that went out twice.
+        `send` identifies this one send of the attempt, so that a call repeated after a lost answer
+        differs from an SMS that was sent twice.
         """
         keys = [FIGURES % self._queue, MARKS % (self._queue, message_id or "")]
         keep = MARK_SECONDS if message_id else 0
@@ -106,7 +106,7 @@ class SmsStats:
         return msgspec.convert(figures, SmsFigures, strict=False)
 
     async def reset(self) -> None:
-        """Begin again at 0; attempts that were counted stay marked."""
+        """Set the figures to 0; attempts that were counted stay marked."""
         with _redis_errors():
             await self._redis.delete(FIGURES % self._queue)
 

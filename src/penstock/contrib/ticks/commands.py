@@ -203,7 +203,7 @@ def _subscription(
 
 
 def api_url(settings: Settings) -> str:
-    """Where the API of these settings answers."""
+    """The address of these settings' API."""
     from penstock.api.access import split_host_port
     from penstock.api.http.listen import url_of
 
@@ -237,7 +237,7 @@ def _consumed(session: Session, consumer: TickConsumer, seconds: float) -> None:
 
 
 def lateness(totals: Consumed) -> str:
-    """For people; says so where nothing can be said."""
+    """Lateness as text, or why it is unknown."""
     if totals.consumed == totals.without_due:
         return "unknown: nothing that came has a due time" if totals.consumed else "nothing came"
     late = ", ".join(f"{name} {ms} ms" for name, ms in totals.lateness_ms.items())

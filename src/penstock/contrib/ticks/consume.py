@@ -1,7 +1,7 @@
-"""Consumes what Penstock sends to a Kafka topic and says how late it came.
+"""Consumes the messages that Penstock sends to a Kafka topic, and reports their lateness.
 
-When a message was due is in its header `penstock-due`; a tick that somebody else sent says so in
-its `at`. What says it nowhere is counted, and its lateness is not known.
+A message's due time is in its header `penstock-due`; a tick of another producer has it in its `at`.
+A message with neither is counted, and its lateness is unknown.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ log = logging.getLogger("penstock.sim")
 STAGE = "consumed"
 AT_ONCE = 2_000
 WAIT = 0.1
-"""Seconds one look for messages takes at most."""
+"""Most seconds that one read for messages takes."""
 GATHER = {"fetch.min.bytes": 65_536, "fetch.wait.max.ms": 50}
-"""The broker answers when it has so much for us, or has waited so long: otherwise it answers
-thousands of times a second with a handful of messages each."""
+"""The broker answers when it has this much, or after this wait: otherwise it answers thousands of
+times per second with a few messages each."""
 STILL_COMING = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._PARTITION_EOF}  # noqa: SLF001 - their name
 )
@@ -47,18 +47,18 @@ STILL_COMING = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """Where to consume from, and as whom."""
+    """The topic to consume, and the group."""
 
     topic: str
     group: str
     config: Config = field(repr=False)
-    """How the brokers are reached."""
+    """The client configuration for the brokers."""
 
 
 def subscription(url: str, group: str, options: SinkOptions) -> Subscription:
-    """To where a route with this address and these options leads; ConfigError names what is wrong.
+    """The topic of a route with this address and these options; ConfigError names a wrong one.
 
-    Of a route's options only those count that say how its broker is reached.
+    Only the route's connection options count.
     """
     address, topic = kafka_address(url, options.wrong)
     known = KafkaOptions.__struct_fields__
@@ -73,23 +73,23 @@ class _Tick(msgspec.Struct, frozen=True):
 
 
 class Consumed(msgspec.Struct, kw_only=True):
-    """What came."""
+    """The messages consumed."""
 
     consumed: int = 0
     repeats: int = 0
-    """Of them, with an attempt above the first."""
+    """Messages with an attempt above the first."""
     distinct: int | None = None
-    """Messages told apart by their header `penstock-id`; None: not counted."""
+    """Distinct `penstock-id` headers; None if they are not counted."""
     without_due: int = 0
-    """Of them, without a due time: how late they are is not known."""
+    """Messages without a due time, whose lateness is unknown."""
     early: int = 0
-    """Of them, given to Kafka before they were due."""
+    """Messages published to Kafka before they were due."""
     lateness_ms: dict[str, int | None] = {}
-    """From due to being consumed."""
+    """Time from due to being consumed."""
 
 
 class Read(Protocol):
-    """A message, as the client library gives it."""
+    """A message of the client library."""
 
     def headers(self) -> object: ...
     def value(self) -> bytes | None: ...
@@ -97,10 +97,10 @@ class Read(Protocol):
 
 
 class Tally:
-    """Counts what came, and how late."""
+    """Counts messages and their lateness."""
 
     def __init__(self, *, distinct: bool = False) -> None:
-        """`distinct`: remember every id (some 100 bytes each), to know repeats for certain."""
+        """`distinct`: remember every id (some 100 bytes each), for an exact count of repeats."""
         self._totals = Consumed()
         self._lateness = Lateness()
         self._ids: set[bytes] | None = set() if distinct else None
@@ -109,7 +109,7 @@ class Tally:
         totals = self._totals
         lates = []
         for message in messages:
-            due, attempt = _told(message)
+            due, attempt = _due_and_attempt(message)
             totals.repeats += attempt > 1
             if due is None:
                 totals.without_due += 1
@@ -130,7 +130,7 @@ class Tally:
 
 
 class TickConsumer:
-    """A member of a consumer group; look() again and again, then close()."""
+    """A member of a consumer group; call look() repeatedly, then close()."""
 
     def __init__(
         self, subscription: Subscription, observer: Observer, *, distinct: bool = False
@@ -145,7 +145,7 @@ class TickConsumer:
                 **GATHER,
                 "group.id": subscription.group,
                 "auto.offset.reset": "earliest",
-                "topic.metadata.refresh.interval.ms": 2_000,  # a topic made later is found soon
+                "topic.metadata.refresh.interval.ms": 2_000,  # finds a new topic soon
                 "error_cb": self._hear,
             },
             logger=log,
@@ -153,7 +153,7 @@ class TickConsumer:
         self._consumer.subscribe([subscription.topic], on_assign=self._assigned)
 
     def check(self, seconds: float) -> None:
-        """Unreachable when no broker answers."""
+        """Raise Unreachable if no broker answers."""
         try:
             self._consumer.list_topics(timeout=seconds)
         except KafkaException as exc:
@@ -162,37 +162,37 @@ class TickConsumer:
         self._answered = True
 
     def look(self) -> int:
-        """Take what is there, waiting a moment for it; how many that were."""
+        """Take the available messages, waiting briefly for the first; returns their number."""
         messages = [m for m in self._consumer.consume(AT_ONCE, WAIT) if self._is_message(m)]
         self._tally.add(messages, time.time_ns() // 1_000_000)
         self._observer.count(STAGE, self._topic, len(messages))
         return len(messages)
 
     def drain(self, seconds: float) -> bool:
-        """Take what is on the topic now; False when that takes longer."""
+        """Take the messages now on the topic; False if that takes longer than `seconds`."""
         deadline = time.monotonic() + seconds
         ends = self._ends(seconds)
-        while any(place.offset < ends[place.partition] for place in self._places()):
+        while any(position.offset < ends[position.partition] for position in self._positions()):
             if time.monotonic() > deadline:
                 return False
             self.look()
         return True
 
-    def _places(self) -> list[TopicPartition]:
-        """How far it has read each of its partitions; one it has not begun counts from 0."""
+    def _positions(self) -> list[TopicPartition]:
+        """The offset read up to in each assigned partition; 0 for one not begun."""
         return self._consumer.position(self._consumer.assignment())
 
     def _ends(self, seconds: float) -> dict[int, int]:
         return {
-            place.partition: self._consumer.get_watermark_offsets(place, timeout=seconds)[1]
-            for place in self._consumer.assignment()
+            position.partition: self._consumer.get_watermark_offsets(position, timeout=seconds)[1]
+            for position in self._consumer.assignment()
         }
 
     def totals(self) -> Consumed:
         return self._tally.totals()
 
     def close(self) -> None:
-        """Commit how far it came, and leave the group."""
+        """Commit the offsets, and leave the group."""
         self._consumer.close()
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -201,21 +201,21 @@ class TickConsumer:
 
     def _hear(self, error: KafkaError) -> None:
         if self._answered and error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-            log.warning("Kafka does not answer")
+            log.warning("Kafka does not answer, %s is read on once it does", self._topic)
 
     def _is_message(self, message: Message) -> bool:
         error = message.error()
         if error is None:
             return True
         if error.code() not in STILL_COMING:
-            log.warning("Kafka: %s", error.str())
+            log.warning("Kafka, while consuming %s: %s", self._topic, error.str())
         return False
 
 
-def _told(message: Read) -> tuple[int | None, int]:
-    """When it was due, and which attempt it is.
+def _due_and_attempt(message: Read) -> tuple[int | None, int]:
+    """The due time of a message, and its attempt.
 
-    The header of a repeat says when that attempt was due: a tick itself knows the moment it meant.
+    The header of a repeat has the due time of that attempt; a tick itself has the original one.
     """
     due: int | None = None
     attempt = 1
@@ -232,7 +232,7 @@ def _told(message: Read) -> tuple[int | None, int]:
 
 
 def _id(message: Read) -> bytes:
-    """Of a message of Penstock's; of any other its own bytes."""
+    """The id of a Penstock message; the bytes of any other."""
     headers = message.headers()
     for name, value in headers if isinstance(headers, list) else ():
         if name == ID and isinstance(value, bytes):
@@ -248,7 +248,7 @@ def _moment(value: str | bytes | None) -> int | None:
 
 
 def _meant(value: bytes | None) -> int | None:
-    """The moment of a tick; None: it is something else."""
+    """The moment of a tick; None if it is not a tick."""
     try:
         return parse_moment(_decode(value or b"").at)
     except (msgspec.MsgspecError, UnicodeDecodeError, InvalidMessage):

@@ -1,7 +1,7 @@
-"""A load of ticks: raw HTTP/1.1 over kept-alive connections, so that the server is what limits.
+"""A load of ticks: raw HTTP/1.1 over kept-alive connections, so that the server is the limit.
 
-Every request is one tick of a random item, due at a random moment of the next while. A tick whose
-answer was lost with its connection is counted as unknown and is not repeated: each POST is a
+Every request is one tick of a random item, due at a random moment in the configured span. A tick
+whose answer was lost with its connection counts as unknown and is not repeated: each POST is a
 message of its own.
 """
 
@@ -37,32 +37,32 @@ _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
 _RETRY_AFTER = b"retry-after:"
 _MOST_PATIENCE = 5.0
-"""Seconds: a longer Retry-After is taken as this, since a load that sleeps is none."""
+"""Most seconds of a Retry-After that are obeyed, since a sleeping load measures nothing."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-"""Seconds between tries to connect again."""
+"""Seconds between attempts to reconnect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What to generate."""
+    """The ticks to generate."""
 
     url: str = "http://127.0.0.1:8700"
     token: str | None = None
     ca: str | None = None
-    """File of the authorities to trust; None: the system's."""
+    """File of the authorities to trust; None for the system's."""
     items: int = ITEMS
-    """Different ids, at most a million: they have six digits."""
+    """Number of ids, at most a million: they have six digits."""
     within: float = WITHIN
     """Seconds: ticks are due between now and this."""
     connections: int = 64
     rate: float | None = None
-    """Ticks a second at most; None: as many as are answered."""
+    """Most ticks per second; None for as many as are answered."""
     count: int | None = None
-    """Stop after this many; None: when told to."""
+    """Stop after this many; None runs until stopped."""
     chunked: bool = False
     """As the tick service's own generator: `/tick`, chunked bodies, no content type."""
     pause: float = 0.0
-    """Seconds each connection waits between an answer and its next request."""
+    """Seconds that each connection waits between an answer and its next request."""
     wait: float = 0.0
     """Seconds to wait for a server that does not listen yet."""
 
@@ -72,14 +72,14 @@ def _trust(ca: str | None) -> ssl.SSLContext:
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """What became of the ticks."""
+    """The results of the ticks."""
 
     generated: int = 0
-    """Answered 2xx: the server has them."""
+    """Answered 2xx: the server has stored them."""
     failed: int = 0
-    """Answered otherwise."""
+    """Answered with another status."""
     unknown: int = 0
-    """The connection ended before the answer."""
+    """Unanswered: the connection ended first."""
 
 
 class Generator:
@@ -115,9 +115,9 @@ class Generator:
         self._idle = asyncio.Event()
 
     async def run(self) -> Totals:
-        """Until stop() or the count is reached, and what is under way is answered.
+        """Run until stop() or the count is reached, and all requests are answered.
 
-        Unreachable when nobody answered within `wait` seconds.
+        Raises Unreachable if no server answered within `wait` seconds.
         """
         await self._wait_for_server()
         lines = [asyncio.ensure_future(self._keep()) for _ in range(self._load.connections)]
@@ -137,7 +137,7 @@ class Generator:
         self._stopping.set()
 
     def request(self) -> bytes | None:
-        """The next tick as a request; None when there are enough."""
+        """The next tick as a request; None once there are enough."""
         load = self._load
         if self._stopping.is_set() or (load.count is not None and self._begun >= load.count):
             return None
@@ -148,7 +148,7 @@ class Generator:
         return b'%b{"item":"user%06d","at":"%b"}%b' % (self._head, item, moment, self._tail)
 
     def pause(self) -> float:
-        """Seconds until the next request may go out."""
+        """Seconds until the next request may be sent."""
         if self._load.rate is None:
             return self._load.pause
         now = self._steady()
@@ -177,7 +177,7 @@ class Generator:
             self._idle.set()
 
     def _make_head(self) -> bytes:
-        """The same for every request: what differs has always the same length."""
+        """The head of every request: its variable parts always have the same length."""
         length = len('{"item":"user000000","at":"2030-01-01T00:00:00.000Z"}')
         token, chunked = self._load.token, self._load.chunked
         lines = [
@@ -194,23 +194,23 @@ class Generator:
     async def _wait_for_server(self) -> None:
         deadline = self._steady() + self._load.wait
         where = f"{self._host}:{self._port}"
-        told = False
+        is_reported = False
         while not self._stopping.is_set():
             try:
                 _, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
             except OSError as exc:
                 if self._steady() >= deadline:
-                    raise Unreachable(f"nobody answers at {where}: {exc}") from exc
-                if not told:
-                    log.info("nobody answers at %s yet: waiting", where)
-                    told = True
+                    raise Unreachable(f"no server answers at {where}: {exc}") from exc
+                if not is_reported:
+                    log.info("no server answers at %s yet: waiting", where)
+                    is_reported = True
                 await asyncio.sleep(_FIRST_PAUSE)
             else:
                 writer.close()
                 return
 
     async def _keep(self) -> None:
-        """One connection, made again whenever it ends."""
+        """One connection, opened again whenever it ends."""
         loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
         while True:
@@ -230,19 +230,19 @@ class Generator:
 
 
 class _Line(asyncio.Protocol):
-    """One request at a time; the next goes out when the answer is whole."""
+    """One request at a time; the next follows a complete answer."""
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
         self._buffer = b""
         self._usual = (-1, 0, b"")
-        """A good answer: its size, and where in it stands which end of its head."""
+        """A good answer: its size, and the position and text of an end of its head."""
         self._asked = False
         self._timer: asyncio.TimerHandle | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._ask_in(self._generator.pause())
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -285,7 +285,7 @@ class _Line(asyncio.Protocol):
         self._ask_in(max(self._generator.pause(), wait))
 
     def _is_usual(self, data: bytes) -> bool:
-        """Whole, and as long as the last good one: by the same end of the same head."""
+        """Whether it is complete and like the last good one: same length, same end of the head."""
         size, at, tail = self._usual
         return len(data) == size and data[9:10] == b"2" and data.startswith(tail, at)
 
@@ -303,7 +303,7 @@ class _Line(asyncio.Protocol):
 
 
 def _number(head: bytes, name: bytes) -> int:
-    """The value of a header that is a number; 0 without one."""
+    """The number in a header; 0 without one."""
     at = head.find(name)
     if at < 0:
         return 0

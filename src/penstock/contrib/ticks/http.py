@@ -51,7 +51,7 @@ MOUNT = Mount(
 
 
 class TickIn(msgspec.Struct, frozen=True):
-    """Something to be told of at a moment."""
+    """An item and the moment of its message."""
 
     item: str
     at: str
@@ -70,7 +70,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def hot_routes(api: Api) -> dict[str, HotRoute[Draft, Receipt]]:
-    """Both paths on the hot way: programs written for the tick service call either."""
+    """Both paths as hot routes: programs written for the tick service call either."""
     route = _route(api)
     hot = HotRoute(
         lambda body: decode_tick(body, route),

@@ -1,4 +1,4 @@
-"""The tiered store: DynamoDB is the truth, Redis holds the ids of the near future.
+"""The tiered store: DynamoDB holds the messages, Redis the ids of those due soon.
 
 `dynamodb+redis://HOST:PORT/TABLE?redis=…`; see `address.py` for what a URL may say.
 """
@@ -36,11 +36,12 @@ async def open_store(
     bucket_size_sec: int = 60,
     clock: Clock | None = None,
 ) -> Store:
-    """Connect to a table that is there; whoever opens it closes it.
+    """Connect to an existing table; the caller closes the store.
 
-    `retention` (milliseconds) is how long settled messages stay known; `retention_count` bounds
-    their number where the URL says `forget=exact`. Redis may be away: messages are taken then
-    and released when it is back. `clock` replaces Redis' own: it can only be behind it.
+    `retention` (milliseconds) is how long settled messages are kept; `retention_count` limits their
+    number if the URL says `forget=exact`. Redis may be unavailable: messages are accepted
+    meanwhile, and released when it answers again. `clock` replaces Redis' own; it must not be ahead
+    of that.
     """
     address = parse_address(url)
     gateway = await open_gateway(address)
@@ -102,12 +103,12 @@ async def _redis_clock(runner: Runner) -> NearClock:
     try:
         await clock.measure()
     except PenstockError as exc:
-        log.warning("Redis is away, so nothing is released until it is back: %s", exc)
+        log.warning("Redis is away, no message is released until it answers: %s", exc)
     return clock
 
 
 async def init_store(url: str) -> str:
-    """Make the table, or what is missing of it; says what was done."""
+    """Create the table, or its missing parts; the answer says what was done."""
     address = parse_address(url)
     gateway = await open_gateway(address)
     try:
@@ -118,7 +119,7 @@ async def init_store(url: str) -> str:
 
 
 def nothing_to_read(url: str) -> str | None:
-    """Check the URL; a table is there or it is not, and looking at it makes nothing."""
+    """Check the URL; reading never creates a table."""
     parse_address(url)
     return None
 

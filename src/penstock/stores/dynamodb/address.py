@@ -1,4 +1,4 @@
-"""The store's URL: the table that is the truth, and the Redis that holds the near future.
+"""The store's URL: the table that holds the messages, and the Redis of the near future.
 
 dynamodb+redis://[KEY:SECRET@]HOST:PORT/TABLE?redis=redis://host:6379/0    DynamoDB Local …
 dynamodb+redis:///TABLE?region=eu-west-1&redis=rediss://host:6379/0        AWS itself
@@ -20,47 +20,47 @@ from penstock.redis_kit.address import parse_address as parse_redis
 
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 LOCAL_REGION = "us-east-1"
-"""Of an endpoint that is not AWS, which asks for one and does not care."""
+"""The region for an endpoint other than AWS, which requires one and ignores it."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may follow the `?`."""
+    """The options of the URL's query."""
 
     redis: str = ""
-    """Needed. The near future's Redis: any URL of the Redis store, `&` in it written as %26."""
+    """Required. The near future's Redis: any URL of the Redis store, with & written as %26."""
     region: str | None = None
-    """AWS region; without one: what the ordinary AWS settings say."""
+    """AWS region; default: that of the ordinary AWS settings."""
     tls: bool = False
-    """Whether a HOST is spoken to by https; AWS itself always is."""
+    """Use https for a HOST; AWS itself always uses it."""
     near: str = "15m"
-    """What is due sooner than this is held in Redis."""
+    """Messages due sooner than this have their ids in Redis."""
     shards: int = 64
-    """Pieces of every index entry's partition; chosen when the table is made."""
+    """Shards of every index partition; chosen when the table is created."""
     create: bool = False
-    """Make the table when it is not there."""
+    """Create the table if it does not exist."""
     forget: Literal["ttl", "exact"] = "ttl"
-    """ttl: settled messages are deleted by DynamoDB, free of charge and some hours late.
-    exact: also by Penstock, to the second; their ids are in Redis until then."""
+    """ttl: DynamoDB deletes settled messages, free of charge and some hours late. exact: Penstock
+    deletes them too, to the second; until then their ids are in Redis."""
     partiql: Literal["auto", "yes", "no"] = "auto"
-    """Whether writes go 25 a call (BatchExecuteStatement) or one by one; auto: look."""
+    """Write 25 items per call (BatchExecuteStatement) or one by one; auto: detect support."""
     timeout: str = "5s"
-    """How long a call may take, with its repetitions."""
+    """Time limit of a call, retries included."""
     connect_timeout: str = "2s"
-    """How long connecting may take."""
+    """Time limit of connecting."""
     max_connections: int = 32
-    """Calls of this process under way at most."""
+    """Most calls of this process under way."""
     figures: str = "10s"
-    """How long a count of everything serves all processes: counting costs reads."""
+    """How long one full count serves all processes: counting costs reads."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL, taken apart."""
+    """A parsed store URL."""
 
     name: str
-    """Without secrets."""
+    """The URL without secrets."""
     table: str
     endpoint: str | None
-    """None: AWS itself."""
+    """The endpoint; None for AWS itself."""
     region: str | None
     key: str | None = None
     secret: str | None = None

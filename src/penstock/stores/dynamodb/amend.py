@@ -13,85 +13,87 @@ from penstock.model.outcome import Action, Amended, Amendment, Answer
 from penstock.model.state import PURGEABLE, State
 from penstock.stores.dynamodb.items import MAX_CONTENT
 from penstock.stores.dynamodb.put import TRIES
-from penstock.stores.dynamodb.session import Held, Session
+from penstock.stores.dynamodb.session import Loaded, Session
 
 
 async def amend(session: Session, amendments: Sequence[Amendment], now: int) -> list[Amended]:
-    """Those of one message one after the other, those of different messages together."""
+    """Amend messages: several changes of one message in order, different messages together."""
     answers: list[Amended | None] = [None] * len(amendments)
-    places = list(range(len(amendments)))
-    while places:
+    indexes = list(range(len(amendments)))
+    while indexes:
         firsts: dict[str, int] = {}
-        for place in places:
-            firsts.setdefault(amendments[place].id, place)
+        for index in indexes:
+            firsts.setdefault(amendments[index].id, index)
         distinct = list(firsts.values())
         for _ in range(TRIES):
             if not distinct:
                 break
             distinct = await _amend_distinct(session, amendments, distinct, answers, now)
         if distinct:
-            raise StoreUnavailable("a message is changed by others again and again: try again")
+            raise StoreUnavailable(
+                f"gave up after {TRIES} concurrent updates of this message; retry"
+            )
         done = set(firsts.values())
-        places = [place for place in places if place not in done]
+        indexes = [index for index in indexes if index not in done]
     return [answer for answer in answers if answer is not None]
 
 
 async def _amend_distinct(
     session: Session,
     amendments: Sequence[Amendment],
-    places: Sequence[int],
+    indexes: Sequence[int],
     answers: list[Amended | None],
     now: int,
 ) -> list[int]:
-    """Read, decide, write; returns the places of those that somebody changed in between."""
-    found = await session.read([amendments[place].id for place in places])
-    steps: list[tuple[int, Held, Step[Amended]]] = []
-    removed: list[tuple[int, Held]] = []
-    for place in places:
-        held = found.get(amendments[place].id)
-        record = None if held is None else held.record
-        step = lifecycle.amend(record, amendments[place], now)
-        if held is None or step.record is record:
-            answers[place] = step.answer
+    """Read, decide, write; the answer is the indexes of the messages changed concurrently."""
+    found = await session.read([amendments[index].id for index in indexes])
+    steps: list[tuple[int, Loaded, Step[Amended]]] = []
+    removed: list[tuple[int, Loaded]] = []
+    for index in indexes:
+        loaded = found.get(amendments[index].id)
+        record = None if loaded is None else loaded.record
+        step = lifecycle.amend(record, amendments[index], now)
+        if loaded is None or step.record is record:
+            answers[index] = step.answer
         elif step.record is None:
-            removed.append((place, held))
+            removed.append((index, loaded))
         else:
-            if amendments[place].action is Action.RESCHEDULE:
+            if amendments[index].action is Action.RESCHEDULE:
                 check_whole_size(stored_size(step.record.message), MAX_CONTENT)
-            steps.append((place, held, step))
-    made = await session.write([(held, step) for _, held, step in steps], now)
+            steps.append((index, loaded, step))
+    made = await session.write([(loaded, step) for _, loaded, step in steps], now)
     again = await _remove(session, removed, answers)
     changed: list[tuple[Message, Message]] = []
-    for (place, held, step), after in zip(steps, made, strict=True):
+    for (index, loaded, step), after in zip(steps, made, strict=True):
         if after is not None:
-            answers[place] = Amended(step.answer.answer, after)
-            changed.append((held.message, after))
+            answers[index] = Amended(step.answer.answer, after)
+            changed.append((loaded.message, after))
         else:
-            again.append(place)
+            again.append(index)
     await _follow(session, changed, now)
     return again
 
 
 async def _remove(
-    session: Session, removed: Sequence[tuple[int, Held]], answers: list[Amended | None]
+    session: Session, removed: Sequence[tuple[int, Loaded]], answers: list[Amended | None]
 ) -> list[int]:
-    """Keep nothing of these; returns the places of those that somebody changed in between."""
-    gone = await session.remove([held for _, held in removed])
-    for (place, held), is_gone in zip(removed, gone, strict=True):
+    """Remove these items; the answer is the indexes of the messages changed concurrently."""
+    gone = await session.remove([loaded for _, loaded in removed])
+    for (index, loaded), is_gone in zip(removed, gone, strict=True):
         if is_gone:
-            answers[place] = Amended(Answer.DONE, held.message)
+            answers[index] = Amended(Answer.DONE, loaded.message)
     waited = [
-        held.message
-        for (_, held), is_gone in zip(removed, gone, strict=True)
-        if is_gone and held.message.state is State.SCHEDULED
+        loaded.message
+        for (_, loaded), is_gone in zip(removed, gone, strict=True)
+        if is_gone and loaded.message.state is State.SCHEDULED
     ]
     if waited:
         await session.drop(waited)
-    return [place for (place, _), is_gone in zip(removed, gone, strict=True) if not is_gone]
+    return [index for (index, _), is_gone in zip(removed, gone, strict=True) if not is_gone]
 
 
 async def _follow(session: Session, changed: Sequence[tuple[Message, Message]], now: int) -> None:
-    """The near future goes along with the truth."""
+    """Update the near future's ids after the table was written."""
     moved = [
         was
         for was, then in changed

@@ -1,9 +1,9 @@
-"""Which buckets may hold messages: a registry in the table, written before the first message.
+"""The buckets that may hold messages: a registry in the table, written before any message.
 
-`pk` = "b:<width>:<group>" has an attribute a bucket, with the moment it was last vouched for;
-"s:groups" names the groups. A bucket leaves the registry when it is long past, was found empty,
-and nobody has vouched for it lately: a process writes only into buckets that end in the future
-(or nearly), or that it has just vouched for.
+`pk` = "b:<width>:<group>" has one attribute per bucket: the moment it was last confirmed in use;
+"s:groups" names the groups. A bucket leaves the registry when it is long past, was found empty, and
+was not confirmed recently: a process writes only into buckets that end in the future (or nearly),
+or that it has just confirmed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.stores.dynamodb.table import Table
 GROUPS = "s:groups"
 IN_GROUP = 1024
 MARGIN_MS = 600_000
-"""How long ago a bucket must have ended, and been vouched for, before it may be dropped."""
+"""How long ago a bucket must have ended, and been confirmed, before it may be removed."""
 _TRUST_MS = MARGIN_MS // 2
 
 
@@ -28,7 +28,7 @@ class Bucket(NamedTuple):
     width: int
     number: int
     vouched: int
-    """When somebody last said that there may be messages in it."""
+    """When a process last confirmed that the bucket may hold messages."""
 
 
 class Buckets:
@@ -38,12 +38,12 @@ class Buckets:
         self._table = table
         self._shape = shape
         self._vouched: dict[int, int] = {}
-        """Bucket → when it was last vouched for, as far as is known here."""
+        """Bucket → when it was last confirmed, as far as this process knows."""
         self._groups: set[int] = set()
         """Groups that were read and are listed."""
 
     async def ensure(self, dues: Iterable[int], now: int) -> None:
-        """Return when every bucket of these due times is registered."""
+        """Return once every bucket of these due times is registered."""
         width = self._shape.width
         known = self._vouched
         old = (now - _TRUST_MS) // width
@@ -81,7 +81,7 @@ class Buckets:
         )
 
     def _learn(self, item: Item, now: int) -> None:
-        """Buckets that others have registered; old ones one vouches for oneself."""
+        """Take over buckets that other processes registered; old ones are confirmed by this one."""
         for bucket in _in_group(item):
             if bucket.end >= now - _TRUST_MS:
                 self._vouched[bucket.number] = bucket.vouched
@@ -113,7 +113,7 @@ class Buckets:
         return sorted(found)
 
     async def drop(self, bucket: Bucket) -> None:
-        """It is past and was found empty; if somebody vouched for it meanwhile it stays."""
+        """Remove a bucket found past and empty, unless it was confirmed meanwhile."""
         name = str(bucket.number)
         await self._table.update(
             group_pk(bucket.width, bucket.number // IN_GROUP),

@@ -1,7 +1,7 @@
-"""The store's clock: Redis' own where it can be asked, until then this machine's.
+"""The store's clock: Redis' own once it has answered, until then this machine's.
 
-DynamoDB has no clock. Nothing is ever claimed without Redis, whose script holds every `now`
-against its own time: so a machine's wrong clock may stamp a message, but can not let it out early.
+DynamoDB has no clock. No message is ever claimed without Redis, whose script compares every `now`
+with its own time: a machine's wrong clock may stamp a message, but cannot release it early.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.time.server_clock import ServerClock
 
 
 class NearClock(ServerClock):
-    """Works from the start, and better once Redis was asked."""
+    """Works from the start, and more exactly once Redis has answered."""
 
     def __init__(self, server_time: Callable[[], Awaitable[float]]) -> None:
         super().__init__(server_time)

@@ -1,4 +1,4 @@
-"""DynamoDB's errors → ours, once, at the edge."""
+"""Translates DynamoDB's errors to Penstock's, once, at the edge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Vendor: tuple[type[Exception], ...] = (
     aiohttp.ClientError,
     OSError,
 )
-"""Everything a call to DynamoDB may raise."""
+"""Every error that a call to DynamoDB may raise."""
 
 CONDITION = "ConditionalCheckFailed"
 DUPLICATE = "DuplicateItem"
@@ -31,7 +31,7 @@ THROTTLED = frozenset(
         "LimitExceededException",
     }
 )
-"""Too much at once: nothing happened, and it may be asked again a little later."""
+"""Throttling: the call had no effect, and may be repeated a little later."""
 FAULTS = frozenset(
     {
         "InternalServerError",
@@ -43,7 +43,7 @@ FAULTS = frozenset(
         "TransactionConflictException",
     }
 )
-"""Failures of DynamoDB itself: it may have happened."""
+"""Failures of DynamoDB itself: the call may have taken effect."""
 _REFUSED = frozenset(
     {
         "AccessDenied",
@@ -57,7 +57,7 @@ _REFUSED = frozenset(
 
 
 def code_of(exc: Exception) -> str:
-    """The server's word for it; empty when no server spoke."""
+    """The server's error code; empty if no server answered."""
     if not isinstance(exc, vendor.ClientError):
         return ""
     code = str(exc.response.get("Error", {}).get("Code", ""))
@@ -66,7 +66,7 @@ def code_of(exc: Exception) -> str:
 
 
 def is_away(exc: Exception) -> bool:
-    """No server spoke, and asking again may help: not so where the settings are at fault."""
+    """Whether no server answered and a repetition may help: false if the settings are at fault."""
     return not isinstance(
         exc,
         vendor.ClientError
@@ -93,8 +93,8 @@ def translate(exc: Exception, name: str, retry_after: float) -> PenstockError:
         if code in codes:
             return StoreUnavailable(f"{name} {what}: {exc}", retry_after=wait)
     if is_away(exc):
-        told = str(exc) or type(exc).__name__
-        return StoreUnavailable(f"{name} is away: {told}", retry_after=retry_after)
+        text = str(exc) or type(exc).__name__
+        return StoreUnavailable(f"{name} is away: {text}", retry_after=retry_after)
     if isinstance(exc, vendor.ClientError):
         return StoreCorrupt(f"{name}: {exc}")
     return ConfigError(f"store: {name}: {exc}")

@@ -10,14 +10,14 @@ import msgspec
 from penstock.model.query import RouteFigures, StoreFigures
 from penstock.model.state import State
 from penstock.stores.dynamodb.items import OPEN, before, kind_of, list_key, read_order
-from penstock.stores.dynamodb.recall import known_routes
+from penstock.stores.dynamodb.lookup import known_routes
 from penstock.stores.dynamodb.search import leased_messages
 from penstock.stores.dynamodb.session import Session
 from penstock.stores.dynamodb.shared import shared
 from penstock.stores.dynamodb.table import LIST, Range
 
 PAGES = 25
-"""Pages of 1 MB counted of one shard: with 64 shards some 13 million messages of a class."""
+"""Pages of 1 MB counted per shard: with 64 shards some 13 million messages of a class."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(StoreFigures)
@@ -25,7 +25,7 @@ _ENDED = tuple(state for state in State if kind_of(state) != OPEN)
 
 
 async def figures(session: Session, now: int, serves: int) -> StoreFigures:
-    """A count of the last `serves` milliseconds, or a new one."""
+    """A count made in the last `serves` milliseconds, or a new one."""
     return await shared(
         session,
         "figures",
@@ -75,7 +75,7 @@ async def _open(
 
 
 async def _head(session: Session, asked: Range, in_flight: set[str]) -> int | None:
-    """The earliest due that is not being sent."""
+    """The earliest due that is not in flight."""
     async for page in session.table.pages(asked, 20):
         for item in page:
             due, message_id = read_order(item["o"]["S"])

@@ -1,8 +1,8 @@
-"""FORECAST: read off the index of what waits, or off a sample of it.
+"""FORECAST: from the index of waiting messages, or a sample of it.
 
-A route's messages are spread over the shards by their ids' hash, so any shard is a fair sample of
-all. Few messages: every shard is read, and the forecast is exact. Many: as few shards as have
-enough of them, and their numbers stand for the others'.
+A route's messages are spread over the shards by their ids' hash, so any shard is a fair sample. If
+there are few messages, every shard is read, and the forecast is exact. If there are many, as few
+shards are read as contain enough of them, and their counts are scaled up.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import msgspec
 
 from penstock.model.forecast import HOUR_MS, HOURS, MINUTE_MS, Forecast
 from penstock.stores.dynamodb.items import OPEN, before, list_key, order, read_order
-from penstock.stores.dynamodb.recall import known_routes
+from penstock.stores.dynamodb.lookup import known_routes
 from penstock.stores.dynamodb.search import leased_messages
 from penstock.stores.dynamodb.session import Session
 from penstock.stores.dynamodb.shared import shared
 from penstock.stores.dynamodb.table import LIST, Range
 
 SAMPLE = 20_000
-"""Messages of a route that are looked at before no further shard is read …"""
+"""Messages of a route after which no further shard is read …"""
 SHARD_MOST = 20_000
-"""… and of one shard, the nearest first; what is behind is counted and spread evenly."""
+"""… and most messages read of one shard, the nearest first; the rest is counted and spread."""
 PAGES = 25
-"""Pages of 1 MB counted of one shard, as for figures."""
+"""Pages of 1 MB counted per shard, as for figures."""
 
 
 class _Shared(msgspec.Struct, array_like=True):
-    """A forecast on its way through Redis."""
+    """A forecast as stored in Redis."""
 
     now: int
     minutes: list[dict[str, int]]
@@ -40,12 +40,12 @@ class _Shared(msgspec.Struct, array_like=True):
 
 
 class _Tally(msgspec.Struct):
-    """What some shards of a route hold."""
+    """The counts of some shards of a route."""
 
     minutes: Counter[int] = msgspec.field(default_factory=Counter)
-    """By the begin of the minute they are due in."""
+    """Messages by the start of the minute they are due in."""
     unread: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """(the moment from which a shard was only counted, how many there are until the horizon)"""
+    """(the moment from which a shard was only counted, its number of messages up to the horizon)"""
     later: int = 0
 
 
@@ -54,7 +54,7 @@ _decoder = msgspec.msgpack.Decoder(_Shared)
 
 
 async def forecast(session: Session, now: int, serves: int) -> Forecast:
-    """One of the last `serves` milliseconds, or a new one."""
+    """A forecast made in the last `serves` milliseconds, or a new one."""
     return await shared(
         session,
         "forecast",
@@ -69,8 +69,8 @@ def _written(made: Forecast) -> bytes:
     return _encode(_Shared(made.now, [*made.minutes], [*made.hours], made.later, made.exact))
 
 
-def _read_again(held: bytes) -> Forecast:
-    kept = _decoder.decode(held)
+def _read_again(stored: bytes) -> Forecast:
+    kept = _decoder.decode(stored)
     return Forecast(
         now=kept.now,
         minutes=[Counter(minute) for minute in kept.minutes],
@@ -94,7 +94,7 @@ async def _add_route(session: Session, route: str, in_flight: set[str], result: 
     tally = _Tally()
     read = 0
     while read < shards and tally.minutes.total() < SAMPLE:
-        group = range(read, min(shards, max(1, read * 2)))  # twice as many, round after round
+        group = range(read, min(shards, max(1, read * 2)))  # twice as many in every round
         keys = [list_key(OPEN, route, shard) for shard in group]
         await asyncio.gather(*(_read(session, key, horizon, in_flight, tally) for key in keys))
         read = group.stop
@@ -113,7 +113,7 @@ async def _add_route(session: Session, route: str, in_flight: set[str], result: 
 async def _read(
     session: Session, partition: str, horizon: int, in_flight: set[str], tally: _Tally
 ) -> None:
-    """Add one shard."""
+    """Add one shard to the tally."""
     until = before(horizon)
     near = Range(LIST, partition, before=until)
     last, seen = "", 0

@@ -1,4 +1,4 @@
-"""Calls to DynamoDB: bounded, repeated where that may help, with our errors and no others."""
+"""Calls to DynamoDB: bounded, retried if that may help, raising only Penstock's errors."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from penstock.stores.dynamodb.errors import (
 log = logging.getLogger("penstock.stores.dynamodb")
 
 Reply: TypeAlias = Mapping[str, Any]
-"""What botocore returns is not typed; answers are read where they are understood."""
+"""botocore's answers are untyped; each caller reads the fields it knows."""
 
 FIRST_WAIT = 0.025
 LONGEST_WAIT = 1.0
 
 
 class Answer(NamedTuple):
-    """What came back, and whether an earlier try of the same call may have worked too."""
+    """The answer, and whether an earlier try of the same call may have taken effect too."""
 
     reply: Reply
     repeated: bool
 
 
 class Patience:
-    """Waits that grow, with jitter, and an end to them."""
+    """Growing waits with jitter, up to a time limit."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
         self._wait = FIRST_WAIT
 
     async def again(self) -> bool:
-        """Wait a little longer than the last time; False: it is enough."""
+        """Wait a little longer than the last time; False once the limit is reached."""
         wait = random.uniform(self._wait / 2, self._wait)
         if time.monotonic() + wait > self._end:
             return False
@@ -61,7 +61,7 @@ class Patience:
 
 
 class Gateway:
-    """One client of one table's server; made by `open_gateway`."""
+    """One client of one table's server; created by `open_gateway`."""
 
     def __init__(self, client: Any, address: Address, closing: AsyncExitStack) -> None:
         self._client = client
@@ -79,7 +79,7 @@ class Gateway:
         return Patience(self._timeout)
 
     async def asks(self, operation: str, **request: Any) -> Reply | None:
-        """Ask once, for something that may not be there at all; None: it is not."""
+        """Call once for something that may not exist at all; None if it does not."""
         try:
             reply: Reply = await getattr(self._client, operation)(**request)
         except Vendor as exc:
@@ -88,7 +88,7 @@ class Gateway:
         return reply
 
     async def call(self, operation: str, **request: Any) -> Answer:
-        """Ask, again and again while it is worth it; a condition not met is an answer too."""
+        """Call with retries; an unmet condition is an answer too."""
         if (wait := self._breaker.wait()) > 0:
             raise StoreUnavailable(self._breaker.reason, retry_after=wait)
         patience = self.patience()
@@ -120,19 +120,19 @@ class Gateway:
 
 @lru_cache(maxsize=1)
 def _session() -> Any:
-    """One for the process: reading the service's description takes half a second."""
+    """The process's session: reading the service's description takes half a second."""
     return get_session()
 
 
 async def open_gateway(address: Address) -> Gateway:
-    """Nothing is sent yet."""
+    """Create a gateway; sends nothing yet."""
     options = address.options
     config = AioConfig(
         connect_timeout=address.connect_timeout,
-        read_timeout=address.timeout / 2,  # so that a call that hangs is made once more
+        read_timeout=address.timeout / 2,  # a call that hangs is repeated once
         max_pool_connections=options.max_connections,
-        retries={"total_max_attempts": 1},  # repeats are ours to make
-        parameter_validation=False,  # what we send is built here, and checking it takes longer
+        retries={"total_max_attempts": 1},  # this module retries
+        parameter_validation=False,  # requests are built here, and checking them takes longer
     )
     stack = AsyncExitStack()
     try:

@@ -1,9 +1,9 @@
-"""HYDRATE: bring what comes near from the table into Redis, again and again.
+"""HYDRATE: copy ids of messages due soon from the table to Redis, repeatedly.
 
-The index is a moment behind the table, a process may die between its two writes, and Redis may
-lose everything: so a bucket is never done. Buckets that come near are read as a whole; the open
-one and those past are read again, up to what is due, until they are past and empty. One process
-at a time does it, and if several do, or one dies in the middle, nothing is harmed.
+The index lags behind the table, a process may die between its two writes, and Redis may lose
+everything: so a bucket is never done. Buckets that come near are read entirely; the open one and
+past ones are read again, up to the messages now due, until they are past and empty. One process at
+a time does this, and no harm is done if several do, or if one dies in the middle.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from penstock.stores.dynamodb.session import Session, log
 from penstock.stores.dynamodb.table import DUE, Range
 
 STEP_SECONDS = 1.0
-"""Between two looks whether there is something to do."""
+"""Seconds between checks for due reads."""
 REREAD_SECONDS = 5.0
-"""The open bucket and the one before it."""
+"""Seconds between reads of the open bucket and the one before it."""
 PAST_SECONDS = 30.0
-"""Older ones that are not empty."""
+"""Seconds between reads of older buckets that are not empty."""
 AHEAD_SECONDS = 60.0
-"""Those that are near and not open yet."""
+"""Seconds between reads of near buckets that are not open yet."""
 SHARE = 20
-"""A bucket that took long is left alone this many times as long."""
+"""After a read, a bucket rests for this many times the read's duration."""
 AT_ONCE = 8
 """Shards read at the same time."""
 LOOK_AHEAD_MS = 6_000
-"""What is due within this is read again too."""
+"""Messages due within this are read again too."""
 
 
 class Hydrator:
@@ -52,7 +52,7 @@ class Hydrator:
         self._opened_at = 0.0
 
     def hurry(self) -> None:
-        """Redis has lost what it had: look at once."""
+        """Run at once: Redis has lost its data."""
         self._read.clear()
         self._hurry.set()
 
@@ -61,20 +61,20 @@ class Hydrator:
             try:
                 await self.step()
             except PenstockError as exc:
-                self._read.clear()  # whoever comes back may have forgotten everything
+                self._read.clear()  # a Redis that answers again may have lost everything
                 log.warning(
-                    "messages that come near are not moved into Redis, the next pass retries: %s",
+                    "messages due soon were not copied into Redis, the next pass retries: %s",
                     exc,
                 )
             try:
                 async with asyncio.timeout(STEP_SECONDS):
                     await self._hurry.wait()
             except TimeoutError:
-                pass  # the ordinary case: time for the next look
+                pass  # the ordinary case: time for the next round
             self._hurry.clear()
 
     async def step(self) -> int:
-        """Read what it is time to read, if it is on us; how many messages were brought."""
+        """Read the due buckets if this process leads; the answer is the number of ids copied."""
         session = self._session
         if not await session.near.lead(self._name):
             self._read.clear()
@@ -94,7 +94,7 @@ class Hydrator:
         return brought
 
     async def fill(self) -> None:
-        """Read everything that is near, whoever else does."""
+        """Read everything near, whichever process leads."""
         now = self._session.clock.now()
         for bucket in await self._session.buckets.registered(now + self._session.near_ms):
             self._read.pop((bucket.width, bucket.number), None)
@@ -117,7 +117,7 @@ class Hydrator:
         return time.monotonic() - read_at >= max(wait, took * SHARE)
 
     async def _sweep(self, bucket: Bucket, now: int) -> int:
-        """Read a bucket: whole the first time and while it is ahead, later what is due."""
+        """Read a bucket: entirely at first and while it is ahead, later only what is due."""
         session = self._session
         place = bucket.width, bucket.number
         whole = place not in self._read or bucket.start > now + LOOK_AHEAD_MS
@@ -146,16 +146,16 @@ class Hydrator:
         keyed = self._session.keyed
         await self._session.near.add([_hint(i) for i in page if i["r"]["S"] not in keyed])
         ids = [read_order(i["o"]["S"])[1] for i in page if i["r"]["S"] in keyed]
-        if ids:  # the index knows no keys
+        if ids:  # the index has no keys
             await self._line_up(ids)
 
     async def _line_up(self, ids: Sequence[str]) -> None:
-        """Read twice: what was changed meanwhile must not stay where it was."""
+        """Line these messages up after a second read: the first may be outdated."""
         session = self._session
         waiting = [
-            held.message
-            for held in (await session.look(ids)).values()
-            if held.message.state is State.SCHEDULED
+            loaded.message
+            for loaded in (await session.look(ids)).values()
+            if loaded.message.state is State.SCHEDULED
         ]
         await session.turns.line_up(waiting)
         found = await session.look([message.id for message in waiting])

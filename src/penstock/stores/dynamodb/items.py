@@ -25,21 +25,21 @@ from penstock.model.state import PURGEABLE, State
 from penstock.model.verdict import Decided
 
 Value: TypeAlias = dict[str, Any]
-"""{"S": text}, {"N": digits}, {"B": bytes}, {"BOOL": true}."""
+"""An attribute value: {"S": text}, {"N": digits}, {"B": bytes}, {"BOOL": true}."""
 Item: TypeAlias = dict[str, Value]
 
 OPEN = "open"
-"""The class of what waits or is leased: a claim leaves every index as it is."""
+"""The class of waiting and leased messages: a claim leaves every index unchanged."""
 LEASE_SHARDS = 4
 MAX_EVENTS = 100
-"""Lines kept of one message's timeline; the oldest go first."""
+"""Most lines of one message's timeline; the oldest are dropped first."""
 MAX_LINES = 32 * 1024
-"""Bytes of a timeline, about, as it is kept."""
+"""Approximate bytes of a stored timeline."""
 MAX_DETAIL = 200
-"""Characters kept of what a line of it says; the last error is kept whole."""
+"""Most characters stored of a line's detail; the last error is stored whole."""
 MAX_CONTENT = 320 * 1024
-"""Bytes of a message: an item may have 400 KB, and its names, indexes, timeline and error want
-some of them."""
+"""Most bytes of a message: an item may have 400 KB, and its names, indexes, timeline and error need
+room too."""
 
 _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
@@ -49,7 +49,7 @@ _decided: Final = msgspec.json.Decoder(Decided)
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """An event as it is kept."""
+    """An event as stored."""
 
     at: int
     event: str
@@ -61,7 +61,7 @@ _lines: Final = msgspec.msgpack.Decoder(tuple[Line, ...])
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What decides where index entries are: the same for every process of a table."""
+    """The settings that place index entries: the same for every process of a table."""
 
     width: int
     """Milliseconds of a bucket."""
@@ -79,17 +79,17 @@ def message_pk(message_id: str) -> str:
 
 
 def order(due: int, message_id: str) -> str:
-    """Sorts by due, then id."""
+    """A text that sorts by due, then id."""
     return f"{max(0, due):015d}#{message_id}"
 
 
 def before(moment: int) -> str:
-    """Every `order` due earlier than the moment sorts before this, no other."""
+    """A text after every `order` due earlier than the moment, and before all others."""
     return f"{max(0, moment):015d}"
 
 
 def read_order(text: str) -> tuple[int, str]:
-    """(due, id)"""
+    """(due, id) of an `order` text."""
     return int(text[:15]), text[16:]
 
 
@@ -102,7 +102,7 @@ def list_key(kind: str, route: str, shard: int) -> str:
 
 
 def kind_of(state: State) -> str:
-    """The class a state is listed under."""
+    """The index class of a state."""
     return OPEN if state in (State.SCHEDULED, State.LEASED) else state.value
 
 
@@ -124,12 +124,12 @@ def _add_content(item: Item, message: Message) -> None:
 
 
 def first_record(new: NewMessage, now: int) -> Record:
-    """A message that is put under a new id, in its first revision."""
+    """A message put under a new id, in its first revision."""
     return Record(replace(accepted(new, now), ref=1))
 
 
 def next_record(old: Record, step: Step[Any]) -> Record | None:
-    """The record that a step leaves, a revision later and with its lines noted."""
+    """A step's record, one revision later and with its lines noted."""
     if step.record is None:
         return None
     message = replace(step.record.message, ref=old.message.ref + 1)
@@ -138,7 +138,7 @@ def next_record(old: Record, step: Step[Any]) -> Record | None:
 
 
 def _bounded(lines: tuple[Event, ...]) -> tuple[Event, ...]:
-    """The last of them, in number and in bytes: an item must not outgrow DynamoDB by retries."""
+    """The last lines, limited in number and bytes: retries must not outgrow an item."""
     kept: list[Event] = []
     size = 0
     for line in reversed(lines[-MAX_EVENTS:]):
@@ -151,7 +151,7 @@ def _bounded(lines: tuple[Event, ...]) -> tuple[Event, ...]:
 
 
 def to_item(record: Record, shape: Shape, retention: int) -> Item:
-    """Everything that is kept of the message; once settled, for `retention` milliseconds."""
+    """The message's item; once settled, it expires after `retention` milliseconds."""
     m = record.message
     shard = shape.shard(m.id)
     item: Item = {
@@ -174,7 +174,7 @@ def to_item(record: Record, shape: Shape, retention: int) -> Item:
 
 
 def next_item(old: Item, record: Record, shape: Shape, retention: int) -> Item:
-    """The item after a step; where it did not move, its index entry stays where it was put."""
+    """The item after a step; unless the message moved, its index entry stays where it was."""
     item = to_item(record, shape, retention)
     if "b" in old and "b" in item and old["o"] == item["o"]:
         item["b"] = old["b"]
@@ -209,7 +209,7 @@ def decided_column(decided: Decided) -> dict[str, str]:
 
 
 SHORT = ("pk", "o", "r", "k", "pr", "s", "v", "a", "af", "c", "cl", "se", "de", "n", "tk")
-"""A message without what may be long: enough to know its place in line and its lease."""
+"""Attributes without content and timeline: enough for its order and its lease."""
 
 
 def to_record(item: Item) -> Record:
@@ -257,12 +257,12 @@ def _number(item: Item, name: str) -> int | None:
 
 
 def expiry(now: int, retention: int) -> int:
-    """Epoch seconds after which DynamoDB may delete what was settled now."""
+    """Epoch seconds after which DynamoDB may delete a message settled at `now`."""
     return (now + retention) // 1000 + 1
 
 
 def is_forgotten(item: Item, now: int) -> bool:
-    """Past its time, though DynamoDB has not come round to deleting it."""
+    """Whether its retention is over, though DynamoDB has not deleted it yet."""
     ttl = _number(item, "ttl")
     return ttl is not None and ttl * 1000 < now
 
@@ -276,13 +276,13 @@ def lease_shard(shard: int) -> str:
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Messages claimed together. Kept before they are claimed, so that none is ever forgotten."""
+    """Messages claimed together. Written before the claim, so that no leased message is lost."""
 
     token: int
     until: int
     ids: Sequence[str]
     again: bool = False
-    """It is over, and looked at once more for writes that came late."""
+    """True if it has ended and is read once more for writes that came late."""
 
 
 _ids: Final = msgspec.msgpack.Decoder(list[str])

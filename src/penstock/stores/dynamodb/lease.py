@@ -1,8 +1,8 @@
 """CLAIM, EXTEND, REAP: the life of a lease up to its end by time.
 
-A claim takes hints from Redis, writes the lease down, reads the messages and leases each that
-still is what the hint said, on the condition that nobody changes it meanwhile: so of a claim and
-a cancel, or of two claims, exactly one wins.
+A claim takes hints from Redis, writes the lease, reads the messages, and leases each that still is
+as the hint says, on the condition that it is unchanged: of a claim and a cancel, or of two claims,
+exactly one wins.
 """
 
 from __future__ import annotations
@@ -31,42 +31,43 @@ from penstock.stores.dynamodb.items import (
     to_lease,
 )
 from penstock.stores.dynamodb.near import Hint, Taken
-from penstock.stores.dynamodb.session import Held, Session
+from penstock.stores.dynamodb.session import Loaded, Session
 from penstock.stores.dynamodb.settle import Settling
 from penstock.stores.dynamodb.table import LIST, Range
 
 MAX_CLAIM = 1_000
-"""Messages under one token: their ids must fit into the lease's item."""
+"""Most messages under one token: their ids must fit into the lease's item."""
 AGAIN_MS = 300_000
-"""After so long an ended lease is looked at once more, for writes that came later than its end."""
+"""Time after which an ended lease is read once more, for writes that came after its end."""
 READ = 200
-"""Messages that are read at once: their size is known only then."""
+"""Messages read at once: their size is known only afterwards."""
 ROUNDS = 50
-"""Times a claim looks for more because hints were wrong."""
+"""Most rounds of a claim whose hints are wrong."""
 
 
 class Hints(Protocol):
-    """Where a claim gets its ids from."""
+    """The source of a claim's ids."""
 
     async def take(self, number: int) -> Taken:
-        """Ids of messages that may be due, no longer known to anybody else."""
+        """Take ids of messages that may be due; no other process has them."""
         ...
 
     async def put_back(self, hints: Sequence[Hint]) -> None:
-        """Of what was taken last these wait: the truth cannot be had, or they are too many."""
+        """Return ids of the last `take` that still wait: the table is unavailable, or has too
+        many."""
         ...
 
     def fits(self, message: Message) -> bool:
-        """Whether its place in line was the right one; if not, `leased` puts it there."""
+        """Whether its position in line was right; if not, `leased` corrects it."""
         ...
 
     async def leased(self, ids: Collection[str]) -> None:
-        """Of what was taken last these are leased now, and the rest is not."""
+        """These of the ids last taken are leased now, and the others are not."""
         ...
 
 
 class Lanes:
-    """Of a route whose messages go by priority and due."""
+    """Hints of a route whose messages are ordered by priority and due."""
 
     def __init__(self, session: Session, route: str, now: int) -> None:
         self._session = session
@@ -83,11 +84,11 @@ class Lanes:
         return True
 
     async def leased(self, ids: Collection[str]) -> None:
-        """Nobody waits for the rest: whoever changed them knows where they belong."""
+        """Does nothing: the process that changed the others has placed them."""
 
 
 class Leases:
-    """Made with what to do when Redis has forgotten us."""
+    """Claims leases; `Hydrator.hurry` is called when Redis has lost its data."""
 
     def __init__(
         self, session: Session, settling: Settling, refill: Callable[[], Awaitable[None]]
@@ -96,7 +97,7 @@ class Leases:
         self._settling = settling
         self._refill = refill
         self._sizes: dict[str, int] = {}
-        """Route → bytes of its messages, about."""
+        """Route → approximate bytes of its messages."""
 
     async def claim(self, route: str, limit: int, lease: int, now: int, max_bytes: int) -> Claim:
         lanes = Lanes(self._session, route, now)
@@ -127,7 +128,7 @@ class Leases:
             written = True
             try:
                 # Before any of them is leased: whatever happens then, their lease ends. An id that
-                # led nowhere is not under this lease, and need not be named: the item stays small.
+                # led to no message is not under this lease, so its name is left out of the item.
                 ids = [message.id for message in claimed] + taken.ids
                 await session.table.put(lease_item(Lease(token, now + lease, ids)))
                 found, unread = await self._read(route, taken.hints, left)
@@ -141,7 +142,7 @@ class Leases:
                 break
             claimed += won
             left -= total_size(won)
-            later += [held.message for held in due[number:]]
+            later += [loaded.message for loaded in due[number:]]
             if unread:
                 await hints.put_back(unread)
             await hints.leased({message.id for message in won})
@@ -154,22 +155,22 @@ class Leases:
         return replace(claim, next_due=None, stopped_at_bytes=True) if stopped else claim
 
     def _worth_taking(self, route: str, limit: int, max_bytes: int) -> int:
-        """As many hints as may fit: what they lead to is read as a whole."""
+        """The number of hints likely to fit: their messages are read entirely."""
         if route not in self._sizes:
             return min(limit, FIRST_READ)
         return min(limit, max(1, max_bytes // max(1, self._sizes[route])))
 
     async def _read(
         self, route: str, hints: Sequence[Hint], max_bytes: int
-    ) -> tuple[list[Held], list[Hint]]:
-        """The messages there are, up to so many bytes; and the hints not looked at for that."""
-        found: list[Held] = []
+    ) -> tuple[list[Loaded], list[Hint]]:
+        """The messages found, up to `max_bytes`; and the hints not read because of that."""
+        found: list[Loaded] = []
         rest, total = list(hints), 0
         while rest and total <= max_bytes:
             part, rest = rest[:READ], rest[READ:]
             some = list((await self._session.read([hint.id for hint in part])).values())
             if some:
-                size = total_size(held.message for held in some)
+                size = total_size(loaded.message for loaded in some)
                 total += size
                 # Up at once and down slowly: too few at a time costs less than too many.
                 before = self._sizes.get(route, 0)
@@ -199,26 +200,28 @@ class Leases:
         return Claim(token, tuple(claimed), min(dues, default=None))
 
     def _due(
-        self, hints: Hints, found: Iterable[Held], route: str, now: int, later: list[Message]
-    ) -> list[Held]:
-        """Those that are due, in order; into `later` what waits elsewhere."""
-        due: list[Held] = []
-        for held in found:
-            message = held.message
+        self, hints: Hints, found: Iterable[Loaded], route: str, now: int, later: list[Message]
+    ) -> list[Loaded]:
+        """The due messages, in order; messages that belong elsewhere are added to `later`."""
+        due: list[Loaded] = []
+        for loaded in found:
+            message = loaded.message
             if message.state is not State.SCHEDULED or not hints.fits(message):
                 continue
             if message.due > now or message.route != route:
                 later.append(message)
             else:
-                due.append(held)
-        due.sort(key=lambda held: (-held.message.priority, held.message.due, held.message.id))
+                due.append(loaded)
+        due.sort(
+            key=lambda loaded: (-loaded.message.priority, loaded.message.due, loaded.message.id)
+        )
         return due
 
-    async def _lease(self, due: Sequence[Held], token: int, now: int) -> list[Message]:
-        """Those that nobody else got."""
-        steps = [(held, lifecycle.lease(held.record, token, now)) for held in due]
+    async def _lease(self, due: Sequence[Loaded], token: int, now: int) -> list[Message]:
+        """Lease the messages; those that another process changed are left out."""
+        steps = [(loaded, lifecycle.lease(loaded.record, token, now)) for loaded in due]
         made = await self._session.write(steps, now)
-        # One that was changed in between was changed by somebody who knows where it belongs.
+        # The process that changed a message in between has placed it.
         return [message for message in made if message is not None]
 
     async def extend(self, tokens: Sequence[int], until: int) -> None:
@@ -233,21 +236,21 @@ class Leases:
         )
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        """Lease by lease, oldest end first, until `limit` messages are back."""
+        """End expired leases, oldest end first, until `limit` messages are returned."""
         reaped: list[Reaped] = []
         for token in await self._ended(now):
             item = (await self._session.table.get([lease_pk(token)])).get(lease_pk(token))
             if item is None:
                 continue
             lease = to_lease(item)
-            if lease.until <= now:  # the index may be behind: the lease itself is asked
+            if lease.until <= now:  # the index may lag: the lease itself decides
                 reaped += await self._reap(lease, now, limit - len(reaped))
             if len(reaped) >= limit:
                 break
         return reaped
 
     async def open_leases(self) -> list[Lease]:
-        """All that are known to the index, which is a moment behind."""
+        """All open leases in the index, which lags a moment behind."""
         tokens: list[int] = []
         for shard in range(LEASE_SHARDS):
             async for page in self._session.table.pages(Range(LIST, lease_shard(shard))):
@@ -256,7 +259,7 @@ class Leases:
         return [to_lease(item) for item in items.values()]
 
     async def _ended(self, now: int) -> list[int]:
-        """Tokens whose lease seems to be over."""
+        """Tokens of leases that seem to have ended."""
         ranges = [
             Range(LIST, lease_shard(shard), before=before(now + 1)) for shard in range(LEASE_SHARDS)
         ]
@@ -272,17 +275,19 @@ class Leases:
         session = self._session
         ids = list(lease.ids)[:room]
         found = await session.read(ids)
-        lost = [(held, lifecycle.lose(held.record, lease.token, now)) for held in found.values()]
-        steps = [(held, step) for held, step in lost if step.record is not held.record]
+        lost = [
+            (loaded, lifecycle.lose(loaded.record, lease.token, now)) for loaded in found.values()
+        ]
+        steps = [(loaded, step) for loaded, step in lost if step.record is not loaded.record]
         made = await session.write(steps, now)
         back = [message for message in made if message is not None]
-        # What was settled in between, or asked to be cancelled, is looked at once more.
+        # Read once more: messages settled or marked to be cancelled in between.
         changed = [h.message.id for (h, _), done in zip(steps, made, strict=True) if done is None]
         rest = changed + list(lease.ids)[room:]
         waiting = [
-            held.message.id
-            for held in found.values()
-            if held.message.state is State.SCHEDULED and held.record.token != lease.token
+            loaded.message.id
+            for loaded in found.values()
+            if loaded.message.state is State.SCHEDULED and loaded.record.token != lease.token
         ]
         if rest:
             await session.table.put(lease_item(Lease(lease.token, lease.until, rest, lease.again)))

@@ -1,7 +1,7 @@
 """The near future in Redis: ids by partition, route and priority, in the order of due.
 
-Nothing here is the truth. An id that is missing is brought back from the table, one that should
-not be here is found out when it is claimed, and all of it may be lost at any moment.
+Redis is only an index here. A missing id is brought back from the table, a wrong one is detected
+when claimed, and all of them may be lost at any moment.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _OPEN = Script("stores/dynamodb/lua/open.lua")
 _RETIRED = Script("stores/dynamodb/lua/retired.lua")
 
 REPEAT_MS = 60_000
-"""How long what was taken can be had again by the one who took it."""
+"""How long the taker can repeat a `take` whose answer was lost."""
 LEAD_MS = 4_000
-"""How long the one that hydrates is alone with it after it was last heard of."""
+"""How long the leader hydrates alone after its last sign of life."""
 
 
 T = TypeVar("T")
 
 
 class Hint(NamedTuple):
-    """Where a message may be found, and when it may be due."""
+    """The position at which a message may be found, and when it may be due."""
 
     id: str
     route: str
@@ -47,9 +47,9 @@ class Hint(NamedTuple):
 
 
 class Repeats:
-    """The token of a step that takes something away: after a lost answer, the same one again.
+    """Tokens for steps that take ids away: a step repeated after a lost answer uses the same one.
 
-    What was taken is gone from Redis. Whoever asks again with the token is given it once more.
+    The ids are gone from Redis. A repetition with the token returns them once more.
     """
 
     def __init__(self) -> None:
@@ -72,9 +72,9 @@ class Repeats:
 class Taken(NamedTuple):
     hints: list[Hint]
     next_due: int | None
-    """Of what is left here."""
+    """The earliest due of the remaining ids."""
     lost: bool = False
-    """Redis knows nothing of us (any more): what is near must be brought back."""
+    """True if Redis has no data of this store (any more): the near future must be restored."""
     paused: bool = False
 
     @property
@@ -83,7 +83,7 @@ class Taken(NamedTuple):
 
 
 class Near:
-    """Ids in Redis. Every call raises StoreUnavailable while Redis is away."""
+    """Ids in Redis. Every call raises StoreUnavailable while Redis is unavailable."""
 
     def __init__(
         self, runner: Runner, wakeups: Wakeups, prefix: str, total: int, *, cluster: bool
@@ -98,7 +98,7 @@ class Near:
         self._life = f"{prefix}:near:life"
 
     async def add(self, hints: Sequence[Hint], *, exact: bool = False) -> None:
-        """Hold these; a due that is known stays if it is nearer, unless this one is `exact`."""
+        """Add hints; a known, earlier due stays unless the new one is `exact`."""
         lanes: dict[int, dict[tuple[str, int], list[bytes]]] = {}
         for hint in hints:
             part = lanes.setdefault(self._home(hint.id), {})
@@ -118,7 +118,7 @@ class Near:
             await self._runner.run(_ADD, groups, common)
 
     async def drop(self, messages: Iterable[Message]) -> None:
-        """Forget these, whatever priority they were held under."""
+        """Remove these, under any priority."""
         found: dict[tuple[int, str], list[bytes]] = {}
         for message in messages:
             place = self._home(message.id), message.route
@@ -132,7 +132,7 @@ class Near:
             await self._runner.run(_DROP, groups)
 
     async def take(self, route: str, limit: int, now: int) -> Taken:
-        """Take ids that are due. They are gone from here: claim them, or put them back."""
+        """Take due ids, which removes them from Redis: claim them, or put them back."""
         return await self._repeats.take(route, lambda token: self._taken(route, limit, now, token))
 
     async def _taken(self, route: str, limit: int, now: int, token: bytes) -> Taken:
@@ -170,7 +170,7 @@ class Near:
         return Taken(hints, min(nexts, default=None), lost, paused)
 
     async def open(self, paused: Iterable[str], version: int, *, use: bool) -> None:
-        """Copy this version of the list of paused routes, and take the partitions into use."""
+        """Copy this version of the list of paused routes, and open the partitions for use."""
         routes = [route.encode() for route in paused]
         groups = [
             Group(keys.number, [keys.generation], [len(routes)], routes) for keys in self._keys
@@ -178,16 +178,16 @@ class Near:
         await self._runner.run(_OPEN, groups, (version, int(use)))
 
     async def tell(self, route: str, due: int) -> None:
-        """Wake whoever serves the route, here and elsewhere."""
+        """Wake every process that serves the route."""
         self._wakeups.tell(route, due)
         await self.publish(route, due)
 
     async def publish(self, route: str, due: int) -> None:
-        """Wake whoever serves the route elsewhere; here, too, when it comes back."""
+        """Wake other processes that serve the route, and this one when Redis echoes it."""
         await self._runner.call("PUBLISH", self._wakeups.channel, news_of(route, due))
 
     async def lead(self, who: str) -> bool:
-        """Whether it is on us to hydrate; merely so that not everybody does."""
+        """Whether this process leads and so hydrates; only to avoid doing the work twice."""
         if await self._runner.call("SET", self._lead, who, "NX", "PX", LEAD_MS):
             return True
         if await self._runner.call("GET", self._lead) != who.encode():
@@ -196,20 +196,20 @@ class Near:
         return True
 
     async def give_way(self, who: str) -> None:
-        """Let another one hydrate at once."""
+        """Let another process lead at once."""
         if await self._runner.call("GET", self._lead) == who.encode():
             await self._runner.call("DEL", self._lead)
 
     async def ensure_epoch(self, mark: str) -> bool:
-        """False if Redis lost its data since `mark` was written; then it is written now."""
-        held: bytes | None = await self._runner.call("GET", self._life)
-        if held == mark.encode():
+        """False if Redis lost its data since `mark` was written; then the mark is written again."""
+        stored: bytes | None = await self._runner.call("GET", self._life)
+        if stored == mark.encode():
             return True
         await self._runner.call("SET", self._life, mark)
         return False
 
     async def retire(self, ids: Iterable[str], at: int) -> None:
-        """Note ids to be forgotten in their time."""
+        """Note settled ids, to be purged after the retention."""
         for partition, members in self._by_home(ids).items():
             entries = [part for member in members for part in (at, member)]
             await self._runner.call(
@@ -217,7 +217,7 @@ class Near:
             )
 
     async def retired(self, now: int, retention: int, kept: int, limit: int) -> list[str]:
-        """Ids that may be forgotten: settled so long ago, or more than are kept."""
+        """Ids to purge: settled long enough ago, or beyond the number kept."""
         groups = [Group(keys.number, [keys.settled]) for keys in self._keys]
         each = max(1, kept // len(self._keys))
         answers = await self._runner.run(_RETIRED, groups, (now, retention, each, limit))
@@ -230,7 +230,7 @@ class Near:
             )
 
     async def note(self, name: str, value: bytes, millis: int) -> None:
-        """Keep something for a while, for every process."""
+        """Store a value for some time, for every process."""
         await self._runner.call("SET", f"{self._life}:{name}", value, "PX", millis)
 
     async def noted(self, name: str) -> bytes | None:
@@ -238,7 +238,7 @@ class Near:
         return found
 
     async def keep(self, name: str, value: bytes) -> None:
-        """Until it is taken away, or lost with everything else."""
+        """Store a value until it is removed, or lost with everything else."""
         await self._runner.call("SET", f"{self._life}:{name}", value)
 
     async def unkeep(self, name: str) -> None:

@@ -1,8 +1,8 @@
-"""The near future of routes that promise something per key: lines and turns in Redis, by key.
+"""The near future of routes with a promise per key: lines and turns in Redis, by key.
 
-Nothing here is the truth either, but what is lost of it costs more than time: who knows no longer
-what is busy may send too much of a key. So it is made whole from the table before anything is
-claimed (`turns.py`), and what has been busy for too long is held against the table.
+Redis is only an index here too, but losing it costs more than time: without the record of busy
+keys, too many messages of one key may be sent. So it is rebuilt from the table before anything is
+claimed (`turns.py`), and entries busy for too long are checked against the table.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _FREE = Script("stores/dynamodb/lua/free.lua")
 _HOLD = Script("stores/dynamodb/lua/hold.lua")
 
 PARTITIONS = 8
-"""Keys are spread over as many, whatever the number of the rest: a key's place never changes."""
+"""Partitions of the keys, independent of the store's: a key's partition never changes."""
 CHECKED = 50
-"""Leases of a partition that should be over, told with one claim."""
+"""Overdue leases of a partition that one claim reports."""
 
 Holder: TypeAlias = tuple[str, str]
 """(key, id)"""
 
 
 class Over(NamedTuple):
-    """What is no longer busy."""
+    """A holder that is no longer busy."""
 
     key: str
     id: str
     entry: bytes = b""
-    """In the line, if it waits again."""
+    """Its entry in the line, if it waits again."""
 
     @staticmethod
     def of(message: Message) -> Over:
@@ -55,7 +55,7 @@ class Over(NamedTuple):
 class Turn(NamedTuple):
     key: str
     entry: bytes
-    """As it stood in its line."""
+    """Its entry as it was in the line."""
 
     @property
     def id(self) -> str:
@@ -65,13 +65,13 @@ class Turn(NamedTuple):
 class Turns(NamedTuple):
     taken: list[Turn]
     next_due: int | None
-    """Of the next turn."""
+    """The due of the next turn."""
     over: list[Holder]
-    """Busy for longer than was said: to be checked."""
+    """Holders busy beyond their time, to be checked."""
 
 
 class NearTurns:
-    """Every call raises StoreUnavailable while Redis is away."""
+    """Lines and turns in Redis. Every call raises StoreUnavailable while Redis is unavailable."""
 
     def __init__(self, runner: Runner, wakeups: Wakeups, prefix: str, *, cluster: bool) -> None:
         self._runner = runner
@@ -88,7 +88,7 @@ class NearTurns:
         )
         groups = [
             Group(partition, self._of(partition, route)[:2], [route, len(parts) // 3], parts)
-            for (partition, route), parts in self._by_place(wanted).items()
+            for (partition, route), parts in self._by_partition(wanted).items()
         ]
         if groups:
             await self._runner.run(_LINE_UP, groups, (self._wakeups.channel,))
@@ -99,13 +99,13 @@ class NearTurns:
         )
         groups = [
             Group(partition, self._of(partition, route)[:2], [len(parts) // 2], parts)
-            for (partition, route), parts in self._by_place(wanted).items()
+            for (partition, route), parts in self._by_partition(wanted).items()
         ]
         if groups:
             await self._runner.run(_STEP_OUT, groups)
 
     async def take(self, route: str, limit: int, until: int, now: int, per_key: KeyLimit) -> Turns:
-        """Take ids whose turn it is; they are busy until `until`, unless they are freed before."""
+        """Take ids whose turn it is; they are busy until `until`, unless freed before."""
         common = (until, per_key.in_flight, int(per_key.ordered), CHECKED)
         return await self._repeats.take(
             route, lambda token: self._taken(route, limit, now, (*common, token, REPEAT_MS))
@@ -149,11 +149,11 @@ class NearTurns:
         return Turns(taken, min(nexts, default=None), over)
 
     async def free(self, route: str, over: Iterable[Over]) -> None:
-        """These are over, in one step with their waiting again: nobody slips in between."""
+        """Free these and requeue them in one step, so that no other message overtakes them."""
         wanted = ((route, one.key, [one.key.encode(), one.id.encode(), one.entry]) for one in over)
         groups = [
             Group(partition, self._of(partition, name), [name, len(parts) // 3], parts)
-            for (partition, name), parts in self._by_place(wanted).items()
+            for (partition, name), parts in self._by_partition(wanted).items()
         ]
         if groups:
             await self._runner.run(_FREE, groups, (self._wakeups.channel,))
@@ -161,11 +161,11 @@ class NearTurns:
     async def hold(
         self, route: str, holders: Iterable[Holder], until: int, *, if_busy: bool = False
     ) -> None:
-        """These are busy until then; `if_busy`: only those that are."""
+        """Mark these as busy until then; with `if_busy`, only those that are."""
         wanted = ((route, key, [f"{key}\0{one}".encode()]) for key, one in holders)
         groups = [
             Group(partition, self._of(partition, name)[2:], [len(parts)], parts)
-            for (partition, name), parts in self._by_place(wanted).items()
+            for (partition, name), parts in self._by_partition(wanted).items()
         ]
         if groups:
             await self._runner.run(_HOLD, groups, (until, "XX" if if_busy else ""))
@@ -174,10 +174,10 @@ class NearTurns:
         keys = self._keys[partition]
         return [*keys.turns(route), keys.ends(route)]
 
-    def _by_place(
+    def _by_partition(
         self, wanted: Iterable[tuple[str, str, list[bytes]]]
     ) -> dict[tuple[int, str], list[bytes]]:
-        """(partition, route) → the arguments of everything that belongs there."""
+        """(partition, route) → the arguments of its ids."""
         found: dict[tuple[int, str], list[bytes]] = {}
         for route, key, parts in wanted:
             found.setdefault((partition_of(key, PARTITIONS), route), []).extend(parts)

@@ -1,9 +1,9 @@
-"""Policies and suppressions are kept in the table, counters in Redis.
+"""Policies and suppressions in the table, with the counters in Redis.
 
-Decisions are made in Redis, by a copy of the rules that carries a mark. Whoever changes a rule
-takes the mark away first and sets another one at the end; where there is none, because somebody
-died in between or Redis lost everything, the rules are brought back from the table before
-anything is decided. Counters that Redis loses begin anew.
+Decisions are made in Redis, by a copy of the rules that carries a mark. A process that changes a
+rule removes the mark first and sets another one at the end; if there is none, because a process
+died in between or Redis lost its data, the rules are restored from the table before any decision.
+Counters that Redis loses start from zero.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from penstock.stores.redis.policies.store import RedisPolicies
 T = TypeVar("T")
 
 RULES = "s:rules"
-"""An attribute a policy ("p:" + id) and a list ("l:" + id); `n` counts the changes."""
+"""The item of the rules: one attribute per policy ("p:" + id) and list ("l:" + id); `n` counts the
+changes."""
 MARK = "rules"
 ROUNDS = 10
 AT_ONCE = 16
@@ -38,7 +39,7 @@ _suppression = msgspec.json.Decoder(Suppression)
 
 
 class TieredPolicies:
-    """What `ports.policies.PolicyStore` promises. `counting` makes the part that is in Redis."""
+    """The PolicyStore of the tiered store. `counting` creates its part in Redis."""
 
     def __init__(
         self, table: Table, near: Near, shards: int, counting: Callable[[], RedisPolicies]
@@ -50,7 +51,7 @@ class TieredPolicies:
         self._zone: str | None = None
         self._counting = counting()
         self._seen: bytes | None = None
-        """The mark under which `_counting` knows the rules."""
+        """The mark of the rules that `_counting` has loaded."""
 
     def use_zone(self, zone: str) -> None:
         self._zone = zone
@@ -81,10 +82,10 @@ class TieredPolicies:
 
     async def put_suppression(self, list_id: str, suppression: Suppression) -> int:
         async def change() -> int:
-            held = set(await self._keys(list_id))
+            stored = set(await self._keys(list_id))
             wanted = set(suppression.keys)
-            await self._add(list_id, wanted - held)
-            await self._remove(list_id, held - wanted)
+            await self._add(list_id, wanted - stored)
+            await self._remove(list_id, stored - wanted)
             kept = msgspec.structs.replace(suppression, keys=())
             await self._set(f"l:{list_id}", _encode(kept).decode())
             return await self._counting.put_suppression(list_id, suppression)
@@ -133,7 +134,7 @@ class TieredPolicies:
         return await self._counting.allowance(route, now)
 
     async def _current(self) -> RedisPolicies:
-        """The part in Redis, with the rules of the table."""
+        """The part in Redis, with the table's rules."""
         mark = await self._near.noted(MARK)
         if mark is None:
             mark = await self._restore()
@@ -155,7 +156,7 @@ class TieredPolicies:
         return mark
 
     async def _restore(self) -> bytes:
-        """Make Redis' copy what the table says; again if that changes meanwhile."""
+        """Copy the table's rules to Redis; repeated if they change meanwhile."""
         counting = self._new_counting()
         for _ in range(ROUNDS):
             rules = await self._rules()
@@ -167,11 +168,11 @@ class TieredPolicies:
         )
 
     async def _copy(self, rules: Item, counting: RedisPolicies) -> None:
-        held = await counting.book()
-        for policy_id in held.policies:
+        stored = await counting.book()
+        for policy_id in stored.policies:
             if f"p:{policy_id}" not in rules:
                 await counting.drop_policy(policy_id)
-        for list_id in held.suppressions:
+        for list_id in stored.suppressions:
             if f"l:{list_id}" not in rules:
                 await counting.drop_suppression(list_id)
         for name, value in rules.items():
@@ -224,7 +225,7 @@ class TieredPolicies:
 
 
 def _key_item(list_id: str, key: str, shards: int) -> Item:
-    """A key may be longer than DynamoDB's: its digest stands for it."""
+    """The item of a suppressed key, named by a digest: keys may exceed DynamoDB's limit."""
     digest = hashlib.sha256(key.encode()).hexdigest()
     return {
         "pk": {"S": f"x:{list_id}:{digest}"},

@@ -1,4 +1,4 @@
-"""PUT: keep what is new, and let `on_conflict` decide about what is known."""
+"""PUT: store new messages, and let `on_conflict` decide about known ids."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ from penstock.stores.dynamodb.items import (
     to_item,
     to_message,
 )
-from penstock.stores.dynamodb.session import Held, Session
+from penstock.stores.dynamodb.session import Loaded, Session
 
 TRIES = 20
-"""Times a message is looked at again because others changed it meanwhile."""
+"""Most tries for a message that other processes change meanwhile."""
 
 
 async def put(
     session: Session, messages: Sequence[NewMessage], now: int, *, admit: bool = True
 ) -> list[Receipt]:
-    """One receipt each. Without `admit` the ids do not go to Redis: `Session.bring` does that.
+    """Put messages: one receipt each. Without `admit` no id goes to Redis: `Session.bring` does
+    that.
 
-    PutRefused when any of them cannot be an item.
+    Raises PutRefused if any of them cannot be stored as an item.
     """
     receipts: list[Receipt | PenstockError] = [_check_size(message) for message in messages]
     kept: list[Message] = []
-    places = [place for place, known in enumerate(receipts) if isinstance(known, Receipt)]
-    while places:  # a second time in the batch is a second put, after the first
+    indexes = [index for index, known in enumerate(receipts) if isinstance(known, Receipt)]
+    while indexes:  # an id's second put in the batch follows its first
         firsts: dict[str, int] = {}
-        for place in places:
-            firsts.setdefault(messages[place].id, place)
+        for index in indexes:
+            firsts.setdefault(messages[index].id, index)
         now_placed = list(firsts.values())
         answers = await _put_distinct(session, [messages[p] for p in now_placed], now, kept)
-        for place, receipt in zip(now_placed, answers, strict=True):
-            receipts[place] = receipt
+        for index, receipt in zip(now_placed, answers, strict=True):
+            receipts[index] = receipt
         done = set(now_placed)
-        places = [place for place in places if place not in done]
+        indexes = [index for index in indexes if index not in done]
     if admit:
         await session.bring(kept, now)
     answered = [receipt for receipt in receipts if isinstance(receipt, Receipt)]
@@ -54,7 +55,7 @@ async def put(
 
 
 def _check_size(message: NewMessage) -> Receipt | PenstockError:
-    """What is answered for it, until the table has: TooLarge is the last word."""
+    """The answer before the table's own: TooLarge is final."""
     try:
         check_whole_size(stored_size(message), MAX_CONTENT)
     except TooLarge as exc:
@@ -76,12 +77,12 @@ async def _put_distinct(
     new = [r.message for r, answer in zip(first, inserted, strict=True) if answer is True]
     kept += [message for message in new if message.state is State.SCHEDULED]
     await session.retire([message.id for message in new if message.state in PURGEABLE], now)
-    known = [place for place, answer in enumerate(inserted) if answer is False]
+    known = [index for index, answer in enumerate(inserted) if answer is False]
     for _ in range(TRIES):
         if not known:
             return receipts
         known = await _meet(session, messages, items, known, now, receipts, kept)
-    raise StoreUnavailable("a message is changed by others again and again: try again")
+    raise StoreUnavailable(f"gave up after {TRIES} concurrent updates of this message; retry")
 
 
 async def _meet(
@@ -93,37 +94,37 @@ async def _meet(
     receipts: list[Receipt | PenstockError],
     kept: list[Message],
 ) -> list[int]:
-    """The ids are known: keep the first, or put the new one in its place while it waits.
+    """Handle known ids: keep the first message, or replace it while it waits.
 
-    Returns the places of those that somebody changed meanwhile.
+    The answer is the indexes of the messages changed concurrently.
     """
-    found = await session.read([messages[place].id for place in known])
+    found = await session.read([messages[index].id for index in known])
     again: list[int] = []
-    steps: list[tuple[int, Held, Step[Receipt]]] = []
-    for place in known:
-        held = found.get(messages[place].id)
-        if held is None:  # deleted just now: it is new after all
-            (answer,) = await session.table.insert([items[place]])
+    steps: list[tuple[int, Loaded, Step[Receipt]]] = []
+    for index in known:
+        loaded = found.get(messages[index].id)
+        if loaded is None:  # deleted meanwhile: it is new after all
+            (answer,) = await session.table.insert([items[index]])
             if answer is not True:
-                again.append(place)
-            elif messages[place].state is State.SCHEDULED:
-                kept.append(to_message(items[place]))
+                again.append(index)
+            elif messages[index].state is State.SCHEDULED:
+                kept.append(to_message(items[index]))
             continue
-        is_new = not session.exact and is_forgotten(held.item, now)
-        step = lifecycle.put(None if is_new else held.record, messages[place], now)
-        if step.record is held.record:
-            receipts[place] = step.answer
+        is_new = not session.exact and is_forgotten(loaded.item, now)
+        step = lifecycle.put(None if is_new else loaded.record, messages[index], now)
+        if step.record is loaded.record:
+            receipts[index] = step.answer
         else:
-            steps.append((place, held, step))
-    made = await session.write([(held, step) for _, held, step in steps], now)
+            steps.append((index, loaded, step))
+    made = await session.write([(loaded, step) for _, loaded, step in steps], now)
     moved: list[Message] = []
-    for (place, held, step), after in zip(steps, made, strict=True):
+    for (index, loaded, step), after in zip(steps, made, strict=True):
         if after is None:
-            again.append(place)
+            again.append(index)
             continue
-        receipts[place] = step.answer
-        if held.message.state is State.SCHEDULED:
-            moved.append(held.message)
+        receipts[index] = step.answer
+        if loaded.message.state is State.SCHEDULED:
+            moved.append(loaded.message)
         if after.state is State.SCHEDULED:
             kept.append(after)
     if moved:

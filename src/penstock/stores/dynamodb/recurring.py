@@ -1,10 +1,10 @@
-"""RECURRING: rules are items of the table, which is the truth about them.
+"""RECURRING: rules are items of the table.
 
-A rule is the item `r:<id>`: `n` its revision, `body` the row as JSON, and while it is to be looked
-at, its place in the list `rw` by that moment. Beside it are two items without content, which only
-give it a place in lists by id: `rn:<id>` of every rule, made before the rule and removed after it,
-and `rm:<id>` of one that settings manage. A list may be a moment behind the rules, and have ids
-whose rule is gone: whoever reads it looks at the rules themselves.
+A rule is the item `r:<id>`: `n` its revision, `body` the row as JSON, and while it is to be
+planted, its position in the list `rw` by that moment. Beside it are two items without content,
+which only list it by id: `rn:<id>` for every rule, written before the rule and removed after it,
+and `rm:<id>` for one that settings manage. A list may lag a moment behind the rules and hold ids
+whose rule is gone: readers of a list read the rules themselves.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from penstock.time.clock import Clock
 log = logging.getLogger("penstock.stores.dynamodb")
 
 SOON_MS = 2 * LOOK_MS
-"""A planter that looks every `LOOK_MS` finds in time what is further away."""
+"""Rules due later than this need no wake-up: planters look every `LOOK_MS`."""
 DIGITS = 15
-"""Of a moment in the order of a list."""
+"""Digits of a moment in the order of a list."""
 _NAMES = list_key("rn", "recurring", 0)
 _MANAGED = list_key("rm", "recurring", 0)
 
 
 class DynamoRecurring:
-    """Rules in DynamoDB; Redis only hears of those that are near."""
+    """Rules in DynamoDB; Redis carries only wake-ups about rules that are due soon."""
 
     def __init__(self, table: Table, shards: int, near: Near, clock: Clock) -> None:
         self._table = table
@@ -42,7 +42,7 @@ class DynamoRecurring:
         self._clock = clock
         self._listeners: list[RuleListener] = []
         self._marked: set[str] = set()
-        """Rules known to have their place among the managed ones."""
+        """Rules known to be listed among the managed ones."""
 
     @property
     def look_ms(self) -> int:
@@ -55,13 +55,13 @@ class DynamoRecurring:
     async def swap(self, swaps: Sequence[Swap]) -> list[bool]:
         done = [False] * len(swaps)
         left = list(range(len(swaps)))
-        while left:  # in rounds, where one id comes several times: statements have no order
-            first = {swaps[place].id: place for place in reversed(left)}
-            places = sorted(first.values())
-            answers = await self._swap([swaps[place] for place in places])
-            for place, answer in zip(places, answers, strict=True):
-                done[place] = answer
-            left = [place for place in left if place not in places]
+        while left:  # in rounds if an id comes several times: statements have no order
+            first = {swaps[index].id: index for index in reversed(left)}
+            indexes = sorted(first.values())
+            answers = await self._swap([swaps[index] for index in indexes])
+            for index, answer in zip(indexes, answers, strict=True):
+                done[index] = answer
+            left = [index for index in left if index not in indexes]
         await self._wake([swap.row for swap, is_done in zip(swaps, done, strict=True) if is_done])
         return done
 
@@ -103,13 +103,13 @@ class DynamoRecurring:
         self._listeners.append(listener)
 
     def heard(self, route: str, wake: int) -> None:
-        """A row was written, here or by another process; other wake-ups are not ours."""
+        """Handle a wake-up: a row was written by any process. Wake-ups for routes are ignored."""
         if route == NEWS:
             for listener in self._listeners:
                 listener(wake)
 
     async def _wake(self, rows: Sequence[RuleRow | None]) -> None:
-        """Tell other processes of what comes before they look again anyway."""
+        """Wake other processes if a rule is due before their next look."""
         wakes = [row.wake for row in rows if row is not None and row.wake is not None]
         for wake in wakes:
             self.heard(NEWS, wake)
@@ -120,7 +120,7 @@ class DynamoRecurring:
                 log.debug("Redis is away, other processes find rules when they look: %s", exc)
 
     async def _swap(self, swaps: Sequence[Swap]) -> list[bool]:
-        """Swaps of different rules."""
+        """Swap different rules."""
         made = [swap.row for swap in swaps if swap.expected == 0 and swap.row is not None]
         names = [_place("rn", _NAMES, row.id) for row in made]
         managed = [swap.row for swap in swaps if swap.row is not None and swap.row.managed]
@@ -152,7 +152,7 @@ class DynamoRecurring:
         return True
 
     async def _first(self, shard: int, number: int) -> list[str]:
-        """The first orders of a shard's list by moment."""
+        """The first entries of a shard's list by moment."""
         found: list[str] = []
         async for items in self._table.pages(Range(LIST, _wakes(shard)), number):
             found += [item["o"]["S"] for item in items]

@@ -1,4 +1,4 @@
-"""The table itself: made on request, checked at start, its layout's version kept in it."""
+"""The table: created on request, checked at start, with its layout's version inside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROJECTED = {
 
 
 def definition(table: str) -> dict[str, Any]:
-    """What CreateTable is asked for."""
+    """The request of CreateTable."""
     named = sorted({"pk", "o", *PARTITION.values()})
     return {
         "TableName": table,
@@ -46,7 +46,7 @@ def definition(table: str) -> dict[str, Any]:
 
 
 async def state_of(gateway: Gateway, table: str) -> str | None:
-    """ACTIVE, CREATING …; None: there is no such table."""
+    """The table's status, ACTIVE, CREATING …; None if it does not exist."""
     try:
         answer = await gateway.call("describe_table", TableName=table)
     except StoreUnavailable as exc:
@@ -60,7 +60,7 @@ async def state_of(gateway: Gateway, table: str) -> str | None:
 
 
 async def _make(gateway: Gateway, table: str) -> None:
-    """Another process, or this one's call that was repeated unanswered, may have made it before."""
+    """Create the table; another process, or an unanswered first try, may have created it before."""
     try:
         await gateway.call("create_table", **definition(table))
     except PenstockError as exc:
@@ -70,7 +70,7 @@ async def _make(gateway: Gateway, table: str) -> None:
 
 
 async def create(gateway: Gateway, table: str, shards: int) -> bool:
-    """Make what is missing; False: it was all there. Harmless to repeat."""
+    """Create missing parts; False if none was missing. Harmless to repeat."""
     made = await state_of(gateway, table) is None
     if made:
         await _make(gateway, table)
@@ -82,7 +82,7 @@ async def create(gateway: Gateway, table: str, shards: int) -> bool:
         raise StoreUnavailable(f"{gateway.name}: the table is not ready yet", retry_after=5.0)
     await _expire(gateway, table)
     plain = Table(gateway, table, partiql=False)
-    # `insert`: what the first one wrote stays, whatever the settings say later.
+    # `insert`: the first process's values stay, whatever later settings are.
     await plain.insert([_schema_item(shards), {"pk": {"S": PROBE}, "n": {"N": "1"}}])
     return made
 
@@ -97,7 +97,7 @@ def _schema_item(shards: int) -> Item:
 
 
 async def _expire(gateway: Gateway, table: str) -> None:
-    """Let DynamoDB delete by `ttl`; where that is not to be had, settled messages stay."""
+    """Turn on deletion by `ttl`; without it settled messages stay."""
     if await _expires(gateway, table):
         return
     try:
@@ -107,7 +107,7 @@ async def _expire(gateway: Gateway, table: str) -> None:
             TimeToLiveSpecification={"Enabled": True, "AttributeName": "ttl"},
         )
     except PenstockError:
-        if not await _expires(gateway, table):  # else another process has just asked for it
+        if not await _expires(gateway, table):  # another process may just have turned it on
             raise
 
 
@@ -118,7 +118,7 @@ async def _expires(gateway: Gateway, table: str) -> bool:
 
 
 async def shards_of(table: Table) -> int:
-    """The table's own number; ConfigError when it is not a table this version can work with."""
+    """The table's own number of shards; ConfigError if this version cannot use the table."""
     item = (await table.get([SCHEMA])).get(SCHEMA)
     if item is None:
         raise ConfigError(
@@ -135,13 +135,13 @@ async def shards_of(table: Table) -> int:
 
 
 async def keep_partitions(table: Table, total: int | None) -> int:
-    """Note the largest number of partitions ever used; ConfigError for a smaller one.
+    """Store the largest number of partitions ever used; ConfigError for a smaller one.
 
-    Returns how many to use: with None those that were noted.
+    The answer is the number to use: with None, the stored one.
     """
-    held = (await table.get([SCHEMA])).get(SCHEMA, {}).get("partitions", {}).get("N")
+    stored = (await table.get([SCHEMA])).get(SCHEMA, {}).get("partitions", {}).get("N")
     if total is None:
-        total = DEFAULT_PARTITIONS if held is None else int(held)
+        total = DEFAULT_PARTITIONS if stored is None else int(stored)
     grown = await table.update(
         SCHEMA,
         "SET #p = :total",
@@ -151,14 +151,14 @@ async def keep_partitions(table: Table, total: int | None) -> int:
     )
     if not grown:
         raise ConfigError(
-            f"worker.total_partitions: {table.name} has {held} and they cannot be reduced to"
-            f" {total}; set it to {held} or more"
+            f"worker.total_partitions: {table.name} has {stored} and they cannot be reduced to"
+            f" {total}; set it to {stored} or more"
         )
     return total
 
 
 async def takes_statements(gateway: Gateway, table: str) -> bool:
-    """Whether BatchExecuteStatement works here and tells a duplicate: stand-ins often do not."""
+    """Whether BatchExecuteStatement works here and reports duplicates: emulators often do not."""
     statement = f"INSERT INTO \"{table}\" VALUE {{'pk': ?, 'n': ?}}"
     asked = [{"Statement": statement, "Parameters": [{"S": PROBE}, {"N": "1"}]}]
     reply = await gateway.asks("batch_execute_statement", Statements=asked)

@@ -1,8 +1,8 @@
-"""SEARCH: pages merged from index ranges that are each in order, held against the items.
+"""SEARCH: pages merged from ordered index ranges, checked against the items.
 
-A list of one route and class costs one query a shard, one of a key a single query, one of what is
-leased as many reads as there are messages in flight. The indexes are a moment behind the table;
-what an entry says is believed only if the item says it too.
+A list of one route and class costs one query per shard, one of a key a single query, one of leased
+messages as many reads as there are messages in flight. The indexes lag a moment behind the table;
+an entry counts only if the item says the same.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from penstock.stores.dynamodb.items import (
     read_order,
     to_lease,
 )
-from penstock.stores.dynamodb.recall import known_routes
+from penstock.stores.dynamodb.lookup import known_routes
 from penstock.stores.dynamodb.session import Session
 from penstock.stores.dynamodb.table import KEY, LIST, Range
 
 LOOKS = 50
-"""Batches of entries one page may look at; then it ends early, with a cursor."""
+"""Most batches of entries that one page reads; then it ends early, with a cursor."""
 KINDS = (OPEN, *(state.value for state in State if kind_of(state) != OPEN))
 
 
@@ -61,12 +61,12 @@ async def search(session: Session, where: Filter, after: Cursor | None, limit: i
 async def _read(
     session: Session, entries: Sequence[Entry], page: Filling[Message]
 ) -> AsyncIterator[tuple[Entry, Message]]:
-    """The entries whose messages are there, read in as many calls as the page may need."""
+    """The entries whose messages exist, read in as many calls as the page may need."""
     while entries:
         number = page.next_read(len(entries))
         some, entries = entries[:number], entries[number:]
         found = await session.read([entry.id for entry in some])
-        page.have_read(len(found), total_size(held.message for held in found.values()))
+        page.have_read(len(found), total_size(loaded.message for loaded in found.values()))
         for entry in some:
             if entry.id in found:
                 yield entry, found[entry.id].message
@@ -79,7 +79,7 @@ async def _fill(streams: list[_Stream]) -> None:
 async def _batches(
     session: Session, where: Filter, after: Cursor | None, size: int
 ) -> AsyncIterator[list[Entry]]:
-    """Entries in order that may match, the first once each."""
+    """Entries in order that may match, each once."""
     size = min(size, 500)
     if where.state is State.LEASED and where.key is None:
         entries = _within(await leased_entries(session), where, after)
@@ -131,13 +131,13 @@ async def _ranges(session: Session, where: Filter, after: Cursor | None) -> list
 
 
 async def _same_id(session: Session, where: Filter) -> list[Entry]:
-    """A key that is an id: such messages are not in the index of keys."""
+    """Messages whose key is their id: they are not in the index of keys."""
     if where.key is None:
         return []
-    held = (await session.read([where.key])).get(where.key)
-    if held is None or "k" in held.item:
+    loaded = (await session.read([where.key])).get(where.key)
+    if loaded is None or "k" in loaded.item:
         return []
-    return [Entry(held.message.due, held.message.id)]
+    return [Entry(loaded.message.due, loaded.message.id)]
 
 
 def _within(entries: Iterable[Entry], where: Filter, after: Cursor | None) -> list[Entry]:
@@ -152,12 +152,12 @@ def _within(entries: Iterable[Entry], where: Filter, after: Cursor | None) -> li
 
 
 async def leased_messages(session: Session) -> list[Message]:
-    """What is in flight, by the leases; without payloads."""
+    """The messages in flight, by their leases; without payloads."""
     pages = await asyncio.gather(*(_leases(session, shard) for shard in range(LEASE_SHARDS)))
     tokens = [pk for page in pages for pk in page]
     leases = [to_lease(item) for item in (await session.table.get(tokens)).values()]
     found = await session.look([one for lease in leases for one in lease.ids])
-    return [held.message for held in found.values() if held.message.state is State.LEASED]
+    return [loaded.message for loaded in found.values() if loaded.message.state is State.LEASED]
 
 
 async def leased_entries(session: Session) -> list[Entry]:

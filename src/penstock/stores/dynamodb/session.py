@@ -1,4 +1,4 @@
-"""What every step of the store works with."""
+"""The parts that every step of the store uses."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ log = logging.getLogger("penstock.stores.dynamodb")
 AT_ONCE = 16
 """Messages deleted at the same time."""
 NEAR_SECONDS = 1.5
-"""How long a put waits for Redis at most: the message is safe already."""
+"""Most seconds that a put waits for Redis: the message is already durable."""
 
 
-class Held:
-    """A message as it was read: the record, and the item it was read from."""
+class Loaded:
+    """A message as read: its record, and the item it was read from."""
 
     __slots__ = ("item", "record")
 
@@ -74,70 +74,70 @@ class Session:
         self.near = near
         self.turns = turns
         self.keyed: frozenset[str] = frozenset()
-        """Routes that promise something per key, as far as is known here."""
+        """Routes known to this process to have a promise per key."""
         self.wakeups = wakeups
         self.clock = clock
         self.near_ms = near_ms
         self.retention = retention
         self.retention_count = retention_count
         self.counts: dict[str, tuple[int, object]] = {}
-        """Name → when this process last counted it, and what it found: for when Redis is away."""
+        """Name → this process's last count and its moment, used while Redis is unavailable."""
         self.exact = exact
-        """Settled messages are forgotten to the second, by `purge`."""
+        """True: `purge` deletes settled messages to the second."""
 
     def token(self) -> int:
-        """A lease's: never 0, and never one that was given out before."""
+        """A token for a new lease: never 0, and never issued before."""
         return secrets.randbits(62) + 1
 
-    async def read(self, ids: Iterable[str]) -> dict[str, Held]:
-        """The messages that are there, by id."""
+    async def read(self, ids: Iterable[str]) -> dict[str, Loaded]:
+        """The existing messages among these ids."""
         items = await self.table.get([message_pk(message_id) for message_id in ids])
-        return {pk[2:]: Held(item) for pk, item in items.items()}
+        return {pk[2:]: Loaded(item) for pk, item in items.items()}
 
-    async def look(self, ids: Iterable[str]) -> dict[str, Held]:
-        """The same without payload, headers and timeline: to be looked at and not changed."""
+    async def look(self, ids: Iterable[str]) -> dict[str, Loaded]:
+        """As `read`, without payload, headers and timeline: not to be written back."""
         items = await self.table.get([message_pk(message_id) for message_id in ids], SHORT)
-        return {pk[2:]: Held(item) for pk, item in items.items()}
+        return {pk[2:]: Loaded(item) for pk, item in items.items()}
 
     async def write(
-        self, steps: Sequence[tuple[Held, Step[Any]]], now: int
+        self, steps: Sequence[tuple[Loaded, Step[Any]]], now: int
     ) -> list[Message | None]:
-        """Write each step if the message still is what it was read as: the message after it.
+        """Write each step if its message is unchanged since it was read: the messages after it.
 
-        None: somebody changed it in between. Steps that keep nothing are for `remove`.
+        None for one that was changed in between. Steps that remove a message go to `remove`.
         """
         moved: list[int] = []
         changes: list[Change] = []
         messages: list[Message] = []
-        for held, step in steps:
-            after = next_record(held.record, step)
+        for loaded, step in steps:
+            after = next_record(loaded.record, step)
             if after is None:
-                raise ValueError(f"{held.message.id}: nothing of it is to be written")
-            if after.message.due != held.message.due:
+                raise ValueError(f"{loaded.message.id}: nothing of it is to be written")
+            if after.message.due != loaded.message.due:
                 moved.append(after.message.due)
-            item = next_item(held.item, after, self.shape, self.retention)
-            changes.append(Change.between(held.item, item))
+            item = next_item(loaded.item, after, self.shape, self.retention)
+            changes.append(Change.between(loaded.item, item))
             messages.append(after.message)
         await self.buckets.ensure(moved, now)
         made = await self.table.change(changes)
         return [message if done else None for message, done in zip(messages, made, strict=True)]
 
-    async def remove(self, held: Sequence[Held]) -> list[bool]:
-        """Keep nothing of these if each still is what it was read as; whether it is gone."""
+    async def remove(self, loaded: Sequence[Loaded]) -> list[bool]:
+        """Remove each of these if it is unchanged since it was read; whether it is gone."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def remove(one: Held) -> bool:
+        async def remove(one: Loaded) -> bool:
             async with gate:
                 return await self.table.delete(message_pk(one.message.id), one.item["n"]["N"])
 
-        return await asyncio.gather(*map(remove, held))
+        return await asyncio.gather(*map(remove, loaded))
 
     def is_near(self, due: int, now: int) -> bool:
-        """Due so soon that its bucket may have been brought in already."""
+        """Whether it is due so soon that its bucket may have been read already."""
         return due <= now + self.near_ms + 2 * self.shape.width
 
     async def bring(self, messages: Iterable[Message], now: int, *, exact: bool = False) -> None:
-        """Put what is near into Redis and wake its routes. What fails, the sweep mends."""
+        """Add the near messages to Redis and wake their routes. The sweep repeats failures."""
         hints: list[Hint] = []
         waiting: list[Message] = []
         nearest: dict[str, int] = {}
@@ -145,7 +145,7 @@ class Session:
             if message.due < nearest.get(message.route, message.due + 1):
                 nearest[message.route] = message.due
             if message.route in self.keyed:
-                # What was begun holds back the rest of its key, however far away it is.
+                # A message once begun holds back the rest of its key, however late it is due.
                 if self.is_near(message.due, now) or has_begun(message):
                     waiting.append(message)
             elif self.is_near(message.due, now):
@@ -167,7 +167,7 @@ class Session:
             await self.best_effort(self.turns.step_out(keyed))
 
     async def bring_back(self, messages: Sequence[Message], now: int, *, exact: bool) -> None:
-        """Their leases are over: those that wait come back, and their keys are free."""
+        """After their leases ended: requeue the waiting messages, and free their keys."""
         keyed = [message for message in messages if message.route in self.keyed]
         waiting = [
             message
@@ -187,12 +187,12 @@ class Session:
             self.wakeups.tell(route, now)
 
     async def retire(self, ids: Sequence[str], at: int) -> None:
-        """So that purge finds them; those it does not find, DynamoDB deletes by itself."""
+        """Note ids for purge; DynamoDB deletes those that are missed."""
         if self.exact and ids:
             await self.best_effort(self.near.retire(ids, at))
 
     async def best_effort(self, work: Awaitable[None]) -> None:
-        """A step in Redis whose failure costs time and nothing else."""
+        """Run a step in Redis whose failure only costs time."""
         try:
             async with asyncio.timeout(NEAR_SECONDS):
                 await work

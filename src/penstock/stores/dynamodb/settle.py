@@ -1,4 +1,4 @@
-"""SETTLE: end leases by what came of the send; a stale token changes nothing."""
+"""SETTLE: end leases by the outcomes of their sends; a stale token changes nothing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.stores.dynamodb.table import Change
 
 _DELIVERED = State.DELIVERED
 _GONE = ("b", "cp", "h", "p", "tk")
-"""What a delivered message loses."""
+"""Attributes that a delivered message loses."""
 
 
 class Settling:
-    """Ends leases; knows of the ones given out here how much of them is left."""
+    """Ends leases, and tracks how much is left of those issued here."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -31,14 +31,14 @@ class Settling:
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
         states: list[State | None] = [None] * len(settlements)
-        places = list(range(len(settlements)))
-        while places:  # a second end of one lease comes after the first
+        indexes = list(range(len(settlements)))
+        while indexes:  # a second end of one lease follows the first
             firsts: dict[str, int] = {}
-            for place in places:
-                firsts.setdefault(settlements[place].message.id, place)
+            for index in indexes:
+                firsts.setdefault(settlements[index].message.id, index)
             done = set(firsts.values())
             await self._settle_distinct(settlements, sorted(done), states, now)
-            places = [place for place in places if place not in done]
+            indexes = [index for index in indexes if index not in done]
         retired = [
             s.message.id for s, state in zip(settlements, states, strict=True) if state in PURGEABLE
         ]
@@ -49,32 +49,32 @@ class Settling:
     async def _settle_distinct(
         self,
         settlements: Sequence[Settlement],
-        places: Sequence[int],
+        indexes: Sequence[int],
         states: list[State | None],
         now: int,
     ) -> None:
-        quick = [place for place in places if settlements[place].state is _DELIVERED]
-        slow = [place for place in places if settlements[place].state is not _DELIVERED]
+        quick = [index for index in indexes if settlements[index].state is _DELIVERED]
+        slow = [index for index in indexes if settlements[index].state is not _DELIVERED]
         if quick:
-            changes = [self._delivered(settlements[place], now) for place in quick]
+            changes = [self._delivered(settlements[index], now) for index in quick]
             sent: list[Message] = []
-            for place, done in zip(quick, await self._session.table.change(changes), strict=True):
+            for index, done in zip(quick, await self._session.table.change(changes), strict=True):
                 if done:
-                    states[place] = _DELIVERED
-                    sent.append(settlements[place].message)
+                    states[index] = _DELIVERED
+                    sent.append(settlements[index].message)
                 else:
-                    slow.append(place)
+                    slow.append(index)
             if self._session.keyed:
                 await self._session.bring_back(sent, now, exact=True)
         for _ in range(TRIES):
             if not slow:
                 return
-            slow = await self._slowly(settlements, slow, states, now)
+            slow = await self._read_and_settle(settlements, slow, states, now)
 
     def _delivered(self, settlement: Settlement, now: int) -> Change:
-        """`lifecycle.settle` of a delivered message without reading it: most end so.
+        """`lifecycle.settle` of a delivered message without reading it, the most common end.
 
-        It fails if anything has changed since the claim; `_slowly` then takes the step itself.
+        It fails if the item has changed since the claim; `_read_and_settle` then takes the step.
         """
         message, session = settlement.message, self._session
         shard = session.shape.shard(message.id)
@@ -89,31 +89,31 @@ class Settling:
             sets["de"] = decided_column(kept)
         return Change(message_pk(message.id), str(message.ref), sets, _GONE, settlement.token)
 
-    async def _slowly(
+    async def _read_and_settle(
         self,
         settlements: Sequence[Settlement],
-        places: Sequence[int],
+        indexes: Sequence[int],
         states: list[State | None],
         now: int,
     ) -> list[int]:
-        """Read, then write; returns the places of those that somebody changed in between."""
+        """Read, then write; the answer is the indexes of the messages changed concurrently."""
         session = self._session
-        found = await session.read([settlements[place].message.id for place in places])
+        found = await session.read([settlements[index].message.id for index in indexes])
         steps = []
-        for place in places:
-            held = found.get(settlements[place].message.id)
-            if held is not None:
-                step = lifecycle.settle(held.record, settlements[place], now)
-                if step.record is not held.record:
-                    steps.append((place, held, step))
-        made = await session.write([(held, step) for _, held, step in steps], now)
+        for index in indexes:
+            loaded = found.get(settlements[index].message.id)
+            if loaded is not None:
+                step = lifecycle.settle(loaded.record, settlements[index], now)
+                if step.record is not loaded.record:
+                    steps.append((index, loaded, step))
+        made = await session.write([(loaded, step) for _, loaded, step in steps], now)
         ended: list[Message] = []
         again: list[int] = []
-        for (place, *_), after in zip(steps, made, strict=True):
+        for (index, *_), after in zip(steps, made, strict=True):
             if after is None:
-                again.append(place)
+                again.append(index)
                 continue
-            states[place] = after.state
+            states[index] = after.state
             ended.append(after)
         await session.bring_back(ended, now, exact=True)
         return again
@@ -121,7 +121,7 @@ class Settling:
     async def _close(
         self, settlements: Sequence[Settlement], states: Sequence[State | None]
     ) -> None:
-        """With the last message of a lease, its record goes."""
+        """Delete a lease's record with its last message."""
         ended = Counter(
             s.token for s, state in zip(settlements, states, strict=True) if state is not None
         )

@@ -1,4 +1,4 @@
-"""What is dear to count is counted rarely: one process's count serves all, through Redis."""
+"""Expensive counts are made rarely: one process's count serves all, through Redis."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ async def shared(
     encode: Callable[[Counted], bytes],
     decode: Callable[[bytes], Counted],
 ) -> Counted:
-    """What a process made in the last `serves` milliseconds, or made now and left for the others.
+    """The value a process made in the last `serves` milliseconds, or a new one, shared.
 
-    0: made now, for nobody else. Without Redis every process makes its own, as rarely.
+    With `serves` 0 it is made now and not shared. Without Redis every process makes its own, as
+    rarely.
     """
     if not serves:
         return await make()
     now = session.clock.now()
     try:
-        held = await session.near.noted(name)
+        stored = await session.near.noted(name)
     except PenstockError:
         counted, own = session.counts.get(name, (0, None))
         if own is not None and counted <= now < counted + serves:
             return cast("Counted", own)
-        held = None
-    if held is not None:
-        return decode(held)
+        stored = None
+    if stored is not None:
+        return decode(stored)
     made = await make()
     session.counts[name] = now, made
     try:
         await session.near.note(name, encode(made), serves)
     except PenstockError as exc:
-        log.debug("%s: the count is not shared: %s", name, exc)
+        log.debug("%s: Redis failed, so this count is not shared: %s", name, exc)
     return made

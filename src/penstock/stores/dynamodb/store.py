@@ -1,4 +1,4 @@
-"""The store as the flow sees it: the port's methods, each a step of its own file."""
+"""The store port's methods, each a step of its own file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.ports.store import Store, WakeListener
 from penstock.redis_kit.connect import Server
 from penstock.redis_kit.heartbeats import Heartbeats
 from penstock.redis_kit.runner import Runner
-from penstock.stores.dynamodb import amend, figures, forecast, put, recall, search
+from penstock.stores.dynamodb import amend, figures, forecast, lookup, put, search
 from penstock.stores.dynamodb.address import Address
 from penstock.stores.dynamodb.clock import NearClock
 from penstock.stores.dynamodb.gateway import Gateway
@@ -39,11 +39,11 @@ from penstock.stores.redis.rooms import Serving, open_rooms
 from penstock.time.clock import Clock
 
 MAX_PUT = 2_000
-"""Messages of one put call; longer batches go in several, each safe to repeat."""
+"""Most messages of one put call; longer batches are split, each part safe to repeat."""
 
 
 class TieredStore:
-    """Messages in DynamoDB, the near future's ids in Redis. Made by `open_store`."""
+    """Messages in DynamoDB, the near future's ids in Redis. Created by `open_store`."""
 
     def __init__(
         self, address: Address, gateway: Gateway, server: Server, session: Session, clock: Clock
@@ -55,7 +55,7 @@ class TieredStore:
         self._clock = clock
         self._settling = Settling(session)
         self._leases = Leases(session, self._settling, self._refill)
-        self._routes = recall.Routes(session)
+        self._routes = lookup.Routes(session)
         self.policies: PolicyStore = TieredPolicies(
             session.table,
             session.near,
@@ -81,7 +81,7 @@ class TieredStore:
         return self._clock
 
     def as_store(self) -> Store:
-        """Everything this store can."""
+        """The parts of this store."""
         session = self._session
         recurring = DynamoRecurring(session.table, session.shape.shards, session.near, self._clock)
         self.listen(recurring.heard)
@@ -104,7 +104,7 @@ class TieredStore:
         return await self._put(messages, now, admit=True)
 
     async def put_unadmitted(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-        """Keep them without a word to Redis: `admit`, or else the sweep, brings them there."""
+        """Put without Redis: `admit`, or else the sweep, adds the ids."""
         return await self._put(messages, now, admit=False)
 
     async def _put(self, messages: Sequence[NewMessage], now: int, *, admit: bool) -> list[Receipt]:
@@ -116,9 +116,14 @@ class TieredStore:
         return receipts
 
     async def admit(self, ids: Iterable[str], now: int) -> int:
-        """Bring these into Redis if they wait and are near; how many do wait. May be repeated."""
+        """Add these to Redis if they wait and are near; the answer counts the waiting.
+
+        Repeatable.
+        """
         found = await self._session.look(ids)
-        waiting = [held.message for held in found.values() if held.message.state is State.SCHEDULED]
+        waiting = [
+            loaded.message for loaded in found.values() if loaded.message.state is State.SCHEDULED
+        ]
         await self._session.bring(waiting, now)
         return len(waiting)
 
@@ -148,7 +153,7 @@ class TieredStore:
 
     def _hydrate(self) -> None:
         if self._hydrating is None:
-            # Only who releases needs what is near; commands that look do not.
+            # Only releasing needs the near future; commands that read do not.
             self._hydrating = asyncio.create_task(self._hydrator.run(), name="penstock-hydrator")
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
@@ -166,19 +171,19 @@ class TieredStore:
         return await amend.amend(self._session, amendments, now)
 
     async def erasures(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
-        return await recall.erasures(self._session, add, remove)
+        return await lookup.erasures(self._session, add, remove)
 
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
-        return await recall.find(self._session, ids)
+        return await lookup.find(self._session, ids)
 
     async def timeline(self, message_id: str) -> list[Event]:
-        return await recall.events(self._session, message_id)
+        return await lookup.events(self._session, message_id)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
         return await search.search(self._session, where, after, limit)
 
     async def purge(self, now: int, limit: int) -> int:
-        return await recall.purge(self._session, now, limit)
+        return await lookup.purge(self._session, now, limit)
 
     async def figures(self, now: int) -> StoreFigures:
         return await figures.figures(self._session, now, self._address.figures)
@@ -190,21 +195,21 @@ class TieredStore:
         await self._heartbeats.put(heartbeat)
 
     async def heartbeats(self) -> list[Heartbeat]:
-        """None while Redis is away: figures are told all the same, of fewer processes."""
+        """Empty while Redis is unavailable: figures then cover fewer processes."""
         try:
             return await self._heartbeats.all()
         except PenstockError as exc:
-            log.debug("heartbeats of other processes could not be read: %s", exc)
+            log.debug("heartbeats of other processes could not be read, figures lack them: %s", exc)
             return []
 
     async def forget_heartbeats(self, before: int) -> None:
         await self._heartbeats.forget(before)
 
     async def pause(self, route: str, paused: bool) -> None:
-        await recall.pause(self._session, route, paused)
+        await lookup.pause(self._session, route, paused)
 
     async def paused(self) -> frozenset[str]:
-        return await recall.paused_routes(self._session)
+        return await lookup.paused_routes(self._session)
 
     def listen(self, listener: WakeListener) -> None:
         self._session.wakeups.add(listener)
@@ -212,14 +217,14 @@ class TieredStore:
     async def open_rooms(
         self, capacity: int, consumer: str, *, serves_all: bool = False, signs: str = ""
     ) -> OpenRooms:
-        """Waiting rooms in Redis, as on the Redis store: they are about now, not about later."""
+        """Waiting rooms in Redis, as on the Redis store: they concern the present only."""
         serving = Serving(consumer, serves_all=serves_all, signs=signs)
         return await open_rooms(
             self._server, self.name, self._clock, capacity, serving, self._address.redis.prefix
         )
 
     async def check(self) -> dict[str, str]:
-        """Facts for health. Without Redis messages are still taken: that is a fact, no failure."""
+        """Facts for health. Without Redis messages are still accepted: a fact, not a failure."""
         state = await state_of(self._gateway, self._address.table)
         shown = {
             "store": self.name,
@@ -241,21 +246,24 @@ class TieredStore:
         hydrating = self._hydrating
         for task in self._tasks if hydrating is None else [*self._tasks, hydrating]:
             while not task.done():
-                task.cancel()  # again and again: a connection being made may swallow one
+                task.cancel()  # repeatedly: a connection that is being opened may swallow one
                 await asyncio.wait([task], timeout=0.05)
         if hydrating is not None:
             self._hydrating = None
             try:
                 await self._hydrator.stop()
             except PenstockError as exc:
-                log.debug("the end of this process could not be noted: %s", exc)
+                log.debug(
+                    "this process could not be noted as ended, its heartbeat expires instead: %s",
+                    exc,
+                )
         await self._server.close()
         await self._gateway.close()
 
     async def _reopen(self) -> None:
-        await recall.copy_paused(self._session, use=True)
+        await lookup.copy_paused(self._session, use=True)
 
     async def _refill(self) -> None:
-        """Redis knows nothing of us: tell it what is paused, and have what is near brought back."""
+        """After Redis lost its data: copy the paused routes, and restore the near future."""
         await self._reopen()
         self._hydrator.hurry()

@@ -1,9 +1,9 @@
-"""The table: reads in batches, and writes that happen only if the item is as we know it.
+"""The table: reads in batches, and writes conditional on the item's known revision.
 
 A write names the revision it was made for. In batches of 25 (PartiQL, BatchExecuteStatement) each
-statement has an answer of its own; where PartiQL is missing they go one by one, at the same time.
-A write that was repeated because its answer was lost, and then is refused, may have been refused
-by its own first try: the item itself tells.
+statement has an answer of its own; without PartiQL the writes go one by one, concurrently. A write
+repeated after a lost answer and then refused may have been refused because of its own first try:
+the item itself decides.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from penstock.stores.dynamodb.items import Item, Value
 
 STATEMENTS = 25
 BATCH_BYTES = 600_000
-"""Of the statements of one request, before base64: a larger body would hold up the event loop."""
+"""Most bytes of one request's statements, before base64: a larger body would block the loop."""
 KEYS = 100
 
 DUE, LIST, KEY = "due", "list", "key"
-"""The indexes, all in the order of `o`."""
+"""The indexes, all ordered by `o`."""
 PARTITION = {DUE: "b", LIST: "l", KEY: "k"}
 
 
 class Change(NamedTuple):
-    """From one revision of an item to another."""
+    """A change from one revision of an item to another."""
 
     pk: str
     revision: str
-    """The one it is made for."""
+    """The revision it was made for."""
     sets: Item
     removes: tuple[str, ...]
     token: int | None = None
-    """Also only while it is under this lease."""
+    """Also requires the item to be under this lease."""
 
     @staticmethod
     def between(old: Item, new: Item) -> Change:
@@ -47,7 +47,7 @@ class Change(NamedTuple):
         return Change(old["pk"]["S"], old["n"]["N"], sets, gone)
 
     def is_done(self, item: Item | None) -> bool:
-        """Whether the item is what this change makes of it."""
+        """Whether the item is the result of this change."""
         return (
             item is not None
             and all(item.get(name) == value for name, value in self.sets.items())
@@ -56,15 +56,15 @@ class Change(NamedTuple):
 
 
 class Range(NamedTuple):
-    """A piece of one partition of an index."""
+    """A range of one partition of an index."""
 
     of: str
-    """The index."""
+    """The index's name."""
     partition: str
     after: str | None = None
-    """Only orders beyond this."""
+    """Only orders after this one."""
     before: str | None = None
-    """Only orders below this."""
+    """Only orders before this one."""
 
 
 class Statement(NamedTuple):
@@ -73,12 +73,12 @@ class Statement(NamedTuple):
 
 
 Code: TypeAlias = tuple[str | PenstockError, bool]
-"""Empty: done, else the server's word for why not, or an error that is this item's alone; and
-whether it was asked more than once."""
+"""Empty for success, else the server's error code, or an error about this item alone; and whether
+the call was repeated."""
 
 
 class Table:
-    """One table; `partiql` says whether it takes statements in batches."""
+    """One table; `partiql` says whether it accepts statements in batches."""
 
     def __init__(self, gateway: Gateway, name: str, *, partiql: bool = True) -> None:
         self._gateway = gateway
@@ -88,7 +88,7 @@ class Table:
     async def get(
         self, pks: Sequence[str], attributes: Sequence[str] | None = None
     ) -> dict[str, Item]:
-        """The items that are there, as the last write left them."""
+        """The existing items, read consistently."""
         unique = list(dict.fromkeys(pks))
         parts = [unique[i : i + KEYS] for i in range(0, len(unique), KEYS)]
         found = await asyncio.gather(*(self._get(part, attributes) for part in parts))
@@ -115,7 +115,7 @@ class Table:
         return found
 
     async def insert(self, items: Sequence[Item]) -> list[bool | PenstockError]:
-        """Whether each was new and is kept; an error for one that cannot be an item."""
+        """Whether each item was new and is stored; an error for one that cannot be an item."""
         if not items:
             return []
         codes = await self._write([_insert(self.name, item) for item in items], items, ())
@@ -148,11 +148,11 @@ class Table:
         ]
 
     async def put(self, item: Item) -> None:
-        """Unconditionally."""
+        """Write an item unconditionally."""
         await self._gateway.call("put_item", TableName=self.name, Item=item)
 
     async def update(self, pk: str, expression: str, **more: Any) -> bool:
-        """An update of one item by DynamoDB's own expression; False: its condition was not met."""
+        """Update one item by a DynamoDB expression; False if its condition was not met."""
         answer = await self._gateway.call(
             "update_item",
             TableName=self.name,
@@ -163,7 +163,7 @@ class Table:
         return "Refused" not in answer.reply
 
     async def delete(self, pk: str, revision: str | None = None) -> bool:
-        """Whether it is gone; with a revision only if it still is the one."""
+        """Delete an item, with a revision only if it still has that one; whether it is gone."""
         more: dict[str, Any] = {}
         if revision is not None:
             more["ConditionExpression"] = "#n = :n"
@@ -185,7 +185,7 @@ class Table:
                 return
 
     async def count(self, asked: Range, pages: int) -> int:
-        """How many entries; it stops counting after so many pages of 1 MB."""
+        """The number of entries; counting stops after `pages` pages of 1 MB."""
         number = 0
         start: Mapping[str, Any] | None = None
         for _ in range(pages):
@@ -201,8 +201,8 @@ class Table:
         values: Item = {":k": {"S": asked.partition}}
         names = {"#k": PARTITION[asked.of]}
         if asked.after is not None and asked.before is not None:
-            # One condition on a sort key is all there may be; BETWEEN takes its ends in, and
-            # neither end ever equals an order: the one is extended, the other has no id.
+            # Only one condition on a sort key is possible; BETWEEN includes its ends, and
+            # neither end ever equals an order: one is extended, the other has no id.
             condition += " AND #o BETWEEN :after AND :before"
             values[":after"] = {"S": asked.after + "\x00"}
             values[":before"] = {"S": asked.before}
@@ -300,7 +300,7 @@ class Table:
         return (CONDITION if "Refused" in answer.reply else ""), answer.repeated
 
     def _refused(self, code: str, message: str) -> PenstockError:
-        """The error of one item; raised where it is everyone's."""
+        """The error about one item; raises an error that concerns the whole call."""
         if "size" in message.lower():
             return TooLarge(f"message: {message} (DynamoDB keeps 400 KB of one)", field="payload")
         if code in ("AccessDenied", "ResourceNotFound"):
@@ -309,7 +309,7 @@ class Table:
 
 
 def _in_batches(statements: Sequence[Statement]) -> list[Sequence[Statement]]:
-    """As many together as one request may have, in number and in bytes."""
+    """Statements grouped as one request may hold them, in number and in bytes."""
     parts: list[Sequence[Statement]] = []
     while statements:
         some = statements[:STATEMENTS]

@@ -1,15 +1,15 @@
-"""TURNS: routes that promise something per key, on a store whose truth is the table.
+"""TURNS: routes with a promise per key, on a store whose messages are in the table.
 
-Lines, turns and what is busy are in Redis, in the partition of the key, and change there in one
-step; the lease itself is the table's, as ever, so that a stale worker cannot settle. What a crash
-leaves between the two is held against the table: an id that has been busy for longer than its lease
-is free again if its message is not leased. An id that a process brought which knew nothing of the
-promise is found among the ordinary ones and lines up.
+Lines, turns and busy keys are in Redis, in the partition of the key, and change there in one step;
+the lease itself is in the table, as always, so that a stale worker cannot settle. After a crash
+between the two, Redis is checked against the table: an id that has been busy for longer than its
+lease is freed if its message is not leased. An id added by a process that did not know the promise
+is found in the ordinary lanes and lined up.
 
-When Redis has lost its data, nothing of such a route is claimed until everything near has been
-read from the table again, and what is leased counts as busy. Not found again are leases younger
-than the table's index (a moment), and the place of messages that were deferred beyond the near
-future: until they come near, they hold back nobody.
+When Redis has lost its data, no message of such a route is claimed until everything near has been
+read from the table again, with leased messages counted as busy. Two things are not found: leases
+younger than the table's index (a moment), and the order of messages deferred beyond the near
+future: until they come near, they hold back no other message.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from penstock.model.outcome import Claim
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.stores.dynamodb.lease import Lanes, Leases
+from penstock.stores.dynamodb.lookup import names, note_routes
 from penstock.stores.dynamodb.near import Hint, Taken
 from penstock.stores.dynamodb.near_turns import Holder, Over, Turn
-from penstock.stores.dynamodb.recall import names, note_routes
 from penstock.stores.dynamodb.session import Session
 from penstock.stores.redis.messages.line import line_entry
 
 KEYED = "s:keyed"
 WHOLE = "turns"
-"""In Redis: that lines are whole, and all that is busy is known."""
+"""Redis entry that says that the lines are complete and all busy keys are known."""
 STRAYS = 100
-"""Ids among the ordinary ones looked at with one claim."""
+"""Most ids of ordinary lanes examined with one claim."""
 LATE_MS = 5_000
-"""A lease that should be over and is not is looked at again after this."""
+"""A lease that should have ended and has not is checked again after this."""
 REMEMBERED = 10_000
-"""Leases whose messages are known here, so that their turns go on with them."""
+"""Most leases remembered with their messages, so that extending them extends their turns."""
 
 
 async def know_keyed(session: Session) -> None:
@@ -43,14 +43,14 @@ async def know_keyed(session: Session) -> None:
 
 
 async def keep_turns(session: Session, routes: Iterable[str]) -> None:
-    """In every process from its start on; whoever is running is told by what strays."""
+    """Declare the routes, in every process from its start; running processes learn by stray ids."""
     if new := sorted(set(routes) - session.keyed):
         await note_routes(session, KEYED, new)
         session.keyed |= frozenset(new)
 
 
 class KeyedLeases:
-    """Claims by turns. Made with how to read everything near."""
+    """Claims by turns; rebuilds lines with the given read of everything near."""
 
     def __init__(
         self, session: Session, leases: Leases, fill: Callable[[], Awaitable[None]]
@@ -75,17 +75,17 @@ class KeyedLeases:
         for token in tokens:
             if token in self._held:
                 route, holders = self._held[token]
-                held = self._session.turns.hold(route, holders, until, if_busy=True)
-                await self._session.best_effort(held)
+                renewal = self._session.turns.hold(route, holders, until, if_busy=True)
+                await self._session.best_effort(renewal)
 
     async def _make_whole(self) -> None:
-        """What is leased is busy; what is near waits in its line."""
+        """Rebuild the lines: leased messages are busy, near ones wait in line."""
         session = self._session
         for lease in await self._leases.open_leases():
             by_route: dict[str, list[Holder]] = {}
-            for held in (await session.look(lease.ids)).values():
-                message = held.message
-                if held.record.token == lease.token and message.route in session.keyed:
+            for loaded in (await session.look(lease.ids)).values():
+                message = loaded.message
+                if loaded.record.token == lease.token and message.route in session.keyed:
                     by_route.setdefault(message.route, []).append((message.key, message.id))
             for route, holders in by_route.items():
                 await session.turns.hold(route, holders, lease.until)
@@ -135,37 +135,38 @@ class _Turns:
         return Taken(hints, min(nexts, default=None))
 
     async def _line_up(self, ids: Sequence[str]) -> None:
-        found = (held.message for held in (await self._session.look(ids)).values())
+        found = (loaded.message for loaded in (await self._session.look(ids)).values())
         waiting = [message for message in found if message.state is State.SCHEDULED]
         await self._session.bring(waiting, self._now)
 
     async def _check(self, holders: Sequence[Holder]) -> None:
-        """Busy for longer than was said: what is not leased any more makes way."""
+        """Free holders busy beyond their time, if their messages are no longer leased."""
         found = await self._session.look([message_id for _, message_id in holders])
-        messages = {one: held.message for one, held in found.items()}
+        messages = {one: loaded.message for one, loaded in found.items()}
         await self._free(holders, messages)
 
     def fits(self, message: Message) -> bool:
-        """Where it was read of before it was changed, its place may be another."""
+        """Whether the line of the id is still the message's: it may have changed its route or
+        key."""
         entry = line_entry(message, message.id.encode())
         return any(turn.entry == entry for turn in self._taken)
 
     async def put_back(self, hints: Sequence[Hint]) -> None:
-        """As they stood: they are among those taken last."""
+        """Put them back as they were: they are among the ids last taken."""
         ids = {hint.id for hint in hints}
         taken = [Over(turn.key, turn.id, turn.entry) for turn in self._taken if turn.id in ids]
         self._taken = [turn for turn in self._taken if turn.id not in ids]
         await self._session.best_effort(self._session.turns.free(self._route, taken))
 
     async def leased(self, ids: Collection[str]) -> None:
-        """The rest makes way, unless somebody else has leased it."""
+        """Free the rest, unless another process has leased them."""
         if rest := [(turn.key, turn.id) for turn in self._taken if turn.id not in ids]:
             found = await self._session.look([message_id for _, message_id in rest])
-            messages = {one: held.message for one, held in found.items()}
+            messages = {one: loaded.message for one, loaded in found.items()}
             await self._session.best_effort(self._free(rest, messages))
 
     async def _free(self, holders: Sequence[Holder], found: Mapping[str, Message]) -> None:
-        """What is not leased makes way, and waits again where it belongs; the rest goes on."""
+        """Free holders that are not leased and requeue their messages; the others stay busy."""
         late: list[Holder] = []
         over: list[Over] = []
         for key, message_id in holders:

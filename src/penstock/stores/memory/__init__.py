@@ -1,7 +1,7 @@
 """The reference store: the pure steps of a message over dicts, public as `memory://`.
 
-For tests of your own code and for trying things out: one process, nothing outlives it. Its steps
-are as plain as they can be, not fast; `sqlite://` keeps a store in memory that is.
+For users' own tests and for trials: one process, with nothing kept after it ends. Its steps are
+plain rather than fast; for a fast store in memory use `sqlite://`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ async def open_store(
     bucket_size_sec: int = 60,  # noqa: ARG001 - for stores with a cold tier
     clock: Clock | None = None,
 ) -> Store:
-    """A new, empty store.
+    """Open a new, empty store.
 
-    `retention` (milliseconds) and `retention_count` bound how long and how many settled
-    messages stay known, whichever comes first.
+    `retention` (milliseconds) and `retention_count` limit how long and how many settled messages
+    are kept, whichever is reached first.
     """
     _check(url)
     if clock is None:
@@ -39,25 +39,25 @@ async def open_store(
 
 
 def in_memory(url: str) -> bool:
-    """Whether the store ends with the process that opens it."""
+    """Whether the store ends with the process that opens it: always."""
     _check(url)
     return True
 
 
 def nothing_to_read(url: str) -> str | None:
-    """Why opening this to look at it would only make an empty store."""
+    """Why opening this store to read it would only create an empty one."""
     _check(url)
     return "a store in memory is seen only by the process that made it"
 
 
 def scratch_url(url: str, mark: str) -> str:
-    """A store to try things in: every opening makes another one."""
+    """The URL of a store for trials: every opening creates another one."""
     del mark
     return url
 
 
 async def erase(url: str) -> None:
-    """Remove a scratch store: it was gone when it was closed."""
+    """Does nothing: a scratch store is gone once it is closed."""
     del url
 
 

@@ -1,8 +1,8 @@
 """Messages, leases and paused routes in dicts: loads a record, takes its step, writes the result.
 
-Synchronous, plain and slow: the rules are those of `penstock.model.lifecycle`, and what is left
-here is the bookkeeping of a store at its simplest. Other stores are compared with it; tokens may
-be given, so that both hold the same ones.
+Synchronous, plain and slow: the rules are those of `penstock.model.lifecycle`, and this file is a
+store's bookkeeping at its simplest. Other stores are compared with it; tests pass the tokens, so
+that both stores use the same ones.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _Answer = TypeVar("_Answer")
 
 WakeUp = Callable[[str, int], None]
 MAX_EVENTS = 200
-"""Lines kept of one message's timeline; the oldest go first."""
+"""Most lines of one message's timeline; the oldest are dropped first."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """One claim: the messages under its token that are not settled."""
+    """One claim: the unsettled messages under its token."""
 
     until: int
     ids: dict[str, None] = field(default_factory=dict)
@@ -51,9 +51,9 @@ class MessageBook:
         self._scheduled: dict[str, dict[str, Message]] = {}
         """Route → its scheduled messages by id."""
         self._next: dict[str, int | None] = {}
-        """Route → its earliest due, where nothing changed since it was looked for."""
+        """Route → its earliest due, if known since the last change."""
         self._retired: deque[tuple[int, str]] = deque()
-        """(settled, id) of messages that the retention time is running for."""
+        """(settled, id) of messages whose retention time is running."""
         self._retention = retention
         self._retention_count = retention_count
         self._wake = wake if wake is not None else lambda _route, _due: None
@@ -89,7 +89,7 @@ class MessageBook:
         return replace(taken, next_due=self._next_due(route)) if len(due) < limit else taken
 
     def due(self, route: str, now: int) -> list[Message]:
-        """The messages that may be claimed, in the order in which they leave."""
+        """The messages that may be claimed, in the order in which they are sent."""
         found = [m for m in self._scheduled.get(route, {}).values() if m.due <= now]
         return sorted(found, key=_claim_order)
 
@@ -124,7 +124,7 @@ class MessageBook:
         return taken
 
     def _heads(self, route: str, per_key: KeyLimit) -> dict[str, list[Message]]:
-        """Key → its messages that may go next, due or not; a busy key is left out."""
+        """Key → its messages that may be sent next, due or not; a busy key is left out."""
         busy: dict[str, int] = {}
         for lease in self.leases.values():
             for message in (self.records[name].message for name in lease.ids):
@@ -145,7 +145,7 @@ class MessageBook:
     def lease(
         self, messages: Iterable[Message], until: int, now: int, token: int | None = None
     ) -> Claim:
-        """Lease exactly these, under one token."""
+        """Lease exactly these messages, under one token."""
         if token is None:
             self._last_token += 1
             token = self._last_token
@@ -185,7 +185,7 @@ class MessageBook:
         ]
 
     def _write(self, message_id: str, step: Step[_Answer]) -> _Answer:
-        """Make the step's record the one that is held, and bring the indexes along."""
+        """Store the step's record, and update the indexes."""
         before, after = self.records.get(message_id), step.record
         if after is before:
             return step.answer
@@ -253,7 +253,7 @@ class MessageBook:
         return found
 
     def dead_letters(self, route: str | None, limit: int) -> list[DeadLetter]:
-        """The latest of every route in turn, so that none crowds out another."""
+        """The latest of every route in turn, so that no route crowds out another."""
         lines: dict[str, list[Message]] = {}
         where = Filter(state=State.DEAD, route=route)
         for message in filter(where.matches, self._messages()):
@@ -282,7 +282,7 @@ class MessageBook:
                 break
             self._retired.popleft()
             message = self.find(message_id)
-            if message is not None and message.settled == at:  # the id may be another's by now
+            if message is not None and message.settled == at:  # the id may have been put again
                 del self.records[message_id]
             purged += 1
         return purged
@@ -307,7 +307,7 @@ def _claim_order(message: Message) -> tuple[int, int, str]:
 
 
 def _within(messages: list[Message], max_bytes: int) -> list[Message]:
-    """The first of them that have at most so many bytes together; one in any case."""
+    """The first messages that together fit into `max_bytes`; at least one."""
     return messages[: fitting(map(size_of, messages), max_bytes)]
 
 

@@ -1,4 +1,4 @@
-"""Policies and their counters in dicts: every answer straight from the arithmetic of `limits`.
+"""Policies and their counters in dicts, computed directly by the arithmetic of `limits`.
 
 The answers of every other store are compared with these.
 """
@@ -19,13 +19,13 @@ from penstock.model.zone import DEFAULT_ZONE
 
 
 class MemoryPolicies:
-    """A PolicyStore for one process that forgets everything when it ends."""
+    """A PolicyStore for one process; its content ends with the process."""
 
     def __init__(self) -> None:
         self._default_zone = DEFAULT_ZONE
         self._born: dict[str, int] = {}
         self._keys: dict[str, set[str]] = {}
-        """List → the keys on it."""
+        """Suppression list → its keys."""
         self._rules = self._compiled(RuleBook())
         self.books = Books()
 
@@ -100,7 +100,7 @@ class MemoryPolicies:
         return room_on(self._rules, route, now, self.books)
 
     def _loaded(self, subjects: Sequence[Subject]) -> Books:
-        self.books.held.clear()  # they are in the counters, and nowhere else
+        self.books.held.clear()  # the counters hold everything
         self.books.suppressed = {
             subject.key: [
                 list_id for list_id in sorted(self._keys) if subject.key in self._keys[list_id]
@@ -118,5 +118,5 @@ class MemoryPolicies:
         self._rules = self._compiled(book)
 
     def _compiled(self, book: RuleBook) -> Rules:
-        """Every cap counts by itself: nobody else's ways of saving work can be wrong here."""
+        """Rules with every cap counted alone, so that no shared counter can hide an error."""
         return Rules(book, dict(self._born), self._default_zone, together=False)

@@ -1,4 +1,4 @@
-"""Recurring rules in a dict: what the other stores are compared with."""
+"""Recurring rules in a dict: the reference for the other stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.ports.recurring import LOOK_MS, DueRules, RuleListener, Swap
 
 
 class MemoryRecurring:
-    """A RecurringStore for one process that forgets everything when it ends."""
+    """A RecurringStore for one process; its content ends with the process."""
 
     def __init__(self) -> None:
         self._rows: dict[str, RuleRow] = {}

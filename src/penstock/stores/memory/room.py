@@ -1,4 +1,4 @@
-"""One room in memory: its record and its tickets, changed by the steps of model/room_steps."""
+"""One room in memory: its record and tickets, changed by the steps of model/room_steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from penstock.model import room_steps as steps
-from penstock.model.room_steps import A, Moments, RoomRecord, Step
+from penstock.model.room_steps import A, Moments, RoomRecord, RoomStep
 from penstock.model.ticket import (
     HOLDS_SLOT,
     KEEP_ENDED,
@@ -20,15 +20,15 @@ from penstock.model.ticket import (
 
 @dataclass
 class MemoryRoom:
-    """One room: its record and every ticket that is not forgotten."""
+    """One room: its record and every stored ticket."""
 
     record: RoomRecord
     tickets: dict[str, Ticket] = field(default_factory=dict)
     forget: dict[str, int] = field(default_factory=dict)
     """Ended tickets: user → when to forget it."""
 
-    def write(self, step: Step[A], now: int) -> A:
-        """Keep what a step leaves; its answer."""
+    def write(self, step: RoomStep[A], now: int) -> A:
+        """Store the result of a step, and return the step's answer."""
         self.record = step.record
         for ticket in step.tickets:
             self.tickets[ticket.user] = ticket
@@ -39,7 +39,7 @@ class MemoryRoom:
         return step.answer
 
     def waiting(self, lane: str | None = None) -> list[Ticket]:
-        """In order of the places."""
+        """The waiting tickets, in order."""
         found = [
             ticket
             for ticket in self.tickets.values()
@@ -90,7 +90,7 @@ class MemoryRoom:
             return ()
         lines = {lane: iter(self.waiting(lane)) for lane in set(admission.lanes)}
         admitted = tuple(admission.ticket(next(lines[lane])) for lane in admission.lanes)
-        self.write(Step(None, self.record, admitted), now)
+        self.write(RoomStep(None, self.record, admitted), now)
         return admitted
 
     def _moments(self) -> Moments:
@@ -99,7 +99,7 @@ class MemoryRoom:
         return Moments(min(seen, default=None), min(ends, default=None))
 
     def placed(self, user: str) -> Ticket | None:
-        """The ticket, with how many are ahead while it waits."""
+        """The ticket, with the number ahead while it waits."""
         ticket = self.tickets.get(user)
         if ticket is None or ticket.state is not TicketState.WAITING:
             return ticket

@@ -26,7 +26,7 @@ from penstock.time.clock import Clock
 
 
 class MemoryRooms:
-    """A RoomStore for one process that forgets everything when it ends."""
+    """A RoomStore for one process; its content ends with the process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -174,7 +174,7 @@ class MemoryRooms:
         self._listeners.append(listener)
 
     def listen_turns(self, listener: TurnListener) -> None:
-        """There is no other process."""
+        """Does nothing: there is no other process."""
 
     async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
         del waiting

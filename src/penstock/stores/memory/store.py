@@ -1,4 +1,4 @@
-"""The store as the flow sees it: the port's methods over the books in memory."""
+"""The store port's methods over the dicts in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _turn() -> None:
 
 
 class MemoryStore:
-    """Messages, policies, rooms, rules and heartbeats of one process, gone when it is closed."""
+    """Messages, policies, rooms, rules and heartbeats of one process, discarded on close."""
 
     name = "memory://"
 
@@ -50,7 +50,7 @@ class MemoryStore:
         )
 
     def as_store(self) -> Store:
-        """Everything this store can."""
+        """The parts of this store."""
         return Store(
             messages=self,
             policies=self.policies,
@@ -154,7 +154,7 @@ class MemoryStore:
         del capacity, consumer, serves_all, signs
 
         async def close() -> None:
-            """They end with the store."""
+            """Does nothing: the content ends with the store."""
 
         return OpenRooms(self.rooms, None, close, away=lambda: False, figures=StoreCalls)
 
@@ -162,7 +162,7 @@ class MemoryStore:
         return {"store": self.name, "messages": str(len(self.book.records))}
 
     async def close(self) -> None:
-        """Everything in it goes with the last reference to it."""
+        """Does nothing: the content ends with the last reference to the store."""
         if isinstance(self.clock, SystemClock):
             self.clock.close()
 

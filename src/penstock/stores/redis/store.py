@@ -22,8 +22,7 @@ from penstock.redis_kit.address import Address
 from penstock.redis_kit.connect import Server
 from penstock.redis_kit.heartbeats import Heartbeats
 from penstock.redis_kit.wake import news_of
-from penstock.stores.redis.messages import amend, put
-from penstock.stores.redis.messages import lookup as recall
+from penstock.stores.redis.messages import amend, lookup, put
 from penstock.stores.redis.messages.settle import Settling
 from penstock.stores.redis.messages.turns import KeyedLeases
 from penstock.stores.redis.policies.store import RedisPolicies
@@ -134,13 +133,13 @@ class RedisStore:
             await self._leases.extend(tokens, until, self._clock.now())
 
     async def erasures(self, add: Sequence[str] = (), remove: Sequence[str] = ()) -> list[str]:
-        return await recall.erasures(self._session.runner, self._address.prefix, add, remove)
+        return await lookup.erasures(self._session.runner, self._address.prefix, add, remove)
 
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
-        return await recall.find(self._session, ids)
+        return await lookup.find(self._session, ids)
 
     async def timeline(self, message_id: str) -> list[Event]:
-        return await recall.timeline(self._session, message_id)
+        return await lookup.timeline(self._session, message_id)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
         if after is None:  # others may have grown the layout, and lists must not be short
@@ -148,7 +147,7 @@ class RedisStore:
         return await search.search(self._session, where, after, limit)
 
     async def purge(self, now: int, limit: int) -> int:
-        return await recall.purge(self._session, now, limit)
+        return await lookup.purge(self._session, now, limit)
 
     async def figures(self, now: int) -> StoreFigures:
         return await overview.figures(self._session, now)

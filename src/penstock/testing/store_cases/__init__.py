@@ -1,1 +1,1 @@
-"""The sentences of `penstock.ports.store` as tests, by theme; `store_suite` has them all."""
+"""The sentences of `penstock.ports.store` as tests, by theme; `store_suite` combines them."""

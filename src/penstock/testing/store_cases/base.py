@@ -1,4 +1,4 @@
-"""What every case uses: the store under test and short ways to say things."""
+"""The base of every case: the store under test, and helpers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ FAR = 600_000
 """Milliseconds ahead that no test reaches."""
 LEASE = 600_000
 SHORT = 20
-"""A lease or wait that a test lets run out."""
+"""Milliseconds of a lease or wait that a test lets run out."""
 AFTER_SHORT = 30
 
 _numbers = count()
 
 
 class StoreCases:
-    """The base of all cases; an author's subclass provides the `harness` fixture."""
+    """The base of all cases; a store author's subclass provides the `harness` fixture."""
 
     first_by_bytes: ClassVar[bool] = True
-    """A claim that its bytes end still gives the very first; not so where servers share it out."""
+    """A claim ended by its bytes still returns the very first; False if servers share it out."""
 
     @pytest_asyncio.fixture
     async def opened(self, harness: StoreHarness) -> AsyncIterator[Store]:
@@ -58,7 +58,7 @@ async def put(store: MessageStore, *messages: NewMessage) -> list[Receipt]:
 
 
 async def put_due(store: MessageStore, number: int = 1, **fields: Any) -> list[str]:
-    """Put messages that are due; their ids."""
+    """Put due messages; returns their ids."""
     now = store.clock.now()
     messages = [new(due=now, **fields) for _ in range(number)]
     await store.put(messages, now)
@@ -72,7 +72,7 @@ async def claim(
 
 
 async def claim_one(store: MessageStore, **fields: Any) -> tuple[Message, int]:
-    """Put one message that is due and claim it."""
+    """Put one due message and claim it."""
     lease = fields.pop("lease", LEASE)
     await put_due(store, 1, **fields)
     taken = await claim(store, 1, route=fields.get("route", "r"), lease=lease)
@@ -104,7 +104,7 @@ async def held(store: MessageStore, message_id: str) -> Message:
 
 
 async def words(store: MessageStore, message_id: str) -> list[str]:
-    """The words of the message's timeline."""
+    """The events of the message's timeline."""
     return [event.event for event in await store.timeline(message_id)]
 
 
@@ -125,7 +125,7 @@ async def listed(
 
 
 async def purge_all(store: MessageStore) -> int:
-    """Purge until there is nothing more to forget."""
+    """Purge until no more is purged."""
     total = 0
     for _ in range(1_000):
         purged = await store.purge(store.clock.now(), 50)
@@ -136,7 +136,7 @@ async def purge_all(store: MessageStore) -> int:
 
 
 async def eventually(harness: StoreHarness, condition: Callable[[], bool]) -> None:
-    """Wait, in short steps, for what may come through a server."""
+    """Wait, in short steps, for an effect that may come through a server."""
     for _ in range(100):
         if condition():
             return

@@ -38,7 +38,7 @@ async def _settled(store: MessageStore, state: State) -> str:
 
 
 async def _assert_gone(store: MessageStore, message_id: str) -> None:
-    """Nothing is left of it, and a message of the same id is a new one."""
+    """The message is gone, and a put with its id is a new message."""
     assert await store.find([message_id]) == [None]
     assert await store.timeline(message_id) == []
     assert await listed(store, Filter()) == []

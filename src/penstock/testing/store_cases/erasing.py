@@ -1,4 +1,4 @@
-"""ERASE: nothing of a key is left, whatever its messages were about to do."""
+"""ERASE: no message of a key is left, whatever state it was in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.testing.store_cases.base import (
 
 
 async def _one_in_every_state(store: MessageStore, key: str) -> int:
-    """Messages of this key, none of them leased; how many."""
+    """Put messages of this key in every state but leased; returns their number."""
     now = store.clock.now()
     for state in SETTLED:
         message, token = await claim_one(store, key=key)
@@ -65,7 +65,7 @@ class EraseCases(StoreCases):
         self, opened: Store, store: MessageStore
     ) -> None:
         if opened.policies is None:
-            return  # a store need not keep policies
+            return  # a store need not have policies
         policies = Policies(opened.policies, store.clock)
         cap = {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1h"}
         await policies.put({"hourly": policy_from(cap)})

@@ -29,7 +29,7 @@ async def _forecast(store: Store) -> Forecast:
 
 
 class FleetCases(StoreCases):
-    """What `penstock.ports.fleet` promises of a store that has it."""
+    """The promises of `penstock.ports.fleet`, for stores that have it."""
 
     async def test_the_last_heartbeat_of_each_process_is_kept(self, opened: Store) -> None:
         beats, now = _beating(opened), opened.clock.now()

@@ -150,7 +150,7 @@ class IntakeCases(StoreCases):
                 "on_conflict",
                 "blocked",
                 "dead",
-            }:  # what becomes of it, not what it is
+            }:  # options of the put, not content
                 assert getattr(found, field) == getattr(message, field), field
         assert (found.state, found.version, found.attempt) == (State.SCHEDULED, 1, 0)
         assert found.created == now

@@ -1,4 +1,4 @@
-"""PURGE and LISTEN: forgetting in time, waking in time."""
+"""PURGE and LISTEN: purge in time, wake in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KEYED: what a store that offers `claim_keyed` promises of every key."""
+"""KEYED: the promises per key of a store that offers `claim_keyed`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from penstock.testing.store_harness import StoreHarness
 
 ORDERED = KeyLimit(1, ordered=True)
 BESIDE_ANN = "ann33447"
-"""A key that a store which divides keys by their checksum keeps in the same part as ann's."""
+"""A key that a store which divides keys by their checksum puts in the same part as ann's."""
 REFUSED = Decided(Verdict.DEFER, "cap", "enough for today")
 
 
@@ -44,14 +44,14 @@ def ids(claim: Claim) -> list[str]:
 async def end(
     store: MessageStore, claim: Claim, state: State = State.DELIVERED, **how: int
 ) -> None:
-    """End every lease of a claim so; `after` is when the messages are due again."""
+    """End every lease of a claim with this state; `after` is when the messages are due again."""
     due = store.clock.now() + how["after"] if "after" in how else None
     ends = [ending(message, claim.token, state, due=due) for message in claim.messages]
     assert None not in await settle(store, *ends)
 
 
 class KeyedCases:
-    """An author's subclass provides the `harness` fixture."""
+    """A store author's subclass provides the `harness` fixture."""
 
     first_by_bytes: ClassVar[bool] = True
     """As for `StoreCases`."""
@@ -59,7 +59,7 @@ class KeyedCases:
     @pytest_asyncio.fixture
     async def store(self, harness: StoreHarness) -> AsyncIterator[MessageStore]:
         self._opened = await harness.open()
-        await self.take()  # from here on the route promises something
+        await self.take()  # from here on the route has a promise per key
         yield self._opened.messages
         await self._opened.close()
 
@@ -75,12 +75,12 @@ class KeyedCases:
         return await self.keyed.claim_keyed("r", limit, lease, now, per_key)
 
     async def line_up(self, store: MessageStore, *names: str, key: str = "ann") -> None:
-        """Put messages that are due, one after the other."""
+        """Put due messages, one after the other."""
         first = store.clock.now() - len(names)
         await put(store, *(new(name, due=first + n, key=key) for n, name in enumerate(names)))
 
     async def hold_back(self, store: MessageStore, claim: Claim, wait: int) -> None:
-        """A policy defers all of a claim."""
+        """Let a policy defer every message of a claim."""
         due = store.clock.now() + wait
         back = State.SCHEDULED
         refused = [
@@ -130,7 +130,7 @@ class KeyedCases:
         await self.line_up(store, "b", key="bob")
         second = await self.take()
         assert ids(second) == ["b"]
-        assert second.next_due is None  # nobody's turn until one of them is over
+        assert second.next_due is None  # no key's turn until one of them is over
 
     async def test_no_more_of_a_key_are_in_flight_than_allowed(self, store: MessageStore) -> None:
         three = KeyLimit(3)
@@ -232,7 +232,7 @@ class KeyedCases:
         await self.line_up(store, "first", "second")
         lost = await self.take(lease=SHORT)
         await harness.pass_time(AFTER_SHORT)
-        assert ids(await self.take()) == []  # until it is reaped it is busy
+        assert ids(await self.take()) == []  # busy until it is reaped
         await store.reap(store.clock.now(), 10)
         again = await self.take()
         assert [(m.id, m.attempt) for m in again.messages] == [("first", 2)]

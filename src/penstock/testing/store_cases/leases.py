@@ -30,7 +30,7 @@ _NOT_SENT = [State.DEAD, State.BLOCKED, State.EXPIRED, State.CANCELLED]
 
 
 def _text(size: int) -> bytes:
-    """JSON of so many bytes."""
+    """JSON of `size` bytes."""
     return b'"' + b"x" * (size - 2) + b'"'
 
 
@@ -360,7 +360,7 @@ class LeaseCases(StoreCases):
     ) -> None:
         message, token = await claim_one(store, lease=SHORT)
         await harness.pass_time(AFTER_SHORT)
-        assert await store.reap(0, 1) == []  # as a worker asks whether the store answers
+        assert await store.reap(0, 1) == []  # as a worker checks whether the store answers
         assert await settle(store, ending(message, token)) == [State.DELIVERED]
         assert await store.reap(store.clock.now(), 10) == []
 
@@ -388,7 +388,7 @@ class LeaseCases(StoreCases):
                 step = await store.reap(store.clock.now(), 3)
                 assert len(step) <= 3
                 reaped += [r.id for r in step]
-                if not step:  # what ended may be found a little later: an index that is behind
+                if not step:  # an index that lags may show ended leases a little later
                     await harness.pass_time(AFTER_SHORT)
         assert sorted(reaped) == sorted(ids)
         assert await store.reap(store.clock.now(), 3) == []

@@ -27,7 +27,7 @@ from penstock.testing.store_cases.base import (
 )
 
 _AT_ONCE = 16
-"""Searches that change nothing need not wait for each other."""
+"""Read-only searches that run at the same time."""
 _ROUTES = ("alpha", "beta")
 _ENDS = (
     State.DELIVERED,
@@ -40,7 +40,7 @@ _ENDS = (
 
 
 def matches(message: Message, where: Filter) -> bool:
-    """The filter, said plainly."""
+    """The reference implementation of the filter."""
     return (
         (where.state is None or message.state is where.state)
         and (where.route is None or message.route == where.route)

@@ -1,4 +1,4 @@
-"""What is kept of decisions by policies: with the message, through everything it goes through."""
+"""The stored part of policies' decisions: with the message, through all its states."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class AllowCases(StoreCases):
         retry = ending(message, token, State.SCHEDULED, due=now, error="away", allowed=ALLOW)
         await settle(store, retry)
         waits = await held(store, message.id)
-        assert waits.decided == Decided(Verdict.ALLOW, "", "", missed=1)  # and not what let it go
+        assert waits.decided == Decided(Verdict.ALLOW, "", "", missed=1)  # not its reasons
         assert reason_of(waits) is None
         taken = await claim(store)
         dead = ending(taken.messages[0], taken.token, State.DEAD, error="gone", allowed="ALLOW")

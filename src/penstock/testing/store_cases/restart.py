@@ -1,4 +1,4 @@
-"""CRASH and RESTART: what was answered is there, and who was before is told apart."""
+"""CRASH and RESTART: answered writes are there, and earlier processes are distinct."""
 
 from __future__ import annotations
 

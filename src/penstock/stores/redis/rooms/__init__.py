@@ -1,4 +1,4 @@
-"""Open the rooms of a Redis store: runner, streams, and news from other processes."""
+"""Opens the rooms of a Redis store: runner, streams, and publications of other processes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["RedisRooms", "RoomRunner", "Serving", "open_rooms"]
 
 
 class Serving(NamedTuple):
-    """What a process does for the rooms of its store."""
+    """The work that a process does for the rooms of its store."""
 
     consumer: str
-    """Its name in the group ENTRY_QUEUE."""
+    """The process's name in the group ENTRY_QUEUE."""
     serves_all: bool = False
-    """It promotes rooms that other programs made, too."""
+    """True: it also promotes rooms that other programs created."""
     signs: str = ""
     """The id of the signing key in its settings."""
 
@@ -51,12 +51,12 @@ async def open_rooms(
     async def close() -> None:
         while not all(task.done() for task in tasks):
             for task in tasks:
-                task.cancel()  # again and again: a connection being made may swallow one
+                task.cancel()  # repeatedly: a connection that is being opened may swallow one
             await asyncio.wait(tasks, timeout=0.05)
         try:
             await entries.close()
         except PenstockError:
-            return  # the server is away: another consumer takes over what is left
+            return  # the server is unavailable: another consumer takes over the rest
 
     def figures() -> StoreCalls:
         return StoreCalls(runner.errors, runner.times, runner.seconds)

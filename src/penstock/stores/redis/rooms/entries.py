@@ -20,19 +20,19 @@ _TRIM = Script("stores/redis/rooms/trim.lua")
 log = logging.getLogger("penstock.rooms.redis")
 
 KEEP = 100_000
-"""Entries of a stream that always stay."""
+"""Entries of a stream that are never trimmed."""
 LONGEST_WAIT = 3_000
-"""A blocked read must end before the connection's own time-out."""
+"""Longest blocked read: it must end before the connection's own time-out."""
 CLUSTER_STEP = 0.2
-"""Seconds between looks at the streams of a cluster's rooms, which no single read can wait on."""
+"""Seconds between reads of a cluster's room streams, which no single call can wait on."""
 CLAIM_PAGES = 20
 
 
 class RedisEntries:
     """An EntryQueue: this process is one consumer of the group ENTRY_QUEUE.
 
-    Without `serves_all` it takes part only where rooms were PUT and no process that serves all
-    rooms signs with a key of its settings.
+    Without `serves_all` it takes part only if rooms were PUT and no process that serves all rooms
+    signs with a key of its settings.
     """
 
     def __init__(self, runner: RoomRunner, consumer: str, *, serves_all: bool = True) -> None:
@@ -107,8 +107,8 @@ class RedisEntries:
         return total
 
     async def close(self) -> None:
-        """Leave the group, unless something is still to be finished here: another claims that."""
-        with contextlib.suppress(StoreUnavailable):  # then the group forgets it in time
+        """Leave the group, unless entries are pending here: another consumer claims those."""
+        with contextlib.suppress(StoreUnavailable):  # the group then removes it after a while
             for name in list(self._grouped):
                 summary = await self._runner.call("XPENDING", name, GROUP, retry=False)
                 if self._consumer.encode() not in _consumers(summary):
@@ -127,7 +127,7 @@ class RedisEntries:
         except StoreCorrupt as exc:
             if "NOGROUP" not in exc.message:
                 raise
-            self._grouped.discard(name)  # the stream was deleted: it is made again
+            self._grouped.discard(name)  # the stream was deleted: its group is created again
             return []
         return [] if not reply else _entries(reply[0][1])
 
@@ -171,12 +171,12 @@ class RedisEntries:
 
 
 def _entries(replies: Reply) -> list[Entry]:
-    """Entries of ours, and of others who add to the stream with the same fields."""
+    """Entries added by Penstock, and by other programs with the same fields."""
     entries = []
     for entry_id, flat in replies:
         if flat is None:
             continue  # deleted while it was pending
-        # redis-py makes dicts of what it knows as a stream's answer, and not of the rest.
+        # redis-py turns answers that it knows as a stream's into dicts, but not the others.
         fields = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
         name = entry_id.decode()
         entries.append(
@@ -192,7 +192,7 @@ def _entries(replies: Reply) -> list[Entry]:
 
 
 def _consumers(summary: Reply) -> set[bytes]:
-    """The consumers with pending entries, by XPENDING's summary, parsed by redis-py or raw."""
+    """The consumers with pending entries, from XPENDING's summary, parsed by redis-py or raw."""
     if isinstance(summary, dict):
         return {bytes(one["name"]) for one in summary["consumers"]}
     return {bytes(name) for name, _ in summary[3] or ()}

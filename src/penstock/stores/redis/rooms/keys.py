@@ -1,4 +1,4 @@
-"""Names of a room's keys: the Dispatcher's own, and ours beside them.
+"""Names of a room's keys: the Dispatcher's own, and Penstock's beside them.
 
 A store with the usual prefix has exactly the Dispatcher's names; another prefix begins every name,
 so that two stores on one server share no room. In a cluster the room is the hash tag, so that a
@@ -37,21 +37,21 @@ _NAMES = (
     b"PENSTOCK_ROOM_LATE:",
 )
 _GLOB = re.compile(r"[*?\[\]\\^]")
-"""Characters that SCAN would take for a pattern."""
+"""Characters that SCAN treats as a pattern."""
 ENTRY = "ENTRY"
 DISPATCH = "DISPATCH"
 GROUP = "ENTRY_QUEUE"
 TURNS = b"\0"
-"""Begins news of a room and of those who were let in there, with such bytes between them, and with
-two between such news of several rooms."""
+"""Prefix of a publication about a room and its admitted visitors; such bytes separate these, and
+two of them separate the publications of several rooms."""
 PATIENCE = Patience(
     waits=(1.0, 1.0, 1.0), retries_slow=True, trip_after=1, first_open=5.0, longest_open=5.0
 )
-"""Three tries more, a second apart; then callers are refused until one call gets through."""
+"""Three retries, a second apart; then callers are refused until one call succeeds."""
 
 
 def encode(text: str) -> bytes:
-    """Names and users that are not UTF-8 come back as the bytes they were."""
+    """A name or user as bytes; names that are not UTF-8 become their original bytes again."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -60,34 +60,34 @@ def decode(raw: bytes) -> str:
 
 
 class RoomNames:
-    """The names that one store gives to its rooms' keys."""
+    """The names of one store's room keys."""
 
     def __init__(self, prefix: str, *, cluster: bool) -> None:
         own = "" if prefix == PREFIX else f"{prefix}:"
         self._begin = own.encode()
         self._cluster = cluster
         self.waiting = f"{own}{WAITING}"
-        """Begins the name of every line."""
+        """Prefix of every line's key."""
         self.foreign = tuple(f"{own}{name}" for name in (WAITING, RECORDS, SLOTS))
-        """Begin the names of the keys that other programs write."""
+        """Prefixes of the keys that other programs write."""
         self.lines = _GLOB.sub(r"\\\g<0>", self.waiting) + "*"
-        """Matches the name of every line, as SCAN is told it."""
+        """SCAN pattern of every line's key."""
         self.rooms = f"{own}PENSTOCK_ROOMS"
-        """ZSET of every room that is known, by the moment to look at it next."""
+        """ZSET of every known room, scored by the moment of its next promotion."""
         self.put = f"{own}PENSTOCK_ROOMS_PUT"
         """ZSET of the rooms that were PUT, likewise: for processes that serve no others."""
         self.signer = f"{own}PENSTOCK_ROOMS_SIGNER"
-        """The id of the key that processes with `rooms.keys` sign with: no other signs then."""
+        """The id of the key that processes with `rooms.keys` sign with: no others may sign then."""
         self.scanned = f"{own}PENSTOCK_ROOMS_SCANNED"
-        """Set while nobody needs to look for rooms that other programs made."""
+        """Set while no process needs to search for rooms of other programs."""
         self.cursor = f"{own}PENSTOCK_ROOMS_CURSOR"
-        """Where the search for rooms that other programs made goes on."""
+        """The cursor of the search for rooms of other programs."""
         self.secret = f"{own}PENSTOCK_ROOMS_SECRET"
         self.wake = f"{own}PENSTOCK_ROOMS_WAKE"
-        """Channel: rooms in which there is something to do, and turns."""
+        """Channel: rooms with work to do, and admissions."""
 
     def of_room(self, room: str) -> list[bytes]:
-        """In the order of common.lua."""
+        """The keys of a room, in the order of common.lua."""
         tag = encode(f"{{{room}}}" if self._cluster else room)
         begin = self._begin
         return [*(begin + name + tag for name in _NAMES), self.stream(ENTRY, room)]
@@ -96,14 +96,14 @@ class RoomNames:
         return self._begin + encode(f"{name}:{{{room}}}" if self._cluster else name)
 
     def room_written(self, key: bytes) -> str | None:
-        """The room of a key that other programs write; None for any other."""
+        """The room of a key that other programs write; None for any other key."""
         name = decode(key)
         return next(
             (self._room(name, begin) for begin in self.foreign if name.startswith(begin)), None
         )
 
     def room_of(self, waiting: bytes) -> str | None:
-        """The room of a line; None for a name that is no line's."""
+        """The room of a line's key; None for any other key."""
         name = decode(waiting)
         return self._room(name, self.waiting) if name.startswith(self.waiting) else None
 
@@ -117,7 +117,7 @@ class RoomNames:
 
 
 class RoomRunner(Runner):
-    """A Runner with the names of the rooms' keys."""
+    """A Runner that knows the names of the rooms' keys."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class RoomRunner(Runner):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.times = Durations()
-        """Of scripts that were answered."""
+        """Durations of the scripts that were answered."""
         super().__init__(
             server,
             name,

@@ -1,4 +1,4 @@
-"""Answers of the scripts of waiting rooms → values."""
+"""Decodes the answers of the waiting rooms' scripts."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def ticket_of(user: str, reply: Reply) -> Ticket:
 
 
 class Admitted(Sequence[Ticket]):
-    """The tickets a promotion admitted, unpacked when first read: most callers only count them."""
+    """The tickets of a promotion, decoded when first read: most callers only count them."""
 
     def __init__(self, number: int, lengths: bytes, texts: bytes) -> None:
         self._number = number
         self._lengths = lengths
         self._texts = texts
-        """User and packed ticket, in turn."""
+        """User and packed ticket, alternating."""
 
     def __len__(self) -> int:
         return self._number
@@ -127,7 +127,7 @@ class Admitted(Sequence[Ticket]):
 
 
 def _unpacked(user: bytes, packed: bytes) -> Ticket:
-    """A fresh admission as promote.lua writes it."""
+    """The ticket of a fresh admission as promote.lua writes it."""
     lane, promoted, until, _, pass_id, score, raw = packed[1:].split(b"\0", 6)
     record = _record(raw)
     place = math.floor(float(score) * 1_000_000 + 0.5) if score else int(record.get("place", 0))

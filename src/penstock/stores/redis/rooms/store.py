@@ -1,4 +1,4 @@
-"""Waiting rooms on Redis, in the keys of the Dispatcher."""
+"""Waiting rooms on Redis, in the Dispatcher's keys."""
 
 from __future__ import annotations
 
@@ -56,20 +56,19 @@ _DUE = Script("stores/redis/rooms/due.lua")
 log = logging.getLogger("penstock.rooms.redis")
 
 SCAN_EVERY_MS = 700
-"""Less than a second, so that a room is found and promoted within one."""
+"""Less than a second, so that a room is found and promoted within one second."""
 SCAN_TO_BE_SURE_MS = 10_000
-"""So often where the server tells of new rooms: what it could not tell is found then."""
+"""Interval of a full search if the server notifies of new rooms: it finds the missed ones."""
 ENDS_FOR_ALL = 2
-"""Of searches, until everything was looked through: the first may have begun in the middle."""
+"""Searches that must end for a full pass: the first may have begun in the middle."""
 SCAN_COUNT = 1_000
 SCAN_STEPS = 100
-"""Of such a count, each time: a server of up to a hundred thousand keys is looked through at once,
-one that holds a million in some seconds, and is never busy with it for more than a sixth of its
-time."""
+"""SCAN steps per search: a server of up to a hundred thousand keys is searched at once, one of a
+million in some seconds, and a search never takes more than a sixth of its time."""
 ROOMS_A_CALL = 50
-"""Rooms promoted in one call: a longer one would hold up the server."""
+"""Rooms promoted in one call: a longer one would block the server."""
 MAX_LIMIT = 500
-"""Promotions in one step: a script's arguments are limited."""
+"""Most admissions in one step: a script's arguments are limited."""
 
 _cursors = msgspec.json.Decoder(Cursors)
 _ENDS = {TicketState.LEFT: "L", TicketState.REVOKED: "R"}
@@ -86,7 +85,7 @@ class RedisRooms:
         *,
         serves_all: bool = True,
     ) -> None:
-        """Without `serves_all`, only rooms that were PUT are promoted, and none is searched for."""
+        """Without `serves_all`, only rooms that were PUT are found and promoted."""
         self.runner = runner
         self._serves_all = serves_all
         self._names = runner.names
@@ -95,9 +94,9 @@ class RedisRooms:
         self._listeners: list[RoomListener] = []
         self._turn_listeners: list[TurnListener] = []
         self.watch: RoomWatch | None = None
-        """Hears of new rooms at once, where the server supports client tracking."""
+        """Notifies of new rooms at once, if the server supports client tracking."""
         self._passes = 0
-        """Searches that came to their end while it heard."""
+        """Searches completed while notifications were received."""
         self._search_at = 0
 
     @property
@@ -196,7 +195,7 @@ class RedisRooms:
         arguments: list[Argument] = [now, self._default]
         for user, pass_id in passes:
             arguments += (encode(user), encode(pass_id))
-        # A redemption whose answer was lost must not be repeated: it would be told "used".
+        # A redemption whose answer was lost must not be repeated: the answer would be USED.
         reply = await self.runner.execute(_ENTER, self._keys(name), arguments, retry=False)
         if reply is None:
             return None
@@ -231,7 +230,7 @@ class RedisRooms:
     async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
         if len(names) <= self._a_call:
             return await self._promote(names, now, limit)
-        # In a cluster every room is a call of its own: they go out together.
+        # In a cluster every room is a call of its own: they are sent concurrently.
         parts = await asyncio.gather(
             *(self._promote(part, now, limit) for part in self._calls(names))
         )
@@ -291,7 +290,7 @@ class RedisRooms:
         return self.watch is not None and self.watch.hears
 
     def _must_search(self, now: int) -> bool:
-        """Search until a whole pass was made while news were heard; then every 10 s."""
+        """Search until a full pass was made while notified; from then on every 10 s."""
         if not self._hears:
             self._passes = 0
         elif self._passes >= ENDS_FOR_ALL and now < self._search_at:
@@ -300,17 +299,17 @@ class RedisRooms:
         return True
 
     async def learn(self, keys: Sequence[bytes]) -> None:
-        """Keys that another program wrote: lines among them that are not known are new rooms."""
+        """Register the new rooms among keys that another program wrote."""
         new = await self._unknown(keys)
         lines = [key for key in new if await self.runner.call("TYPE", key) == b"zset"]
         await self._know(lines, self._clock.now())
 
     def written(self, name: str) -> None:
-        """Another program changed a room: promote it."""
+        """Promote a room that another program changed."""
         self._tell(name)
 
     async def _unknown(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The keys whose rooms no process looks at yet."""
+        """The keys whose rooms no process promotes yet."""
         named = [(key, self._names.room_of(key)) for key in keys]
         rooms = [(key, encode(room)) for key, room in named if room is not None]
         if not rooms:
@@ -319,7 +318,7 @@ class RedisRooms:
         return [key for (key, _), score in zip(rooms, known, strict=True) if score is None]
 
     async def _know(self, keys: Sequence[bytes], now: int) -> int:
-        """Look at these rooms from now on; how many are new."""
+        """Register these rooms for promotion; the answer is the number of new ones."""
         found = [self._names.room_of(key) for key in await self._unknown(keys)]
         new = [room for room in found if room is not None]
         if new:
@@ -336,7 +335,7 @@ class RedisRooms:
         self._turn_listeners.append(listener)
 
     async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
-        del waiting  # the scripts publish them
+        del waiting  # the scripts publish the waiting visitors
         return {}
 
     async def secret(self, proposed: bytes) -> bytes:
@@ -345,7 +344,7 @@ class RedisRooms:
         return kept
 
     def heard(self, news: bytes) -> None:
-        """Published news: a room with work to do, or the visitors let in there."""
+        """Handle a publication: a room with work to do, or the visitors admitted to it."""
         if not news.startswith(TURNS):
             self._tell(decode(news))
         elif self._turn_listeners:
@@ -362,7 +361,7 @@ class RedisRooms:
         return 1 if self.runner.cluster else ROOMS_A_CALL
 
     def _calls(self, names: Sequence[str]) -> Iterator[Sequence[str]]:
-        """Rooms that one call may take: in a cluster each has a slot of its own."""
+        """Groups of rooms for one call each: in a cluster each room has a slot of its own."""
         for start in range(0, len(names), self._a_call):
             yield names[start : start + self._a_call]
 

@@ -1,9 +1,9 @@
-"""Hears at once what other programs write about rooms.
+"""Learns at once of other programs' writes to rooms.
 
-Redis tells of every line, record and count of slots that is written (client tracking,
-broadcasting: it remembers no keys for that, and needs no setting). A server that cannot, and a
-cluster, where every node would tell of its own keys only, are searched by SCAN alone, and what
-changed in a room is found by the rounds.
+Redis notifies of every line, record and count of slots that is written (client tracking in
+broadcasting mode: it stores no keys for that, and needs no setting). A server that does not support
+it is searched by SCAN alone, and regular rounds find what changed in a room; so is a cluster, where
+each node would notify of its own keys only.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = logging.getLogger("penstock.rooms.redis")
 
 CHANNEL = "__redis__:invalidate"
 TOGETHER_SECONDS = 0.05
-"""Writes of one room within this are one reason to look at it."""
+"""Writes of one room within this time cause one promotion."""
 MAX_KNOWN = 100_000
-"""Keys remembered as known; when there are more, each is asked for once again."""
+"""Most keys remembered as known; past it, each is looked up once again."""
 
 
 class _CannotTellError(Exception):
@@ -36,7 +36,7 @@ class _CannotTellError(Exception):
 
 
 class RoomNews(Wakeups):
-    """Passes on what scripts of any process publish about rooms."""
+    """Passes on the publications of all processes' scripts about rooms."""
 
     def __init__(self, server: Server, channel: str, heard: Callable[[bytes], None]) -> None:
         super().__init__(server, channel)
@@ -47,7 +47,7 @@ class RoomNews(Wakeups):
 
 
 class RoomWatch(Wakeups):
-    """Learns of lines that were not known, and of rooms that other programs wrote."""
+    """Finds new lines, and rooms that other programs wrote."""
 
     def __init__(
         self,
@@ -56,31 +56,33 @@ class RoomWatch(Wakeups):
         learn: Callable[[Sequence[bytes]], Awaitable[object]],
         written: Callable[[str], None],
     ) -> None:
-        """`learn` is given new lines, `written` the rooms of which keys were written."""
+        """`learn` is called with new lines, `written` with each room whose keys were written."""
         super().__init__(server, CHANNEL)
         self._names = names
         self._learn = learn
         self._written = written
         self._rooms: set[str] = set()
-        """Rooms of which keys were written, to be told of together."""
+        """Rooms whose keys were written, to be reported together."""
         self._known: set[bytes] = set()
         self._new: set[bytes] = set()
         self._some = asyncio.Event()
         self.wanted = asyncio.Event()
-        """Set by the first search; nothing is asked of the server before."""
+        """Set by the first search; no tracking is requested before."""
 
     @property
     def hears(self) -> bool:
         return self.subscribed.is_set()
 
     async def run(self) -> None:
-        """Until cancelled, or until the server says that it cannot."""
+        """Run until cancelled, or until the server refuses client tracking."""
         await self.wanted.wait()
         learning = asyncio.create_task(self._learn_new(), name="penstock-room-learn")
         try:
             await self.listen()
         except _CannotTellError as exc:
-            log.info("new rooms of other programs are found by SCAN alone: %s", exc)
+            log.info(
+                "rooms: no client tracking, other programs' rooms are found by SCAN alone: %s", exc
+            )
         finally:
             learning.cancel()
             await asyncio.wait([learning])
@@ -97,7 +99,7 @@ class RoomWatch(Wakeups):
             raise _CannotTellError(str(exc)) from exc
 
     def _heard(self, news: Any) -> None:
-        if news is None:  # everything was flushed
+        if news is None:  # every key was flushed
             self._known.clear()
             return
         rooms = {room for key in news if (room := self._names.room_written(key)) is not None}
@@ -123,7 +125,9 @@ class RoomWatch(Wakeups):
             try:
                 await self._learn(sorted(new))
             except PenstockError as exc:
-                log.debug("rooms could not be listed now, the next search finds them: %s", exc)
+                log.debug(
+                    "rooms: new rooms could not be registered, the next SCAN finds them: %s", exc
+                )
                 continue
             if len(self._known) + len(new) > MAX_KNOWN:
                 self._known.clear()
@@ -131,8 +135,8 @@ class RoomWatch(Wakeups):
 
 
 async def _ask(pubsub: PubSub, *command: str | int) -> int:
-    """Send a command on the connection that is subscribed."""
-    connection: Any = pubsub.connection  # redis-py says None, which it is before it connects
+    """Send a command on the subscribed connection."""
+    connection: Any = pubsub.connection  # its type is None, as it is before the connection is made
     await connection.send_command(*command)
     answer: int = await connection.read_response()
     return answer

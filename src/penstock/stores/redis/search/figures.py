@@ -1,4 +1,4 @@
-"""What a partition holds, read off its counters: bounded by the number of routes."""
+"""Figures of a partition, from its counters: the work is bounded by the number of routes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from penstock.stores.redis.session import Session
 
 PEEK = Script("stores/redis/search/peek.lua")
 ROUNDS = 8
-"""Times figures open buckets that are due, to count what is in them."""
+"""Times that figures open due buckets, to count their messages."""
 _COUNTED = (State.DELIVERED, State.BLOCKED, State.EXPIRED, State.CANCELLED)
 BUCKETS = 1_000
-"""Buckets of a route and partition looked at, the nearest first; what is behind is later."""
+"""Most buckets read per route and partition, the nearest first; the rest counts as later."""
 
 
 @dataclass
 class Overview:
-    """One partition's counters, structures and their lengths."""
+    """One partition's counters, and the lengths of its structures."""
 
     keys: PartitionKeys
     lanes: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -138,10 +138,10 @@ async def forecast(session: Session, now: int) -> Forecast:
     await _add_lanes(session, found, result)
     await _add_buckets(session, found, result)
     for route, number in held.items():
-        told = sum(hour[route] for hour in result.hours) + result.later[route]
-        if told != number:
+        counted = sum(hour[route] for hour in result.hours) + result.later[route]
+        if counted != number:
             result.exact = False
-            result.later[route] = max(0, result.later[route] + number - told)
+            result.later[route] = max(0, result.later[route] + number - counted)
     return result
 
 

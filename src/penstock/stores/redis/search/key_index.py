@@ -1,9 +1,9 @@
-"""The index by key: opt-in, kept by the scripts that write and forget records.
+"""The index by key: opt-in, updated by the scripts that write and remove records.
 
-Whether a partition has one is told by the partition itself, so that every process keeps it in
-step, whatever its own settings are. One that is asked for while messages are there is filled in
-bounded steps by whoever has it in their settings; until it is complete in every partition (also
-in those that came later) searches go the way they go without it.
+Each partition records whether it has one, so that every process updates it, whatever its own
+settings are. An index switched on over existing messages is filled in bounded steps by the
+processes with that setting; until it is complete in every partition (later ones included) searches
+do without it.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from penstock.stores.redis.session import Session
 _INDEX = Script("stores/redis/search/index.lua")
 
 LOOKED_AT = 500
-"""Records of a partition one step looks at, about."""
+"""Approximate records of a partition that one step reads."""
 BREATH = 0.02
-"""Seconds between two steps, so that the rest goes on."""
+"""Seconds between two steps, so that other work continues."""
 REST = 10.0
-"""Seconds until it is looked whether there are new partitions."""
+"""Seconds between checks for new partitions."""
 COMPLETE = b"\0\0c"
 
 log = logging.getLogger("penstock.stores.redis")
 
 
 class KeyIndex:
-    """Fills it: again and again, because partitions may be added and servers forget."""
+    """Fills the index, repeatedly: partitions may be added, and servers may lose data."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._at: dict[int, tuple[bytes, bytes]] = {}
-        """Partition → cursor and stamp of the step before; not there: it is complete."""
+        """Partition → cursor and stamp of the last step; a complete partition has none."""
 
     async def step(self) -> bool:
-        """One step in every partition that is not complete; whether all are."""
+        """Take one step in every incomplete partition; true if all are complete."""
         every = self._session.layout.all_keys()
         open_ = [keys for keys in every if keys.number in self._at] or every
         groups = []
@@ -60,18 +60,18 @@ class KeyIndex:
         return not self._at
 
     async def keep(self) -> None:
-        """Fill it, and look after it; a store that is away is waited for."""
+        """Fill the index and keep it complete; wait while the store is unavailable."""
         while True:
             try:
                 complete = await self.step()
             except StoreUnavailable as exc:
-                log.debug("the index by key is not filled further now: %s", exc)
+                log.debug("store away, the index by key is filled further when it answers: %s", exc)
                 complete = True
             await asyncio.sleep(REST if complete else BREATH)
 
 
 async def drop(session: Session) -> None:
-    """Search goes on without it."""
+    """Drop the index; searches continue without it."""
     for keys in session.layout.all_keys():
         await session.runner.call("UNLINK", keys.by_key, partition=keys.number)
 
@@ -79,7 +79,7 @@ async def drop(session: Session) -> None:
 async def listed_by_key(session: Session, key: str, most: int) -> dict[int, list[bytes]] | None:
     """Ids that may have this key, by partition.
 
-    None: a partition has no complete index, or there are more than `most`.
+    None if a partition has no complete index, or if there are more than `most`.
     """
     every = session.layout.all_keys()
     prefix = key.encode()
@@ -93,7 +93,7 @@ async def listed_by_key(session: Session, key: str, most: int) -> dict[int, list
         if not state or not state[0].startswith(COMPLETE):
             return None
         listed[keys.number] = [entry[len(prefix) + 1 :] for entry in entries]
-    if is_id(key):  # a message that was given no key has its id for one
+    if is_id(key):  # a message put without a key has its id as key
         for partition in session.candidates(key):
             listed[partition].append(pack_id(key))
     return listed if sum(map(len, listed.values())) <= most else None

@@ -1,13 +1,13 @@
-"""SEARCH: pages in order of (due, id), merged from the indexes, with bounded work a page.
+"""SEARCH: pages in order of (due, id), merged from the indexes, with bounded work per page.
 
-Lanes and dead letters are in order already. Buckets, leases and the list of settled ids are not:
-they are read through and sorted, as long as that is at most EXACT entries. Beyond it a search goes
-through the records instead, a bounded piece a page: then each page is in order but the pages among
-each other are not, and one may be short; `next` always leads on until all was seen.
+Lanes and dead letters are ordered. Buckets, leases and the list of settled ids are not: they are
+read fully and sorted, up to EXACT entries. Beyond that a search scans the records instead, a
+bounded part per page: then each page is ordered but the pages among each other are not, and a page
+may be short; following `next` still reaches every message.
 
-Where the store has an index by key, a filter on key reads that instead, up to EXACT entries.
-Otherwise a filter on key or error is held against the records of a page's candidates. A page that
-looked at BUDGET of them ends there, however few matched, and `next` goes on behind them.
+If the store has an index by key, a filter on key reads that instead, up to EXACT entries. Otherwise
+the records of a page's candidates are read to filter on key or error. A page ends after BUDGET of
+them, however few matched, and `next` continues behind them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from penstock.stores.redis.session import FIND, Session
 
 _SCAN = Script("stores/redis/search/scan.lua")
 EXACT = 10_000
-"""Entries without order that are read and sorted for one page."""
+"""Unordered entries that are read and sorted for one page."""
 BUDGET = 2_000
-"""Records one page looks at."""
+"""Most records that one page reads."""
 ROUNDS = 8
-"""Times one page goes on when too few of its candidates matched."""
+"""Most rounds of one page when too few candidates matched."""
 _FROM_X = (State.DELIVERED, State.BLOCKED, State.EXPIRED, State.CANCELLED)
 STEPS = 20
-"""Steps of one page."""
+"""Most scan steps of one page."""
 LOOKED_AT = 500
-"""Records one step looks at, about; fewer where they are large."""
+"""Approximate records that one step reads; fewer if they are large."""
 _MARK = "\0"
-"""Begins the id of a cursor that is a place in the scan and not a message: no id has it."""
+"""Prefix of a cursor id that is a scan position and not a message: no id begins with it."""
 
 
 async def search(session: Session, where: Filter, after: Cursor | None, limit: int) -> Page:
@@ -69,7 +69,7 @@ def _without_order(found: list[Overview], where: Filter) -> int:
 
 
 class _Walk:
-    """One page, taken from all indexes at once."""
+    """One page, merged from all indexes."""
 
     def __init__(self, session: Session, found: list[Overview], where: Filter, limit: int) -> None:
         self._session = session
@@ -77,14 +77,14 @@ class _Walk:
         self._where = where
         self._limit = limit
         self._due_to = MAX_TIME + 1 if where.due_to is None else where.due_to
-        # With a filter on what only records tell, look further at once.
+        # A filter that needs the records reads further ahead at once.
         needs_records = where.key is not None or where.error is not None
         self._each = max(limit + 1, sources.FILTERED if needs_records else 0)
         self._page: Filling[Message] = Filling(limit)
         self._seen: set[bytes] = set()
 
     async def page(self, after: Cursor | None) -> Page | None:
-        """A page in order; None if there are more than EXACT entries without order."""
+        """A page in order; None if there are more than EXACT unordered entries."""
         place = self._start(after)
         unordered = await self._unordered(Range(place, self._due_to))
         looked = 0
@@ -144,7 +144,7 @@ class _Walk:
         return lanes.entries + buckets.entries, min(ends, default=None)
 
     async def _look(self, entries: Sequence[Candidate]) -> Message | None:
-        """Take what matches; the last of the page once there is more than fits."""
+        """Add the matching messages; the answer is the page's last one once the page is full."""
         most = max(self._limit + 1, 100)
         first = 0
         while first < len(entries):
@@ -190,21 +190,21 @@ def is_scan(cursor: Cursor) -> bool:
 
 
 def begin_scan(after: Cursor | None) -> Cursor:
-    """Everything after a place in order, from now on without order."""
+    """A cursor for everything after a position, from here on unordered."""
     due, message_id = (0, "") if after is None else (after.due, after.id)
     return _cursor(due, 0, "0", "", message_id)
 
 
 def _cursor(due: int, partition: int, position: str, within: str, after: str) -> Cursor:
-    """`within`: how much the step looks at in which a page ended, and the last id of it."""
+    """The cursor of a scan; `within` and `after` say where in its step a page ended."""
     return Cursor(due, f"{_MARK}{partition}:{position}:{within}:{after}")
 
 
 async def scan(session: Session, where: Filter, cursor: Cursor, limit: int) -> Page:
-    """A page, short when little matched in the steps of one page.
+    """A page, short if few records matched in its steps.
 
-    A step gives its matches in order of id; when a page is full in the middle of one, the next
-    page takes the same step again and leaves out the ids up to that one.
+    A step yields its matches in order of id; if a page is full in the middle of one, the next page
+    repeats the step and skips the ids up to that one.
     """
     try:
         partition_text, position, within, after = cursor.id.removeprefix(_MARK).split(":", 3)
@@ -248,7 +248,7 @@ async def _step(
     floor: tuple[int, bytes],
     number: int,
 ) -> tuple[str, dict[bytes, Message], int, int]:
-    """Where the next one begins, what matched, and the number and bytes of records looked at."""
+    """The next position, the matches, and the number and bytes of records read."""
     keys = session.layout.keys(partition)
     due_from = max(floor[0], where.due_from or 0)
     due_to = MAX_TIME if where.due_to is None else where.due_to - 1

@@ -1,4 +1,4 @@
-"""Where a search finds candidates: places of every index, each with how far it is complete."""
+"""Candidates of a search: entries of every index, each with how far it is complete."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _HEADS = Script("stores/redis/search/heads.lua")
 CHUNK = 2_000
 HEAD = 21
 LISTED = 500
-"""Buckets of a route and partition looked at for one page."""
+"""Most buckets read per route and partition for one page."""
 FILTERED = 500
-"""Entries of a lane looked at for one page when the filter needs the records."""
+"""Entries of a lane read for one page when the filter needs the records."""
 
 
 class Position(NamedTuple):
@@ -40,14 +40,14 @@ class Candidate(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Entries after a place; up to `complete` there are no others (None: nor behind)."""
+    """Entries after a position; complete up to `complete`, or entirely if that is None."""
 
     entries: list[Candidate]
     complete: Position | None = None
 
 
 class Range(NamedTuple):
-    """What is looked for: places after `after` that are due before `due_to`."""
+    """The range of a search: positions after `after` that are due before `due_to`."""
 
     after: Position
     due_to: int
@@ -77,7 +77,7 @@ async def ordered(
     span: Range,
     limit: int,
 ) -> Stretch:
-    """Of every lane and of the dead letters, the next few."""
+    """The next entries of every lane and of the dead letters."""
     groups = [
         Group(one.keys.number, keys, [len(keys)])
         for one in found
@@ -113,7 +113,7 @@ async def far(
     limit: int,
     exact: int,
 ) -> Stretch | None:
-    """Of the buckets, the nearest that together hold enough; None: they hold too much."""
+    """The nearest buckets that together hold enough entries; None if they hold too many."""
     listed = await _list_buckets(session, found, route, span)
     lengths = await _lengths(session, listed)
     chosen, total, complete = [], 0, None
@@ -198,7 +198,7 @@ async def _read_buckets(
 
 
 async def leased(session: Session, found: Sequence[Overview], span: Range) -> list[Candidate]:
-    """Everything under a lease: as much as can be in flight."""
+    """Every leased entry: at most as many as sends in flight."""
     entries: list[Candidate] = []
     for one in found:
         if not one.leased:
@@ -219,7 +219,7 @@ async def leased(session: Session, found: Sequence[Overview], span: Range) -> li
 async def settled(
     session: Session, found: Sequence[Overview], state: State | None, span: Range
 ) -> list[Candidate]:
-    """Everything in the lists of settled ids."""
+    """Every entry in the lists of settled ids."""
     entries: list[Candidate] = []
     for one in found:
         for first in range(0, one.retired, CHUNK):
@@ -232,7 +232,7 @@ async def settled(
 
 
 async def of_key(session: Session, key: str, span: Range, most: int) -> list[Candidate] | None:
-    """Everything with this key, by the index; None: there is none, or more than `most`."""
+    """Every entry with this key, by the index; None without one, or with more than `most`."""
     listed = await listed_by_key(session, key, most)
     if listed is None:
         return None

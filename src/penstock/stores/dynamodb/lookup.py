@@ -1,4 +1,4 @@
-"""FIND, TIMELINE, PURGE, PAUSE: what is known of messages and routes, and forgetting it."""
+"""FIND, TIMELINE, PURGE, PAUSE: reads of messages and routes, and their removal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.model.message import Event, Message
 from penstock.model.state import PURGEABLE
 from penstock.model.timeline import lines_of
 from penstock.stores.dynamodb.items import Item, is_forgotten
-from penstock.stores.dynamodb.session import Held, Session
+from penstock.stores.dynamodb.session import Loaded, Session
 
 PAUSED = "s:paused"
 ROUTES = "s:routes"
 ERASING = "s:erasing"
-"""Ids of messages that are to be erased, in place of routes."""
+"""Item with the ids of messages to be erased, in place of routes."""
 
 
 async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
@@ -22,35 +22,35 @@ async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
 
 
 async def events(session: Session, message_id: str) -> list[Event]:
-    held = (await _known(session, [message_id])).get(message_id)
-    return [] if held is None else lines_of(held.message, held.record.noted)
+    loaded = (await _known(session, [message_id])).get(message_id)
+    return [] if loaded is None else lines_of(loaded.message, loaded.record.noted)
 
 
-async def _known(session: Session, ids: Sequence[str]) -> dict[str, Held]:
-    """Without those whose time is over, which DynamoDB deletes when it comes round to it."""
+async def _known(session: Session, ids: Sequence[str]) -> dict[str, Loaded]:
+    """Read messages, without expired ones that DynamoDB has not deleted yet."""
     found = await session.read(ids) if ids else {}
     if session.exact:
         return found
     now = session.clock.now()
-    return {one: held for one, held in found.items() if not is_forgotten(held.item, now)}
+    return {one: loaded for one, loaded in found.items() if not is_forgotten(loaded.item, now)}
 
 
 async def purge(session: Session, now: int, limit: int) -> int:
-    """Only where it is to be exact: otherwise DynamoDB deletes by itself, free of charge."""
+    """Delete messages past their retention if `forget=exact`; otherwise DynamoDB deletes them."""
     if not session.exact:
         return 0
     ids = await session.near.retired(now, session.retention, session.retention_count, limit)
     if not ids:
         return 0
     found = await session.read(ids)
-    settled = [held for held in found.values() if held.message.state in PURGEABLE]
+    settled = [loaded for loaded in found.values() if loaded.message.state in PURGEABLE]
     await session.remove(settled)
     await session.near.unretire(ids)
     return len(ids)
 
 
 async def pause(session: Session, route: str, paused: bool) -> None:
-    """Write it to the table, which is the truth, then to Redis, where claims look it up."""
+    """Write it to the table first, then to Redis, where claims read it."""
     await note_routes(session, PAUSED, [route], gone=not paused)
     await copy_paused(session)
     if not paused:
@@ -58,9 +58,9 @@ async def pause(session: Session, route: str, paused: bool) -> None:
 
 
 async def copy_paused(session: Session, *, use: bool = False) -> None:
-    """Copy the paused routes into Redis, where a copy of an earlier version is ignored.
+    """Copy the paused routes into Redis, which ignores a copy of an earlier version.
 
-    With `use` its partitions are taken into use, as they must be once it has lost its data.
+    With `use` its partitions are opened for use, as they must be once Redis has lost its data.
     """
     item = (await session.table.get([PAUSED])).get(PAUSED, {})
     version = int(item["v"]["N"]) if "v" in item else 0
@@ -72,12 +72,12 @@ async def paused_routes(session: Session) -> frozenset[str]:
 
 
 async def known_routes(session: Session) -> frozenset[str]:
-    """Every route that ever had a message here."""
+    """Every route that ever had a message."""
     return await names(session, ROUTES)
 
 
 async def names(session: Session, pk: str) -> frozenset[str]:
-    """Of what is noted there."""
+    """The names in an item."""
     return _routes_of((await session.table.get([pk])).get(pk, {}))
 
 
@@ -106,7 +106,7 @@ async def note_routes(
 
 
 class Routes:
-    """Notes every route a message is put on, before it is."""
+    """Records every route before its first message is put."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
