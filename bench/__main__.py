@@ -22,6 +22,7 @@ ORDER = (
     "put",
     "release",
     "http",
+    "processes",
     "clients",
     "ndjson",
     "lateness",
