@@ -3,6 +3,8 @@
 `python -m bench peers [NAME …]` compares with other software, which takes longer;
 `python -m bench recurring-peers` compares recurring rules with other schedulers, in 20 minutes;
 `python -m bench moderate [--only NAME …]` says what a message costs at moderate rates;
+`python -m bench ticks --original` calls the ticks system as its predecessor was called;
+`python -m bench pending --large` has 10,000,000 messages pending on SQLite and PostgreSQL;
 `python -m bench profile` writes down what the hot paths spend their time on;
 `python -m bench http --ordinary [--against FOLDER]` measures the API without its hot way, beside
 the API of another checkout;
@@ -53,6 +55,9 @@ WITH_WORDS = {
 }
 """Benchmarks that take words of their own, and the modules that they are in."""
 
+WITH_OPTIONS = ("ticks", "pending")
+"""Benchmarks of `make bench` that run only a part of themselves with options: `NAME --help`."""
+
 
 def main(names: list[str]) -> int:
     if names[:1] in (["-h"], ["--help"]):
@@ -65,6 +70,9 @@ def main(names: list[str]) -> int:
         if names[: len(first)] == list(first):
             main_of = importlib.import_module(f"bench.run_{module}").main
             return int(main_of(*names[len(first) :]) or 0)
+    if names[:1] and names[0] in WITH_OPTIONS and names[1:2] and names[1].startswith("-"):
+        importlib.import_module(f"bench.run_{names[0]}").main(*names[1:])
+        return 0
     unknown = [name for name in names if not (Path(__file__).parent / f"run_{name}.py").exists()]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are: {', '.join(ORDER)}", file=sys.stderr)

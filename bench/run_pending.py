@@ -12,6 +12,7 @@ import psutil
 import uvloop
 
 import penstock
+from bench import pending_large
 from bench.report import Report
 from bench.run_http import ready
 from bench.sqlite_limits import bare, executemany, folder
@@ -61,7 +62,10 @@ def _start(at: Path) -> tuple[float, int]:
         process.wait()
 
 
-def main() -> None:
+def main(*words: str) -> None:
+    if words:
+        pending_large.main(*words)
+        return
     report = Report("pending", "1,000,000 pending messages against 10,000, SQLite file, FULL")
     costs: dict[int, float] = {}
     starts: dict[int, tuple[float, int]] = {}

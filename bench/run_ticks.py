@@ -2,7 +2,8 @@
 
 Its predecessor published 15,500 ticks a second on about ten busy cores; what can be compared here
 is ticks a second for a core kept busy. The predecessor's own way of calling is run too: 200
-callers, chunked bodies without a content type, each caller pausing 5 ms.
+callers, chunked bodies without a content type, each caller pausing 5 ms. And so many a second:
+`python -m bench ticks [--original] [--rate 5000 …] [--seconds 45]` runs these ways alone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import re
 import time
+from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -31,6 +33,12 @@ PUBLISHED, PUBLISHED_CORES = 15_500, 10
 WORKERS = 1
 OURS = ("--connections", "128")
 THEIRS = ("--connections", "200", "--chunked", "--pause", "5ms")
+ORIGINAL = ", called as the predecessor was"
+RATES = (5_000, 2_000)
+PART_AIMS = {"Redis": "<= 45", "worker 1": "<= 45", "api": "<= 50"}
+"""µs of CPU a tick, at RATES[0] …"""
+LATE_AIMS = {"p99": "<= 50"}
+"""… and ms from due to consumed, at RATES[1]."""
 CONFIG = """
 store = "{store}"
 [api]
@@ -44,12 +52,26 @@ partitions = 8
 """
 
 
-def main() -> None:
-    report = Report("ticks", f"the whole ticks system for {SECONDS:.0f} s, Redis with AOF")
-    for words, way in ((OURS, ""), (THEIRS, ", called as the predecessor was")):
-        with ticks_system(SECONDS) as system:
-            _run(report, system, words, way)
-    report.finish()
+def main(*words: str) -> None:
+    asked = ArgumentParser(prog="python -m bench ticks", description=__doc__)
+    asked.add_argument("--original", action="store_true", help="as the predecessor was called")
+    asked.add_argument("--rate", type=int, action="append", default=[], help="ticks a second")
+    asked.add_argument("--seconds", type=float, default=SECONDS, help="of each way")
+    given = asked.parse_args(words)
+    ways: list[tuple[Sequence[str], str]] = [(THEIRS, ORIGINAL)] if given.original else []
+    ways += [_paced(rate) for rate in given.rate]
+    whole = not ways
+    if whole:
+        ways = [(OURS, ""), (THEIRS, ORIGINAL), *map(_paced, RATES)]
+    report = Report("ticks", f"the whole ticks system for {given.seconds:.0f} s, Redis with AOF")
+    for calling, way in ways:
+        with ticks_system(given.seconds) as system:
+            _run(report, system, calling, way)
+    report.finish(keep=whole)
+
+
+def _paced(rate: int) -> tuple[Sequence[str], str]:
+    return (*OURS, "--rate", str(rate)), f", {rate:,}/s"
 
 
 @contextmanager
@@ -73,7 +95,7 @@ class TicksSystem:
     """Its processes, and what they cost."""
 
     def __init__(self, stack: ExitStack, at: Path, kafka: str, port: int, seconds: float) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._stack = stack
         self._at = at
         self._kafka = kafka
@@ -91,7 +113,7 @@ class TicksSystem:
     def generate(self, words: Sequence[str] = OURS) -> Running:
         return self._start(
             *("generate", "sim", "generate", "--url", self._url, "--json"),
-            *("--within", f"{WITHIN}s", "--duration", str(self._seconds)),
+            *("--within", f"{WITHIN}s", "--duration", str(self.seconds)),
             *words,
         )
 
@@ -114,7 +136,7 @@ def _run(report: Report, system: TicksSystem, words: Sequence[str], way: str) ->
     processes = system.processes(generator)
     before = {name: cpu(process) for name, process in processes.items()}
     start = time.perf_counter()
-    time.sleep(max(1.0, SECONDS - WITHIN - 4))
+    time.sleep(max(1.0, system.seconds - WITHIN - 4))
     elapsed = time.perf_counter() - start
     cores = {name: (cpu(process) - before[name]) / elapsed for name, process in processes.items()}
     generated = json.loads(generator.ended())
@@ -128,8 +150,11 @@ def _run(report: Report, system: TicksSystem, words: Sequence[str], way: str) ->
     report.add(
         f"consumed{way}", rate, "items/s", baseline=PUBLISHED, against="published, ten busy cores"
     )
+    paced = way == _paced(RATES[0])[1]
     for name, used in cores.items():
         report.add(f"CPU of {name}{way}", used, "cores")
+        aim = PART_AIMS.get(name, "") if paced else ""
+        report.add(f"CPU of {name} a tick{way}", used / rate * 1e6, "µs", aim=aim)
     busy = sum(cores.values())
     report.add(
         f"consumed for a busy core{way}",
@@ -142,7 +167,8 @@ def _run(report: Report, system: TicksSystem, words: Sequence[str], way: str) ->
     report.add(f"generated and not consumed{way}", lost, "ticks", aim="0")
     report.add(f"early{way}", consumed["early"], "ticks", aim="0")
     for name, ms in consumed["lateness_ms"].items():
-        report.add(f"due to consumed, {name}{way}", ms, "ms")
+        aim = LATE_AIMS.get(name, "") if way == _paced(RATES[1])[1] else ""
+        report.add(f"due to consumed, {name}{way}", ms, "ms", aim=aim)
 
 
 def _wait_until_drained(system: TicksSystem) -> None:
