@@ -117,6 +117,7 @@ class Faults:
         fleet.jumped = True
         if not event.target or not fleet.plan.skewed:
             fleet.clock.set_by += event.value
+            fleet.set_back += max(0, -event.value)
             return
         process = fleet.processes[event.target]
         process.set_offset(process.offset + event.value)

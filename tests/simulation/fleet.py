@@ -55,6 +55,8 @@ class Fleet:
             for config in plan.processes
         }
         self.jumped = False
+        self.set_back = 0
+        """Milliseconds by which the store's clock was set back, in all."""
         """Clocks were set: what was measured before and after cannot be compared."""
         self.chance = random.Random(f"{plan.seed}:picks")
 

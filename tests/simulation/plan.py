@@ -361,6 +361,8 @@ def _event(
             return Event(at, kind, route, span, detail=chance.choice(SINK_MOODS))
         case Kind.JUMP:
             by = chance.choice((-20_000, -1_500, 1_500, 20_000, 3_600_000))
+            if by == -20_000 and at % 3 == 0:  # longer than a run: a wait by the clock shows
+                by = -300_000
             return Event(at, kind, chance.choice(("", process)), 0, by)
         case Kind.PAUSE:
             return Event(at, kind, route, span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from penstock.model.state import State
 from tests.simulation import checks
 from tests.simulation.callers import Callers, is_open
 from tests.simulation.faults import Faults
@@ -16,6 +17,8 @@ from tests.simulation.visitors import visit
 
 DRAIN_MS = 90_000
 """How long everything may take to come to its end once nothing goes wrong any more."""
+OVERDUE_MS = 10_000
+"""A message that could have gone out for this long is late because a worker sleeps."""
 FAR_MS = 30_000
 """What is further ahead is asked for now, rather than waited for."""
 
@@ -75,7 +78,9 @@ class World:
         fleet = self.fleet
         ledger = fleet.server.books.ledger
         end = fleet.clock.elapsed() + DRAIN_MS * (1 if self.plan.stays is None else 2)
-        while fleet.clock.elapsed() < end:
+        # Leases and sessions that were given before the clock was set back last longer by as much.
+        longest = end + fleet.set_back
+        while fleet.clock.elapsed() < longest:
             far = fleet.clock.now() + FAR_MS
             for name, known in list(ledger.known.items()):
                 if is_open(known.state) and known.due > far:
@@ -84,9 +89,21 @@ class World:
             stuck = self._stuck()
             if not stuck:
                 return
+            if fleet.clock.elapsed() >= end and any(self._is_overdue(name) for name, _ in stuck):
+                break
             await asyncio.sleep(1)
         for name, told in stuck:
             fleet.journal.fail(PROGRESS, name, told)
+
+    def _is_overdue(self, name: str) -> bool:
+        """Whether nothing that takes time holds this message back: no lease, turn or policy."""
+        known = self.fleet.server.books.ledger.known.get(name)
+        return (
+            known is not None
+            and known.state is State.SCHEDULED
+            and known.due < self.fleet.clock.now() - OVERDUE_MS
+            and not any(route.per_key for route in self.plan.routes if route.name == known.route)
+        )
 
     def _stuck(self) -> list[tuple[str, str]]:
         """(What, how it stands) of whatever has not come to its end, and should."""
