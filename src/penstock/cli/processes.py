@@ -25,6 +25,7 @@ import msgspec
 from penstock.api.access import split_host_port
 from penstock.api.http.listen import hold_shared, listen_shared
 from penstock.cli import show
+from penstock.cli.endings import how_it_ended
 from penstock.cli.place import (
     MAX_LINE,
     PATIENCE,
@@ -284,7 +285,7 @@ class Processes:
                 "process %d (pid %d) %s; another is started in %s",
                 number,
                 running.process.pid,
-                _how(code),
+                how_it_ended(code),
                 format_duration(wait),
             )
             with suppress(TimeoutError):
@@ -313,7 +314,7 @@ class Processes:
                 "process %d: the one that was to replace it %s before it listened; the old ones"
                 " go on. Its own lines above say why",
                 number,
-                _how(new.process.returncode or 0),
+                how_it_ended(new.process.returncode or 0),
             )
             return False
         old, self._current[number] = self._current[number], new
@@ -363,12 +364,3 @@ class Processes:
 
 def _pids(*running: Running) -> tuple[int, ...]:
     return tuple(one.process.pid for one in running)
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from penstock.cli.endings import how_it_ended
 from penstock.model.route import Backoff
 from penstock.model.times import format_duration
 from penstock.time.clock import Clock
@@ -86,10 +87,19 @@ class Keeper:
             self._ran = self._ran or lived_long
             failures = 1 if lived_long else failures + 1
             if failures >= STARTS and not self._ran:
-                log.error("%s %s right after its start again; it is given up", name, _how(process))
+                log.error(
+                    "%s %s right after its start again; it is given up",
+                    name,
+                    how_it_ended(process.returncode or 0),
+                )
                 return False
             wait = WAITS.wait(failures, self._chance)
-            log.warning("%s %s; it is restarted in %s", name, _how(process), format_duration(wait))
+            log.warning(
+                "%s %s; it is restarted in %s",
+                name,
+                how_it_ended(process.returncode or 0),
+                format_duration(wait),
+            )
             await self._pause(wait, stopping)
         return True
 
@@ -115,13 +125,3 @@ async def _first(*awaited: Awaitable[object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _how(process: Process) -> str:
-    code = process.returncode or 0
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
