@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 
 from penstock.contrib.scheduler_service.ids import Numbers, read_id
 from penstock.contrib.scheduler_service.ways import Event
-from penstock.contrib.ticks.consume import AT_ONCE, GATHER, STILL_COMING, WAIT, Read, Subscription
+from penstock.contrib.ticks.consume import GATHER, STILL_COMING, Read, Subscription, available
 from penstock.flow.observe import Observer
 from penstock.model.envelope import ATTEMPT, ID
 from penstock.model.lateness import Lateness
@@ -157,7 +157,7 @@ class EventConsumer:
 
     def look(self) -> int:
         """Take the available messages, waiting briefly for the first; returns their number."""
-        messages = [m for m in self._consumer.consume(AT_ONCE, WAIT) if _is_message(m)]
+        messages = [m for m in available(self._consumer) if _is_message(m)]
         now = time.time_ns() // 1_000_000
         for message in messages:
             topic = message.topic() or ""

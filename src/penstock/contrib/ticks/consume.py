@@ -36,8 +36,8 @@ log = logging.getLogger("penstock.sim")
 STAGE = "consumed"
 AT_ONCE = 2_000
 WAIT = 0.1
-"""Most seconds that one read for messages takes."""
-GATHER = {"fetch.min.bytes": 65_536, "fetch.wait.max.ms": 50}
+"""Most seconds that one read waits for a first message."""
+GATHER = {"fetch.min.bytes": 65_536, "fetch.wait.max.ms": 10}
 """The broker answers when it has this much, or after this wait: otherwise it answers thousands of
 times per second with a few messages each."""
 STILL_COMING = frozenset(
@@ -53,6 +53,12 @@ class Subscription:
     group: str
     config: Config = field(repr=False)
     """The client configuration for the brokers."""
+
+
+def available(consumer: Consumer) -> list[Message]:
+    """What has come: one read waits for the first message, and for no more."""
+    first: list[Message] = consumer.consume(1, WAIT)
+    return [*first, *consumer.consume(AT_ONCE - 1, 0)] if first else first
 
 
 def subscription(url: str, group: str, options: SinkOptions) -> Subscription:
@@ -163,7 +169,7 @@ class TickConsumer:
 
     def look(self) -> int:
         """Take the available messages, waiting briefly for the first; returns their number."""
-        messages = [m for m in self._consumer.consume(AT_ONCE, WAIT) if self._is_message(m)]
+        messages = [m for m in available(self._consumer) if self._is_message(m)]
         self._tally.add(messages, time.time_ns() // 1_000_000)
         self._observer.count(STAGE, self._topic, len(messages))
         return len(messages)
