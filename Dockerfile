@@ -23,6 +23,12 @@ ENV PATH=/opt/penstock/bin:$PATH \
 WORKDIR /var/lib/penstock
 VOLUME /var/lib/penstock
 USER 10001
+LABEL org.opencontainers.image.title="Penstock" \
+      org.opencontainers.image.description="A durable engine for messages that must go out later, slower or in turn." \
+      org.opencontainers.image.version="0.2.0" \
+      org.opencontainers.image.licenses="Apache-2.0 AND MIT" \
+      org.opencontainers.image.source="https://github.com/penstock-engine/penstock" \
+      org.opencontainers.image.documentation="https://github.com/penstock-engine/penstock/tree/main/docs"
 EXPOSE 8700 8701
 # Inside the container loopback is always there; who publishes the port decides who else may come.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \

@@ -10,7 +10,8 @@ SYSTEMS := ticks sender sms dispatcher scheduler
 OPTIONS = $(if $(FOR),--for $(FOR)) $(if $(BROKER),--broker $(BROKER)) $(if $(RUNNING),--running) \
 	$(if $(CONTAINERS),--containers) \
 	$(foreach value,$(SET),--set $(value))
-.PHONY: help run test check format docs bench bench-peers soak mutants compat dist demo docker-up docker-down containers clean $(SYSTEMS)
+SALE = $(if $(FOR),--for $(FOR)) $(foreach value,$(SET),--$(value))
+.PHONY: help run test check format docs bench bench-peers soak mutants compat dist demo docker-up docker-down containers clean sale $(SYSTEMS)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +48,9 @@ scheduler: ## gRPC → DynamoDB, Redis → Kafka
 $(SYSTEMS): $(VENV)/.systems
 	@needed=$$($(BIN)/python -m systems $@ $(OPTIONS) --servers) && scripts/install-servers --only $$needed
 	@exec $(BIN)/python -m systems $@ $(OPTIONS)
+
+sale: $(VENV)/.core ## a shop behind a waiting room, and a crowd (FOR=60s ends it, SET='users=1000 inside=20')
+	@exec $(BIN)/python examples/ticket-sale/sale.py $(SALE)
 
 soak: $(VENV)/.dev ## the fleet in virtual time, seed after seed (SEEDS=… MINUTES=… FIRST=… PROCESSES=…)
 	@$(BIN)/python -m tests.simulation --first $(or $(FIRST),0) --seeds $(or $(SEEDS),1000000) --minutes $(or $(MINUTES),5) --processes $(or $(PROCESSES),2)

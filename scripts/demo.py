@@ -1,8 +1,8 @@
 """`make demo`: Penstock with simulated traffic, so that there is something to see, until Ctrl-C.
 
-Everything is in this one process and in a temporary folder: a server, receivers of webhooks that
-are slow, busy, broken or away now and then, policies that hold some messages back, and a crowd
-before a waiting room.
+A fleet of three on a temporary SQLite file (a server with a worker, two more workers), receivers of
+webhooks that are slow, busy, broken or away now and then, policies that defer and block some
+messages, recurring rules, and a crowd before a waiting room.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,16 @@ POLICIES: dict[str, dict[str, object]] = {
     },
     "one-an-hour": {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1h", "shadow": True},
 }
+RECURRING: dict[str, dict[str, Any]] = {
+    "heartbeat": {"every": "10s", "route": "partner", "overlap": "skip"},
+    "price-list": {"every": "1m", "route": "partner", "jitter": "10s"},
+    "quarter-hour": {"cron": "*/15 * * * *", "route": "email"},
+    "daily-report": {"cron": "0 9 * * mon-fri", "zone": "Europe/Berlin", "route": "email"},
+    "month-end": {"cron": "0 18 L * *", "zone": "Asia/Seoul", "route": "email"},
+    "spring-campaign": {"every": "5m", "route": "push", "paused": True},
+}
+WORKERS = 2
+"""Processes beside the server's own worker."""
 OPTED_OUT = [f"user-{number}" for number in range(1, 5_000, 60)]
 
 
@@ -210,16 +221,50 @@ async def away_now_and_then(receiver: Receiver) -> None:
         await receiver.up()
 
 
-async def world(url: str, token: str | None, steady: Receiver, fickle: Receiver) -> None:
+@contextlib.asynccontextmanager
+async def workers(overrides: dict[str, object]) -> AsyncIterator[None]:
+    """More processes on the same store; they end with the demo."""
+    named = {
+        f"PENSTOCK_{name.replace('.', '__').upper()}": value for name, value in overrides.items()
+    }
+    told = {name: str(value) for name, value in named.items() if not isinstance(value, dict)}
+    command = [sys.executable, "-m", "penstock", "worker"]
+    env = {**os.environ, **told}
+    quiet = asyncio.subprocess.DEVNULL
+    started = [
+        await asyncio.create_subprocess_exec(*command, env=env, stdout=quiet)
+        for _ in range(WORKERS)
+    ]
+    try:
+        yield
+    finally:
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):  # Ctrl-C has reached it already
+                process.terminate()
+        for process in started:
+            await process.wait()
+
+
+async def world(
+    url: str,
+    token: str | None,
+    steady: Receiver,
+    fickle: Receiver,
+    overrides: dict[str, object],
+) -> None:
     """Everything that stands around the server, until it stops."""
     chance = random.Random()
     async with (
         steady,
         fickle,
         AsyncClient(url, token=token) as client,
+        workers(overrides),
         asyncio.TaskGroup() as tasks,
     ):
         await client.put_suppression("optout", {"keys": OPTED_OUT, "legal": True})
+        for name, rule in RECURRING.items():
+            payload = {"rule": name}
+            await client.recurring.put(name, **{"payload": payload, **rule})
         tasks.create_task(Traffic(chance).run(client))
         tasks.create_task(Crowd(chance, client.rooms).run())
         tasks.create_task(away_now_and_then(fickle))
@@ -229,6 +274,7 @@ def configuration(folder: str, steady: Receiver, fickle: Receiver) -> dict[str, 
     overrides: dict[str, object] = {
         "store": f"sqlite:///{Path(folder) / 'demo.db'}",
         "log.level": "error",
+        "limits.dead_retention": "1h",
         "policies": POLICIES,
     }
     for channel in CHANNELS:
@@ -244,14 +290,17 @@ def main() -> int:
     steady, fickle = Moody(chance), Moody(chance)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         try:
-            settings = load(None, configuration(folder, steady, fickle))
+            overrides = configuration(folder, steady, fickle)
+            settings = load(None, overrides)
             asyncio.run(Traffic(chance).seed(settings.store))
             tokens = [token.secret.get_secret_value() for token in settings.api.tokens]
             print(f"Simulated traffic, about {PER_SECOND} messages a second; Ctrl-C ends it")
             run_process(
                 settings,
                 Roles(api=True, worker=True),
-                beside=lambda url: world(url, tokens[0] if tokens else None, steady, fickle),
+                beside=lambda url: world(
+                    url, tokens[0] if tokens else None, steady, fickle, overrides
+                ),
             )
         except ConfigError as exc:
             print(f"penstock: {exc.message}", file=sys.stderr)

@@ -1,7 +1,6 @@
-"""Writes the README's figures from bench/results/: what a benchmark printed is what is shown.
+"""Writes the figures of README.md and docs/benchmarks/ from bench/results/.
 
-The comparison with peers goes into README.md and docs/benchmarks/peers.md, its plots into
-docs/images/.
+What a benchmark printed is what is shown; the plots go into docs/images/.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from bench.peers import plots, report  # noqa: E402
 from bench.report import MISSED, misses  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
+BENCHMARKS = ROOT / "docs" / "benchmarks"
 
 
 def figures() -> str:
@@ -63,15 +63,55 @@ def filled(text: str, mark: str, words: str) -> str:
     return between.sub(lambda match: match[1] + words + match[2], text)
 
 
+HEADLINES = {
+    "1,000 messages a second come due while as many are put, SQLite": (
+        "lateness",
+        "late p50 {} ms, p99 {} ms",
+        ("while as many are put: p50", "while as many are put: p99"),
+    ),
+    "the same rate, Redis with AOF": (
+        "redis",
+        "late p50 {} ms, p99 {} ms",
+        ("1,000/s coming due: p50", "1,000/s coming due: p99"),
+    ),
+    "one message per request, 64 connections, a client that does little else, SQLite": (
+        "http",
+        "{} requests a second",
+        ("POST /v1/messages",),
+    ),
+    "a backlog through claim, a sink that does nothing, settle: one worker, Redis with AOF": (
+        "redis",
+        "{} messages a second",
+        ("claim, no-op sink, settle",),
+    ),
+}
+"""What the README shows: the condition → benchmark, words, its rows."""
+
+
+def speed() -> str:
+    """The four numbers of the README."""
+    found = _results()
+    lines = ["| | |", "|---|---|"]
+    for condition, (name, words, wanted) in HEADLINES.items():
+        rows_by_name = {row["what"]: f"{row['figure']:,.0f}" for row in found[name]["rows"]}
+        shown = (rows_by_name[one] for one in wanted)
+        lines.append(f"| {condition} | {words.format(*shown).replace('p50 0', 'p50 below 1')} |")
+    return "\n".join([*lines, "", _machine(found["lateness"]["machine"])])
+
+
 def pages() -> dict[Path, str]:
     """Every page with generated parts, as it should be."""
-    readme, compared = ROOT / "README.md", ROOT / "docs" / "benchmarks" / "peers.md"
-    shown = {"peers": peers(), "plots": drawn(), "settings": settings()}
-    text = compared.read_text()
-    for mark, words in shown.items():
-        text = filled(text, mark, words)
-    ours = filled(readme.read_text(), "figures", figures())
-    return {readme: filled(ours, "peers", shown["peers"]), compared: text}
+    parts: dict[Path, dict[str, str]] = {
+        ROOT / "README.md": {"speed": speed()},
+        BENCHMARKS / "figures.md": {"figures": figures()},
+        BENCHMARKS / "peers.md": {"peers": peers(), "plots": drawn(), "settings": settings()},
+    }
+    found = {}
+    for page, marks in parts.items():
+        found[page] = page.read_text()
+        for mark, words in marks.items():
+            found[page] = filled(found[page], mark, words)
+    return found
 
 
 def drawn() -> str:

@@ -1,14 +1,13 @@
-"""Writes docs/reference/config.md, cli.md and the calls of http.md; a test says when to run it.
+"""Writes the parts of docs/reference/ that come from the code; a test says when to run it.
 
 python scripts/reference.py
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,10 @@ from penstock.sinks.webhook import WebhookOptions
 from penstock.sources.kafka import KafkaSourceOptions
 from penstock.sources.nats import NatsSourceOptions
 from penstock.sources.rabbitmq import RabbitSourceOptions
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from scripts.tables import PARTS, meanings
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 WIDTH = "80"
@@ -150,10 +153,26 @@ def cli_page() -> str:
 
 def http_page() -> str:
     """The page as it is, with the calls that the table of verbs has."""
-    calls = "".join(_calls())
-    marks = re.compile(r"(<!-- calls -->\n).*?(<!-- /calls -->)", re.DOTALL)
-    page = (FOLDER / "http.md").read_text()
-    return marks.sub(lambda match: match[1] + calls + match[2], page)
+    return filled((FOLDER / "http.md").read_text(), "calls", "".join(_calls()))
+
+
+def pages_with_tables() -> dict[Path, str]:
+    """Every page that has tables from the code between its marks."""
+    found = {}
+    for name, parts in PARTS.items():
+        page = FOLDER.parent / name
+        found[page] = page.read_text()
+        for mark, table in parts.items():
+            found[page] = filled(found[page], mark, table())
+    return found
+
+
+def filled(page: str, mark: str, words: str) -> str:
+    """The page with what stands between its marks replaced."""
+    if f"<!-- {mark} -->" not in page:
+        raise LookupError(f"no place for {mark}")
+    marks = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
+    return marks.sub(lambda match: match[1] + words + match[2], page)
 
 
 def _calls() -> Iterator[str]:
@@ -190,11 +209,11 @@ def _sections() -> Iterator[str]:
 
 
 def _section(title: str, part: type[BaseModel], more: str = "") -> str:
-    meanings = _meanings(part)
+    words = meanings(part)
     rows = [
-        f"| `{field.alias or name}` | {_default(name, field)} | {meanings[name]} |\n"
+        f"| `{field.alias or name}` | {_default(name, field)} | {words[name]} |\n"
         for name, field in part.model_fields.items()
-        if name in meanings
+        if name in words
     ]
     intro = f"\n{more}\n" if more else ""
     return f"\n## `{title}`\n{intro}\n| setting | default | meaning |\n|---|---|---|\n" + "".join(
@@ -237,23 +256,7 @@ def _own_fields(kind: type[msgspec.Struct]) -> list[str]:
 def _own_row(kind: type[msgspec.Struct], name: str, broker: str, where: str) -> str:
     default = {field.name: field.default for field in msgspec.structs.fields(kind)}[name]
     shown = "–" if default is None or default == "" else f"`{json.dumps(default)}`"
-    return f"| `{name}` | {broker} | {where} | {shown} | {_meanings(kind)[name]} |\n"
-
-
-def _meanings(part: type[object]) -> dict[str, str]:
-    """The text below each field, as the code has it."""
-    (body,) = ast.parse(inspect.getsource(part)).body
-    if not isinstance(body, ast.ClassDef):
-        raise TypeError(f"{part} is not a class")
-    found: dict[str, str] = {}
-    for field, below in zip(body.body, body.body[1:], strict=False):
-        match field, below:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str() as text)),
-            ):
-                found[name] = " ".join(text.split()).replace("|", "\\|")
-    return found
+    return f"| `{name}` | {broker} | {where} | {shown} | {meanings(kind)[name]} |\n"
 
 
 def _default(name: str, field: FieldInfo) -> str:
@@ -291,6 +294,8 @@ def main() -> None:
     (FOLDER / "config.md").write_text(config_page())
     (FOLDER / "cli.md").write_text(cli_page())
     (FOLDER / "http.md").write_text(http_page())
+    for page, text in pages_with_tables().items():
+        page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -66,11 +66,13 @@ def main() -> int:
     wanted = parser.parse_args()
     IMAGES.mkdir(parents=True, exist_ok=True)
     with demo() as url, sync_playwright() as playwright:
-        print(f"the demo runs for {wanted.seconds:.0f} s first")
-        time.sleep(wanted.seconds)
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
+        watching = browser.new_page()  # while somebody looks, the history has every second
+        watching.goto(url)
+        print(f"the demo runs for {wanted.seconds:.0f} s first")
+        watching.wait_for_timeout(wanted.seconds * 1000)
         for theme in get_args(Theme):
             end = "" if theme == "light" else f"-{theme}"
             shoot(browser, url, "now", theme, IMAGES / f"dashboard{end}.png")

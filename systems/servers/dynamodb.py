@@ -46,26 +46,26 @@ class DynamoServer(ServerProcess):
 
     def answers(self) -> bool:
         try:
-            self._ask("ListTables", {})
+            self.ask("ListTables", {})
         except OSError:
             return False
         return True
 
     def empty(self, table: str) -> None:
         """Take out everything but what makes it a table of Penstock."""
-        while items := self._ask("Scan", {"TableName": table, "ProjectionExpression": "pk"}):
+        while items := self.ask("Scan", {"TableName": table, "ProjectionExpression": "pk"}):
             found = [item["pk"]["S"] for item in items["Items"]]
             gone = [pk for pk in found if pk not in ("s:schema", "s:probe")]
             for i in range(0, len(gone), 25):
                 deletes = [{"DeleteRequest": {"Key": {"pk": {"S": pk}}}} for pk in gone[i : i + 25]]
-                self._ask("BatchWriteItem", {"RequestItems": {table: deletes}})
+                self.ask("BatchWriteItem", {"RequestItems": {table: deletes}})
             if "LastEvaluatedKey" not in items:
                 return
 
     def drop(self, table: str) -> None:
-        self._ask("DeleteTable", {"TableName": table})
+        self.ask("DeleteTable", {"TableName": table})
 
-    def _ask(
+    def ask(
         self, operation: str, body: dict[str, object]
     ) -> dict[str, list[dict[str, dict[str, str]]]]:
         request = urllib.request.Request(

@@ -137,3 +137,14 @@ async def test_a_ticket_sale_sells_every_ticket_once_and_lets_few_in(tmp_path: P
         totals = json.loads(crowd)
         assert (totals["left"], totals["lost"], totals["capacity"]) == (9, 0, 3)
         assert totals["most_inside"] <= 3
+
+
+async def test_one_command_runs_the_whole_ticket_sale() -> None:
+    sale = [str(EXAMPLES / "ticket-sale" / "sale.py"), "--users", "30", "--inside", "5"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *sale, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    assert re.search(r"^arrived +30$", said.decode(), re.MULTILINE), said.decode()
+    assert re.search(r"^inside at most +[1-5] of 5$", said.decode(), re.MULTILINE), said.decode()

@@ -20,7 +20,8 @@ from tests.servers.penstock import run_penstock
 PYTHON = [block for block in blocks("python") if not block.needs_server]
 PYTHON_WITH_SERVER = [block for block in blocks("python") if block.needs_server]
 SETTINGS = blocks("toml")
-SHELL = [block for block in blocks("sh") if block.page.name in {"README.md", "quickstart.md"}]
+RUN = {ROOT / "README.md", ROOT / "docs" / "start" / "quickstart.md"}
+SHELL = [block for block in blocks("sh") if block.page in RUN and not block.not_run]
 CONFIG = """
 store = "sqlite:///penstock.db"
 [api]

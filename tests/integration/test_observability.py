@@ -127,7 +127,7 @@ async def test_pages_of_the_docs_name_only_metrics_that_exist(live: str) -> None
 
 
 async def test_the_table_of_metrics_is_complete(live: str) -> None:
-    page = (DOCS / "run/observe.md").read_text()
+    page = (DOCS / "reference/metrics.md").read_text()
     told = set(re.findall(r"^\| `((?:penstock|dispatcher)_[a-z_]+)", page, re.MULTILINE))
     served = {
         family.name if family.type not in {"counter", "info"} else f"{family.name}_{ending}"

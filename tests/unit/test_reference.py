@@ -32,6 +32,11 @@ def test_the_calls_of_the_http_page_are_those_of_the_table() -> None:
     assert written == reference.http_page(), "run: python scripts/reference.py"
 
 
+def test_the_tables_from_the_code_are_current() -> None:
+    for page, text in reference.pages_with_tables().items():
+        assert page.read_text() == text, f"{page.name}: run python scripts/reference.py"
+
+
 def test_every_setting_has_its_meaning_beside_it() -> None:
     page = reference.config_page()
     parts = (

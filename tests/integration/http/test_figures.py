@@ -19,6 +19,21 @@ from penstock.testing.store_cases.base import claim_one, ending, settle
 from tests.integration.http.conftest import Running, Serve
 
 
+async def test_two_looks_at_the_same_time_answer_a_listener_once(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow(_: Live) -> bytes:
+        await asyncio.sleep(0)  # the other look goes on here
+        return b""
+
+    monkeypatch.setattr(Live, "_event", slow)
+    parts = running.parts
+    live = Live(parts.status(), parts.store.clock, asyncio.Event())
+    following = live._following()
+    await asyncio.gather(live.look(), live.look())
+    assert following.result().startswith(b"event: point")
+
+
 def elsewhere(running: Running, **fields: object) -> Heartbeat:
     """Another process's heartbeat, seen just now."""
     now = running.parts.store.clock.now()
