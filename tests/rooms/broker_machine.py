@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.model.admission import RECORD_GRACE_MS
 from penstock.model.room import Rate, RoomSettings
+from penstock.model.room_admission import RECORD_GRACE_MS
 from penstock.stores.redis.rooms.keys import RoomNames
 from penstock.stores.redis.rooms.store import RedisRooms
 from penstock.testing.room_broker import BrokerRoom, Promoted, Record

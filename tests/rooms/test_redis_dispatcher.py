@@ -11,9 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import jwt
 import pytest
 
-from penstock.model.admission import RECORD_GRACE_MS
 from penstock.model.errors import InvalidToken, StoreUnavailable, TokenUsed, UnknownThing
 from penstock.model.room import RoomDraft, RoomState
+from penstock.model.room_admission import RECORD_GRACE_MS
 from penstock.model.ticket import EnterAnswer, Joining, TicketState
 from penstock.rooms.parts import RoomParts
 from penstock.settings import Settings

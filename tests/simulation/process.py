@@ -16,8 +16,9 @@ from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.flow.worker import Worker
+from penstock.model.backoff import Backoff
 from penstock.model.identity import IdMaker
-from penstock.model.route import Backoff, KeyLimit
+from penstock.model.route import KeyLimit
 from penstock.model.route import Route as FlowRoute
 from penstock.ports.store import Store
 from penstock.rooms.enter import Enter

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from penstock.model.admission import lot
 from penstock.model.room import Room, RoomFigures, RoomSettings, RoomState
+from penstock.model.room_admission import lot
 from penstock.model.ticket import (
     HOLDS_SLOT,
     LIVE,

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.flow import ingest
 from penstock.flow.ingest import PLACE, REASON, RECORD, SOURCE, Ingest
+from penstock.model.backoff import Backoff
 from penstock.model.draft import OCTETS
 from penstock.model.errors import SourceUnavailable, StoreCorrupt, StoreUnavailable, TooLarge
 from penstock.model.fit import CUT
@@ -20,7 +21,6 @@ from penstock.model.headers import HEADERS
 from penstock.model.identity import is_id, is_key
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import DELIVERED, Dead, Receipt, Retry, SendOutcome
-from penstock.model.route import Backoff
 from penstock.model.state import State
 from penstock.ports.source import Record
 from penstock.settings import given

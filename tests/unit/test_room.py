@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.admission import (
+from penstock.model.errors import InvalidMessage, Malformed
+from penstock.model.room import (
+    Rate,
+    Room,
+    RoomSettings,
+    RoomState,
+    check_room,
+    decode_room,
+    first_state,
+    is_room_name,
+    parse_rate,
+)
+from penstock.model.room_admission import (
     Eta,
     Flow,
     LaneShares,
@@ -17,18 +29,6 @@ from penstock.model.admission import (
     next_credit_at,
     poll_after_ms,
     silent_before,
-)
-from penstock.model.errors import InvalidMessage, Malformed
-from penstock.model.room import (
-    Rate,
-    Room,
-    RoomSettings,
-    RoomState,
-    check_room,
-    decode_room,
-    first_state,
-    is_room_name,
-    parse_rate,
 )
 from penstock.model.ticket import LIVE, TRANSITIONS, Outlook, TicketState, check_user
 

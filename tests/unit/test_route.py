@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.model.backoff import Backoff, parse_backoff
 from penstock.model.errors import InvalidMessage
-from penstock.model.route import Backoff, is_route_name, parse_backoff
+from penstock.model.route import is_route_name
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000), st.integers(1, 10_000), st.integers())

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.config_text import rows
+from penstock.model.backoff import Backoff
 from penstock.model.errors import ConfigError
-from penstock.model.route import Backoff, KeyLimit
+from penstock.model.route import KeyLimit
 from penstock.settings import Settings, examine, given, load, load_with_origins
 from penstock.settings.secrets import redact
 

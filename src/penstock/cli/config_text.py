@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, BeforeValidator, SecretStr
 from pydantic.fields import FieldInfo
 
-from penstock.model.route import Backoff
+from penstock.model.backoff import Backoff
 from penstock.model.times import format_duration
 from penstock.settings import Settings, millis
 from penstock.settings.ports import PortRange

@@ -39,8 +39,8 @@ from penstock.cli.place import (
     send,
 )
 from penstock.cli.process import SIGNALS, Roles
+from penstock.model.backoff import Backoff
 from penstock.model.errors import ConfigError
-from penstock.model.route import Backoff
 from penstock.model.times import format_duration
 from penstock.settings import OFF, Examined, Settings
 from penstock.settings.ports import PortRange

@@ -11,9 +11,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from penstock.model.backoff import Backoff
 from penstock.model.message import Message
 from penstock.model.outcome import Retry, SendOutcome
-from penstock.model.route import Backoff
 from penstock.time.clock import is_ahead
 
 TRIP_AFTER = 5

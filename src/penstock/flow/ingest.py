@@ -25,6 +25,7 @@ from penstock.flow.deliver import blame, send_part
 from penstock.flow.formats import Alone, Read
 from penstock.flow.intake import Intake, Outcome
 from penstock.flow.observe import Observer
+from penstock.model.backoff import Backoff
 from penstock.model.draft import OCTETS, Draft, is_content_type
 from penstock.model.envelope import CONTENT_TYPE
 from penstock.model.errors import (
@@ -39,7 +40,6 @@ from penstock.model.identity import is_id, is_key
 from penstock.model.isolation import isolate
 from penstock.model.message import DEFAULT_ROUTE, Message, NewMessage
 from penstock.model.outcome import Dead, Retry
-from penstock.model.route import Backoff
 from penstock.model.trace import TRACEPARENT, give_trace
 from penstock.ports.sink import Sink
 from penstock.ports.source import Record, Source

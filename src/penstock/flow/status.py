@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import msgspec
 
-from penstock.flow.dead import dead_groups
+from penstock.flow.dead_groups import dead_groups
 from penstock.flow.fleet import Fleet
 from penstock.flow.health import sink_health, worker_health
 from penstock.flow.recurring import Recurring

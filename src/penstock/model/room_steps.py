@@ -23,7 +23,15 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from penstock.model.admission import (
+from penstock.model.room import (
+    Room,
+    RoomFigures,
+    RoomPast,
+    RoomSettings,
+    RoomState,
+    first_state,
+)
+from penstock.model.room_admission import (
     ATTEND_MS,
     LOT_BITS,
     OUTAGE_MS,
@@ -35,14 +43,6 @@ from penstock.model.admission import (
     lot,
     next_credit_at,
     silent_before,
-)
-from penstock.model.room import (
-    Room,
-    RoomFigures,
-    RoomPast,
-    RoomSettings,
-    RoomState,
-    first_state,
 )
 from penstock.model.ticket import (
     HOLDS_SLOT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.model.admission import Eta
 from penstock.model.room import RoomFigures, RoomState
+from penstock.model.room_admission import Eta
 from penstock.model.ticket import TicketState
 from penstock.model.times import format_duration, format_moment
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from penstock.model.admission import Eta, estimate, poll_after_ms
 from penstock.model.errors import UnknownThing
 from penstock.model.room import RoomState
+from penstock.model.room_admission import Eta, estimate, poll_after_ms
 from penstock.model.ticket import Outlook, Ticket, TicketState
 from penstock.ports.rooms import RoomStore, TokenSigner
 from penstock.rooms.gather import Gather

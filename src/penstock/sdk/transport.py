@@ -16,9 +16,9 @@ from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from penstock.model.answers import retry_after
+from penstock.model.backoff import Backoff
 from penstock.model.errors import ConfigError, PenstockError, Unreachable
 from penstock.model.identity import IdMaker
-from penstock.model.route import Backoff
 from penstock.sdk.calls import Call
 from penstock.sdk.faults import fault_of
 from penstock.time.chance import given_or_fresh

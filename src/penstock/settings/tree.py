@@ -19,12 +19,13 @@ from pydantic import (
     model_validator,
 )
 
+from penstock.model.backoff import Backoff, parse_backoff
 from penstock.model.errors import PenstockError
 from penstock.model.identity import DEFAULT_PARTITIONS
 from penstock.model.message import DEFAULT_ROUTE, MAX_PAYLOAD
 from penstock.model.policy import Policy, Suppression
 from penstock.model.recurrence import Rule
-from penstock.model.route import Backoff, KeyLimit, Route, parse_backoff
+from penstock.model.route import KeyLimit, Route
 from penstock.model.size import IN_FLIGHT_BYTES
 from penstock.model.times import format_duration, parse_duration
 from penstock.model.zone import DEFAULT_ZONE, is_zone

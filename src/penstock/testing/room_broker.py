@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.model.admission import (
+from penstock.model.room import RoomSettings
+from penstock.model.room_admission import (
     LATE_RECORD_MS,
     LATE_USER_MS,
     MARK_EVERY_MS,
@@ -22,7 +23,6 @@ from penstock.model.admission import (
     is_late,
     next_credit_at,
 )
-from penstock.model.room import RoomSettings
 
 Members = list[tuple[str, int]]
 """Users with their scores, in the order of the line."""

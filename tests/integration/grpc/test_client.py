@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock import GrpcClient, State
-from penstock.model.route import Backoff
+from penstock.model.backoff import Backoff
 from penstock.sdk import grpc_client, transport
 from systems.servers.ports import free_port
 from tests.integration.grpc.conftest import Running

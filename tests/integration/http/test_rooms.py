@@ -350,8 +350,8 @@ async def test_a_stream_hears_of_a_turn_that_another_process_gave(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.api.http.rooms.STREAM_SECONDS", 60)
-    monkeypatch.setattr("penstock.model.admission.IDLE_POLL_MS", 60_000)
-    monkeypatch.setattr("penstock.model.admission.NEAR_POLL_MS", 60_000)
+    monkeypatch.setattr("penstock.model.room_admission.IDLE_POLL_MS", 60_000)
+    monkeypatch.setattr("penstock.model.room_admission.NEAR_POLL_MS", 60_000)
     rooms = running.server.api.rooms
     assert rooms is not None
     async with running.client() as client, asyncio.timeout(300):

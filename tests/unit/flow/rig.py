@@ -11,10 +11,11 @@ from penstock.flow.control import Control
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
 from penstock.flow.worker import Worker
+from penstock.model.backoff import Backoff
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Receipt, SendOutcome
 from penstock.model.policy import policy_from
-from penstock.model.route import Backoff, Route
+from penstock.model.route import Route
 from penstock.model.size import IN_FLIGHT_BYTES
 from penstock.model.state import State
 from penstock.ports.store import Store

@@ -6,9 +6,10 @@ import random
 from collections.abc import Sequence
 
 from penstock.flow.breaker import PROBE, TRIP_AFTER, WIDEST, Breaker
+from penstock.model.backoff import Backoff
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Retry, SendOutcome
-from penstock.model.route import Backoff, Route
+from penstock.model.route import Route
 from penstock.model.state import State
 from tests.unit.flow.rig import Engine, FakeSink
 

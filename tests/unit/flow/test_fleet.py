@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from penstock.flow.dead import folded
+from penstock.flow.dead_groups import folded
 from penstock.flow.fleet import ALIVE_MS, FORGET_MS, KEPT_MS, PERIOD_MS, QUIET_MS, SHOWN_MS, Fleet
 from penstock.flow.observe import Observer
 from penstock.flow.status import Status

@@ -10,11 +10,12 @@ import pytest
 
 from penstock.flow.recover import Recover
 from penstock.flow.release import PER_MS, SPACING_MS
+from penstock.model.backoff import Backoff
 from penstock.model.errors import AlreadyReleased
 from penstock.model.outcome import DELIVERED, Claim, Dead, Retry, SendOutcome
 from penstock.model.patch import decode_patch
 from penstock.model.query import Filter
-from penstock.model.route import Backoff, Route
+from penstock.model.route import Route
 from penstock.model.size import ANY_SIZE
 from penstock.model.state import State
 from penstock.model.times import format_moment

@@ -8,8 +8,9 @@ from collections import defaultdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.model.backoff import Backoff
 from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome, Settlement
-from penstock.model.route import Backoff, KeyLimit, Route
+from penstock.model.route import KeyLimit, Route
 from penstock.model.state import State
 from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.testing.clock import ManualClock

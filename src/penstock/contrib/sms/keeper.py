@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from penstock.cli.endings import how_it_ended
-from penstock.model.route import Backoff
+from penstock.model.backoff import Backoff
 from penstock.model.times import format_duration
 from penstock.time.clock import Clock
 

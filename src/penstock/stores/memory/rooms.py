@@ -8,8 +8,8 @@ from functools import partial
 from msgspec.structs import replace
 
 from penstock.model import room_steps as steps
-from penstock.model.admission import LOOK_EVERY_MS
 from penstock.model.room import DEFAULT_LANE, Room, RoomFigures, RoomSettings, RoomState
+from penstock.model.room_admission import LOOK_EVERY_MS
 from penstock.model.ticket import (
     JoinAnswer,
     JoinedAll,

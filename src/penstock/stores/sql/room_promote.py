@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TypeAlias, overload
 
 from penstock.model import room_steps as steps
-from penstock.model.admission import ATTEND_MS
+from penstock.model.room_admission import ATTEND_MS
 from penstock.model.room_steps import Admission, Moments
 from penstock.model.ticket import Promotion, Ticket, TicketState
 from penstock.stores.sql import room_rows as rows

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from penstock.model.admission import LOT_BITS
 from penstock.model.room import DEFAULT_LANE, Room, RoomSettings, RoomState
+from penstock.model.room_admission import LOT_BITS
 from penstock.model.room_steps import FIRST_NUMBER, Moments, RoomRecord, Tally
 from penstock.model.ticket import HOLDS_SLOT, KEEP_ENDED, Ticket, TicketState
 from penstock.stores.sql.tx import Row, Tx

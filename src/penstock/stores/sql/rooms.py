@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.model import room_steps as steps
-from penstock.model.admission import LOOK_EVERY_MS
 from penstock.model.room import DEFAULT_LANE, Room, RoomFigures, RoomSettings, RoomState
+from penstock.model.room_admission import LOOK_EVERY_MS
 from penstock.model.room_steps import RoomRecord
 from penstock.model.ticket import (
     JoinAnswer,

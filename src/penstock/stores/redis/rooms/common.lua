@@ -1,4 +1,4 @@
--- Shared by the scripts of waiting rooms. Copies of `penstock.model.admission`, held equal to it by
+-- Shared by the scripts of waiting rooms. Copies of `penstock.model.room_admission`, held equal to it by
 -- tests/rooms/test_redis_rooms_machine.py.
 --
 -- A room's keys, in this order (all with the room's hash tag in a cluster):

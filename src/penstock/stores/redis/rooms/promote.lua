@@ -17,7 +17,7 @@
 
 local MOST_A_CALL = 1000 -- people let in by one call: rooms that come after have to ask again
 local RECORD_GRACE_MS = 2000 -- a member without a record is passed over for this long
-local SET_BACK = 5000 -- penstock.model.admission.SET_BACK_MS
+local SET_BACK = 5000 -- penstock.model.room_admission.SET_BACK_MS
 local SCAN_MOST, SCAN_STEP = 20000, 500 -- members read at most to find those who may go
 local MARK_MOST, MARK_EVERY_MS = 5000, 1000 -- members looked at ahead of their turn
 local LATE_RECORD_MS, LATE_USER_MS, LATE_STEP = 600000, 60000, 1000

@@ -12,8 +12,8 @@ from typing import Any, overload
 
 import msgspec
 
-from penstock.model.admission import Flow
 from penstock.model.room import Room, RoomFigures, RoomPast, RoomSettings, RoomState
+from penstock.model.room_admission import Flow
 from penstock.model.ticket import Outlook, Promotion, Ticket, TicketState
 from penstock.redis_kit.connect import Reply
 from penstock.stores.redis.rooms.keys import decode

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from penstock.model.admission import LOOK_EVERY_MS
 from penstock.model.room import (
     DEFAULT_CAPACITY,
     Room,
@@ -17,6 +16,7 @@ from penstock.model.room import (
     RoomState,
     first_state,
 )
+from penstock.model.room_admission import LOOK_EVERY_MS
 from penstock.model.ticket import (
     EnterAnswer,
     JoinAnswer,
