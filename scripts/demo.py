@@ -33,9 +33,9 @@ from penstock.sim.requests import Received
 PER_SECOND = 40
 TICK = 0.2
 """Seconds between two handfuls."""
-AHEAD = 6_000
-"""Messages scheduled at the start over the next three days, for the forecast."""
-DAYS = 3
+AHEAD = 12_000
+"""Messages scheduled at the start over the next week, for the forecast."""
+DAYS = 7
 CHANNELS = ("push", "sms", "email", "partner")
 WEIGHTS = (5, 3, 3, 1)
 AWAY_EVERY, AWAY_FOR = 300.0, 20.0
@@ -77,8 +77,8 @@ POLICIES: dict[str, dict[str, object]] = {
     "one-an-hour": {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1h", "shadow": True},
 }
 RECURRING: dict[str, dict[str, Any]] = {
-    "heartbeat": {"every": "10s", "route": "partner", "overlap": "skip"},
-    "price-list": {"every": "1m", "route": "partner", "jitter": "10s"},
+    "heartbeat": {"every": "1m", "route": "partner", "overlap": "skip"},
+    "price-list": {"every": "5m", "route": "partner", "jitter": "30s"},
     "quarter-hour": {"cron": "*/15 * * * *", "route": "email"},
     "daily-report": {"cron": "0 9 * * mon-fri", "zone": "Europe/Berlin", "route": "email"},
     "month-end": {"cron": "0 18 L * *", "zone": "Asia/Seoul", "route": "email"},

@@ -62,7 +62,7 @@ def shoot(browser: Browser, url: str, view: str, theme: Theme, file: Path) -> No
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=150)
+    parser.add_argument("--seconds", type=float, default=170)
     wanted = parser.parse_args()
     IMAGES.mkdir(parents=True, exist_ok=True)
     with demo() as url, sync_playwright() as playwright:
