@@ -33,7 +33,7 @@ def sink_health(lane: LaneState) -> PartHealth:
 
 
 def worker_health(lanes: Mapping[str, LaneState]) -> PartHealth:
-    """How long the oldest message has waited that nothing but this worker holds back."""
+    """The worker's health, by the age of the oldest message that only this worker delays."""
     if not lanes:
         return PartHealth(status="none")
     slowest = max(lanes, key=lambda name: lanes[name].lag)

@@ -1,4 +1,4 @@
-"""STATUS: how things stand, as one value each for the API, the clients and the command line."""
+"""STATUS: the state of fleet and store, as values for the API, clients and command line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAX_ASKED = 100
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What the whole fleet has counted."""
+    """The totals that the whole fleet has counted."""
 
     totals: dict[str, int] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -69,13 +69,13 @@ class Status:
         version: str,
         recurring: Recurring | None = None,
     ) -> None:
-        """`recurring`: rules whose moments to come are part of the forecast."""
+        """`recurring`: rules whose future moments are part of the forecast."""
         self._recurring = recurring
         self._store = store
         self._fleet = fleet
         self._sinks = sinks
         self._version = version
-        # A count that the store keeps for everybody must not be kept again: it would be too old.
+        # A count that the store itself reuses must not be reused again: it would be too old.
         shared = store.figures_serve > 0
         self._figures = Reuse(store.clock, self._count, at_most=0 if shared else None)
         self._forecast = Reuse(
@@ -87,7 +87,7 @@ class Status:
         self._dead: dict[str | None, Reuse[DeadGroups]] = {}
 
     async def figures(self) -> StoreFigures:
-        """What the store holds. Where counting is slow (millions), a count serves for a while."""
+        """The store's figures. Where counting is slow (millions), a count is reused for a while."""
         return await self._figures.get()
 
     async def routes(self) -> list[RouteStatus]:
@@ -126,7 +126,7 @@ class Status:
         )
 
     async def tally(self) -> Tally:
-        """What the whole fleet has counted until now."""
+        """The totals that the whole fleet has counted until now."""
         return tally(await self._fleet.everyone())
 
     async def forecast(self) -> ForecastView:
@@ -146,7 +146,7 @@ class Status:
         )
 
     async def dead_groups(self, route: str | None) -> DeadGroups:
-        """Dead letters by what went wrong, of one route or of all."""
+        """Dead letters grouped by error, of one route or of all."""
         if route not in self._dead:
             if len(self._dead) >= MAX_ASKED:
                 self._dead.clear()
@@ -207,7 +207,7 @@ class Status:
 
 
 def tally(everyone: Sequence[Heartbeat]) -> Tally:
-    """Add up what every process counted."""
+    """Add up the counters of every process."""
     told = Tally()
     for beat in everyone:
         for route, stages in beat.counts.items():
