@@ -140,7 +140,7 @@ async def _sink(name: str, settings: Settings) -> Finding:
 
 @contextmanager
 def _warnings_logged() -> Iterator[list[str]]:
-    """What drivers warn of in the log, meanwhile."""
+    """Collect the warnings that drivers log while the block runs."""
     found: list[str] = []
 
     class Collect(logging.Handler):

@@ -52,7 +52,7 @@ class Forget:
             try:
                 more = await self.step()
             except StoreUnavailable as exc:
-                log.warning("store away while purging: %s", exc)
+                log.warning("store away, purging goes on when it answers: %s", exc)
             await clock.sleep_until(clock.now() + (BREATH_MS if more else REST_MS))
 
     async def step(self) -> bool:

@@ -87,7 +87,7 @@ class Policies:
             try:
                 await self.refresh()
             except StoreUnavailable as exc:
-                log.warning("store away while reading policies: %s", exc)
+                log.warning("store away, policies are read when it answers: %s", exc)
             await self._clock.sleep_until(self._clock.now() + REFRESH_MS)
 
     # --- the rules

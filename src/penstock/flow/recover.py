@@ -59,7 +59,7 @@ class Recover:
             try:
                 await self.step()
             except StoreUnavailable as exc:
-                log.warning("store away while recovering: %s", exc)
+                log.warning("store away, expired leases are recovered when it answers: %s", exc)
             await clock.sleep_until(clock.now() + self._period)
 
     async def step(self) -> None:
@@ -100,7 +100,7 @@ class Recover:
         try:
             await self._extend()
         except StoreUnavailable as exc:
-            log.warning("store away, leases that are held end sooner: %s", exc)
+            log.warning("store away, leases of this worker end sooner: %s", exc)
 
     async def _extend(self) -> None:
         if tokens := list(self._held()):

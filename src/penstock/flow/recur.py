@@ -230,7 +230,7 @@ class Planter:
             try:
                 until = await self._look()
             except StoreUnavailable as exc:
-                log.warning("store away, no rule is planted: %s", exc)
+                log.warning("store away, no rule is planted until it answers: %s", exc)
                 await self._clock.sleep_until(self._clock.now() + AWAY_MS)
             except PenstockError:
                 log.exception("rules cannot be planted; they are tried again")

@@ -398,7 +398,9 @@ class Lane:
             with self._observer.asking("claim"):
                 claim = await self._take(wanted, now)
         except StoreUnavailable as exc:
-            log.warning("store away, %s waits: %s", self.route.name, exc)
+            log.warning(
+                "store away, route %s claims nothing until it answers: %s", self.route.name, exc
+            )
             return StoreAway()
         except PenstockError:
             log.exception("a claim for %s failed; it is repeated", self.route.name)
@@ -482,7 +484,9 @@ class Lane:
                 self._store, self._contact, self._observer, [token], self._lease
             )
         except StoreUnavailable as exc:
-            log.warning("store away, a lease for %s is not extended: %s", self.route.name, exc)
+            log.warning(
+                "store away, a lease of %s may end during its send: %s", self.route.name, exc
+            )
         else:
             self.leases.extended([token], *times)
 

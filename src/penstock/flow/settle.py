@@ -135,7 +135,7 @@ class Settler:
 
     def _tell(self, exc: StoreUnavailable) -> None:
         if not self._late:
-            log.warning("store away while settling: %s", exc)
+            log.warning("store away, settling is repeated until it answers: %s", exc)
 
     def _gives_up(self) -> bool:
         return self._give_up_at is not None and self._clock.now() >= self._give_up_at

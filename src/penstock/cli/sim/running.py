@@ -1,4 +1,4 @@
-"""What the simulations share: until when they run, and how they write many lines."""
+"""Shared by the simulations: when they stop, and how they write many lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLUSH_SECONDS = 0.05
 
 
 def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run it on the fastest loop there is; SIGINT and SIGTERM set the event it was given."""
+    """Run it on the fastest loop available; SIGINT and SIGTERM set the event it receives."""
 
     async def run() -> None:
         stopping = asyncio.Event()
@@ -52,7 +52,7 @@ class Lines:
 
 
 class Stopwatch:
-    """How long something has run, and what is to be told when it is enough."""
+    """Measures the duration of a run, and stops it when it is enough."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -65,7 +65,7 @@ class Stopwatch:
         self._told.append(callback)
 
     async def stop_after(self, seconds: float | None, stopping: asyncio.Event) -> None:
-        """Set `stopping` after that many seconds; once it is set, tell everybody."""
+        """Set `stopping` after that many seconds; once it is set, notify every listener."""
         try:
             async with asyncio.timeout(seconds):
                 await stopping.wait()
