@@ -1,9 +1,9 @@
-"""Every verb of the HTTP API, written once: where it is called, what it takes, gives and needs.
+"""Every verb of the HTTP API, written once: its path, parameters, answers and scope.
 
 From this table come the router and its guard (`api/http/router.py`), the OpenAPI document
-(`api/http/openapi.py`), the calls of the clients (`sdk/calls.py`) and the reference pages. It holds
-names only, so that a client can read it without loading a server: handlers and structs are
-imported when somebody needs them (`load`).
+(`api/http/openapi.py`), the calls of the clients (`sdk/calls.py`) and the reference pages. It has
+names only, so that a client can read it without loading a server: handlers and structs are imported
+on first use (`load`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 Answers: TypeAlias = Mapping[int, tuple[str, str | None]]
-"""Status → what it means, and the schema of its body (None: the body is no JSON)."""
+"""Status → its description, and the schema of its body (None: the body is no JSON)."""
 
 
 class Verb(msgspec.Struct, frozen=True, dict=True):
     """One method on one path."""
 
     name: str
-    """The operation's id in OpenAPI, and what `sdk.calls.call` knows it by."""
+    """The operation's id in OpenAPI, and the name that `sdk.calls.call` takes."""
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     scope: Literal["open", "visitor", "metrics", "read", "write", "admin"]
@@ -36,19 +36,19 @@ class Verb(msgspec.Struct, frozen=True, dict=True):
     flow: str = ""
     """The method of the flow that a handler of several verbs calls."""
     body: str | None = None
-    """The schema of what goes in."""
+    """The schema of the request's body."""
     parameters: tuple[str, ...] = ()
     """Names in the query, and If-Match."""
     answers: Answers = {}
     failures: tuple[int, ...] = ()
     media: str = "application/json"
-    """Of answers without a schema."""
+    """The content type of answers without a schema."""
     limited: bool = False
     """Whether a token limited to routes or classes may call it: the handler checks both."""
     bulk: bool = False
-    """It takes as long as there are messages: a client waits for its answer without end."""
+    """Its duration grows with the number of messages: a client waits for its answer without end."""
     counts: bool = False
-    """Only the first call is told the truth, a repeated one another: clients do not repeat it."""
+    """A repeated call would answer other counts than the first: clients do not repeat it."""
 
     @cached_property
     def query(self) -> frozenset[str]:
@@ -57,7 +57,7 @@ class Verb(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def in_path(self) -> tuple[str, ...]:
-        """The names of the segments that stand for something."""
+        """The names of the named segments."""
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
     @property
@@ -67,23 +67,25 @@ class Verb(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def streams(self) -> bool:
-        """Whether its answer does not end by itself; such a path has no HEAD."""
+        """True if its answer does not end by itself; such a path has no HEAD."""
         return self.media == "text/event-stream"
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part beside the core adds to a server: verbs, their schemas, and hot routes.
+    """The verbs, their schemas and hot routes that a part beside the core adds to a server.
 
     A server takes them by `HttpServer(…, mounts=…)` and `ScrapeServer(…, mounts=…)`.
     """
 
     name: str
     verbs: tuple[Verb, ...]
-    """With handlers by the whole name of their module: `penstock.contrib.ticks.http:create`."""
+    """The verbs, with handlers by the full name of their module:
+    `penstock.contrib.ticks.http:create`.
+    """
     schemas: Mapping[str, str] = {}
     """Schema → `module:Struct`, as SCHEMAS."""
     fields: Mapping[str, Mapping[str, Mapping[str, Any]]] = {}
-    """Schema → property → JSON Schema that says more of it than the struct's types do."""
+    """Schema → property → additional JSON Schema that the struct's types do not express."""
     examples: Mapping[str, Mapping[str, Any]] = {}
     """Schema → an example of a body."""
     in_path: Mapping[str, Mapping[str, Any]] = {}
@@ -104,7 +106,7 @@ def load(name: str, package: str = "") -> Any:
 
 
 WRITE = (400, 413, 415, 422, 429, 503)
-"""How a body can be refused."""
+"""Statuses with which a body can be refused."""
 _LIST = ("state", "route", "key", "due_from", "due_to", "error", "cursor", "limit")
 _COUNTED: Answers = {200: ("How many matched, and of how many it was done", "BulkResult")}
 _ROOM: Answers = {200: ("The room and its figures", "Room")}
@@ -357,7 +359,7 @@ PAGES: tuple[Verb, ...] = (
     Verb("roomPageFile", "GET", "/rooms-static/{file}", "open", "room_page:asset"),
 )
 # fmt: on
-"""What a browser shows."""
+"""The pages for browsers."""
 BY_NAME: Mapping[str, Verb] = {verb.name: verb for verb in VERBS}
 
 SCHEMAS: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""A program's messages as a stream of the proto: those that are none are left out and told of."""
+"""A program's messages as a stream of the proto: invalid ones are left out and reported."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.v1 import scheduler_pb2 as pb
 
 
 class Outpour:
-    """Feeds one stream, and puts what the server says of it beside what was known before."""
+    """Feeds one stream, and merges the server's outcomes with those known before."""
 
     def __init__(self, drafts: AsyncIterator[Draft | PenstockError]) -> None:
         self._drafts = drafts
         self._read = 0
         self._left_out: list[Refusal] = []
         self.broken: Exception | None = None
-        """What the program's own iterator raised."""
+        """The error that the program's own iterator raised."""
 
     async def bodies(self) -> AsyncIterator[bytes]:
         try:
@@ -59,7 +59,7 @@ class Outpour:
 
 
 def _place(sent: int, left_out: Sequence[int]) -> int:
-    """Where the message that was sent as number `sent` stood among all."""
+    """The index, among all messages, of the one that was sent as number `sent`."""
     for place in left_out:
         if place > sent:
             break
