@@ -30,7 +30,7 @@ _AWAY = ("08", "53", "55", "57", "58", "25", "XX")
 
 
 def is_lost(exc: BaseException) -> bool:
-    """Whether the connection is gone, or was to a server that does not take writes any more."""
+    """True if the connection is lost, or was to a server that no longer takes writes."""
     return isinstance(exc, errors.ReadOnlySqlTransaction) or (
         isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError))
         and (exc.sqlstate is None or exc.sqlstate[:2] in {"08", "57"})
@@ -39,10 +39,10 @@ def is_lost(exc: BaseException) -> bool:
 
 
 def translate(exc: psycopg.Error, name: str) -> PenstockError:
-    """What happened and what to do about it; never the text of an address."""
+    """The error with its cause and remedy; never the text of an address."""
     code = exc.sqlstate
     if code is None and isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)):
-        # nobody answered, or the connection broke
+        # no server answered, or the connection broke
         why = " ".join(str(exc).split()) or type(exc).__name__
         return StoreUnavailable(f"{name}: {why}", retry_after=1.0)
     if code is None:
