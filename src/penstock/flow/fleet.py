@@ -56,7 +56,7 @@ class Fleet:
         self._observer = observer
         self._worker: Worker | None = None
         self._joined = False
-        self._told: Heartbeat | None = None
+        self._written: Heartbeat | None = None
         self._read_at = -READ_MS
         self._read: list[Heartbeat] = []
         self._reading = asyncio.Lock()
@@ -84,7 +84,7 @@ class Fleet:
         finally:
             beating.cancel()
             await asyncio.wait([beating])
-            if self._told is not None:
+            if self._written is not None:
                 await self._tell(_changed(self.own(), ended=True, routes={}))
             self._joined = False
 
@@ -152,13 +152,13 @@ class Fleet:
                 await self._forget(beat.seen - KEPT_MS)
 
     def _is_news(self, beat: Heartbeat) -> bool:
-        told = self._told
-        if told is None or not 0 <= beat.seen - told.seen < QUIET_MS:
+        written = self._written
+        if written is None or not 0 <= beat.seen - written.seen < QUIET_MS:
             return True
         return (beat.counts, beat.routes, beat.policies) != (
-            told.counts,
-            told.routes,
-            told.policies,
+            written.counts,
+            written.routes,
+            written.policies,
         )
 
     async def _tell(self, beat: Heartbeat) -> None:
@@ -169,7 +169,7 @@ class Fleet:
         except StoreUnavailable as exc:
             log.debug("heartbeat not written, other processes do not see this one: %s", exc)
         else:
-            self._told = beat
+            self._written = beat
 
     async def _forget(self, before: int) -> None:
         if self._beats is None:

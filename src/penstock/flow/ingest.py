@@ -203,8 +203,8 @@ class Ingest:
             left = again
             if left:
                 if tries == 1:
-                    told = outcomes[left[0]]
-                    log.warning("source %s waits, the store is away: %s", self._name, told)
+                    failure = outcomes[left[0]]
+                    log.warning("source %s waits, the store is away: %s", self._name, failure)
                 await self._pause(tries)
                 await self._source.hold(held)
         return outcomes
@@ -276,8 +276,8 @@ class Ingest:
             ]
             if left:
                 if tries == 1:
-                    told = next(one for one in outcomes if isinstance(one, PenstockError))
-                    log.warning("source %s: a rejected record waits: %s", self._name, told)
+                    failure = next(one for one in outcomes if isinstance(one, PenstockError))
+                    log.warning("source %s: a rejected record waits: %s", self._name, failure)
                 await self._pause(tries)
                 await self._source.hold(held)
 

@@ -20,7 +20,7 @@ Listener: TypeAlias = Callable[[str, str, int], None]
 
 CALL_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the buckets of store calls; one more bucket holds the rest."""
-_TOLD = {"put": "accepted", "claim": "released"}
+_LOGGED = {"put": "accepted", "claim": "released"}
 """Calls whose failure and recovery are logged, and the verb for the log line."""
 
 
@@ -114,14 +114,14 @@ class Observer:
         calls.took(ended - began)
         if self._away and kind in self._away:
             gone = ended - self._away.pop(kind)
-            log.info("the store is back, messages are %s again after %.1f s", _TOLD[kind], gone)
+            log.info("the store is back, messages are %s again after %.1f s", _LOGGED[kind], gone)
 
     def store_call_failed(self, kind: str, began: float, why: StoreUnavailable) -> None:
         """Count a failed store call; log the first of an outage."""
         self.store.setdefault(kind, StoreCalls()).errors += 1
-        if kind in _TOLD and kind not in self._away:
+        if kind in _LOGGED and kind not in self._away:
             self._away[kind] = began
-            log.warning("store away, nothing is %s: %s", _TOLD[kind], why)
+            log.warning("store away, nothing is %s: %s", _LOGGED[kind], why)
 
     def bound(self, policy: str, verdict: str, number: int = 1) -> None:
         """A policy decided of so many messages."""

@@ -182,20 +182,20 @@ class Plant:
         swaps = [Swap(row.id, row.revision, then) for row, then in zip(rows, after, strict=True)]
         with self._observer.asking("advance"):
             done = await self._rules.swap(swaps)
-        told = Planted()
+        counts = Planted()
         for row, then, is_done in zip(rows, after, done, strict=True):
-            told.lost += not is_done
+            counts.lost += not is_done
             if not is_done:
                 continue
-            told.rows += 1
+            counts.rows += 1
             route = row.rule.route
             self._observer.count("missed", route, then.missed - row.missed)
             self._observer.count("skipped", route, then.skipped - row.skipped)
             if then.error is not None:
-                told.failed += 1
+                counts.failed += 1
                 if then.error != row.error:
                     log.warning("rule %s cannot be planted: %s; tried again", row.id, then.error)
-        return told
+        return counts
 
 
 def _refused(row: RuleRow, why: PenstockError, now: int) -> RuleRow:

@@ -107,21 +107,21 @@ class Status:
     async def stats(self) -> Stats:
         now = self._store.clock.now()
         everyone = await self._fleet.everyone()
-        told = tally(everyone)
+        counted = tally(everyone)
         alive = {beat.id for beat in self._fleet.alive(everyone)}
         return Stats(
             now=format_moment(now),
             version=self._version,
             uptime=(now - self._fleet.facts.started) / 1000,
             states=(await self.figures()).states,
-            routes=await self._route_stats(everyone, told),
-            totals=told.totals,
-            counts=told.counts,
-            lateness={name: _lateness(late) for name, late in told.lateness.items()},
+            routes=await self._route_stats(everyone, counted),
+            totals=counted.totals,
+            counts=counted.counts,
+            lateness={name: _lateness(late) for name, late in counted.lateness.items()},
             processes=[_process(beat, beat.id in alive) for beat in self._fleet.shown(everyone)],
             policies={
                 policy: dict.fromkeys(VERDICTS, 0) | verdicts
-                for policy, verdicts in told.policies.items()
+                for policy, verdicts in counted.policies.items()
             },
         )
 
@@ -185,7 +185,7 @@ class Status:
         return found
 
     async def _route_stats(
-        self, everyone: Sequence[Heartbeat], told: Tally
+        self, everyone: Sequence[Heartbeat], counted: Tally
     ) -> dict[str, RouteStats]:
         figures = (await self.figures()).routes
         paused = await self._store.messages.paused()
@@ -200,7 +200,7 @@ class Status:
                 **_doing(served.get(name, [])),
                 sink=self._sinks.get(name) or next((s.sink for s in served.get(name, [])), None),
                 paused=name in paused,
-                errors=sum(told.counts.get(name, {}).get(stage, 0) for stage in FAILED),
+                errors=sum(counted.counts.get(name, {}).get(stage, 0) for stage in FAILED),
             )
             for name in names
         }
@@ -208,20 +208,20 @@ class Status:
 
 def tally(everyone: Sequence[Heartbeat]) -> Tally:
     """Add up the counters of every process."""
-    told = Tally()
+    counted = Tally()
     for beat in everyone:
         for route, stages in beat.counts.items():
-            by_stage = told.counts.setdefault(route, {})
+            by_stage = counted.counts.setdefault(route, {})
             for stage, number in stages.items():
                 by_stage[stage] = by_stage.get(stage, 0) + number
-                told.totals[stage] = told.totals.get(stage, 0) + number
+                counted.totals[stage] = counted.totals.get(stage, 0) + number
         for route, late in beat.lateness.items():
-            told.lateness.setdefault(route, Lateness()).merge(late)
+            counted.lateness.setdefault(route, Lateness()).merge(late)
         for policy, verdicts in beat.policies.items():
-            by_verdict = told.policies.setdefault(policy, {})
+            by_verdict = counted.policies.setdefault(policy, {})
             for verdict, number in verdicts.items():
                 by_verdict[verdict] = by_verdict.get(verdict, 0) + number
-    return told
+    return counted
 
 
 class _Held(TypedDict):

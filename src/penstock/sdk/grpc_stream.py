@@ -34,11 +34,11 @@ class Outpour:
 
     def summary(self, answer: pb.ScheduleStreamResponse) -> StreamSummary:
         places = [refusal.index for refusal in self._left_out]
-        told = [
+        answered = [
             Refusal(_place(refused.index, places), refused.id or None, error_from(refused))
             for refused in answer.refusals
         ]
-        refusals = sorted([*told, *self._left_out], key=lambda refusal: refusal.index)
+        refusals = sorted([*answered, *self._left_out], key=lambda refusal: refusal.index)
         return StreamSummary(
             received=self._read,
             accepted=answer.accepted,

@@ -209,25 +209,25 @@ class Outcomes:
     def add(self, outcomes: list[tuple[str | None, Outcome]]) -> None:
         moments: dict[int, str] = {}
         """Messages of a batch are often due together."""
-        told: list[Accepted | Refused] = []
+        results: list[Accepted | Refused] = []
         for given, outcome in outcomes:
             if isinstance(outcome, Receipt):
                 due = moments.get(outcome.due)
                 if due is None:
                     due = moments[outcome.due] = format_moment(outcome.due)
-                told.append(Accepted(outcome.id, outcome.state, due, outcome.duplicate))
+                results.append(Accepted(outcome.id, outcome.state, due, outcome.duplicate))
             else:
                 self._bad += 1
                 self._last = outcome
                 if isinstance(outcome, StoreUnavailable):
                     self._store_away = outcome
-                told.append(Refused(given, error_info(outcome)))
+                results.append(Refused(given, error_info(outcome)))
         if self._lines:
-            self._spool.write(_encoder.encode_lines(told))
-        elif told:
+            self._spool.write(_encoder.encode_lines(results))
+        elif results:
             self._spool.write(b"," if self._count else b"[")
-            self._spool.write(memoryview(_encoder.encode(told))[1:-1])
-        self._count += len(told)
+            self._spool.write(memoryview(_encoder.encode(results))[1:-1])
+        self._count += len(results)
 
     @property
     def _empty(self) -> Malformed | None:

@@ -101,8 +101,8 @@ class Live:
         self._idle = 0 if self.listeners else self._idle + 1
         if self._idle % IDLE_COUNTS == 0:
             self._pending = (await self._status.figures()).states.get(State.SCHEDULED, 0)
-        told = await self._status.tally()
-        self.history.add(self._clock.now(), told.totals, told.all_lateness(), self._pending)
+        tally = await self._status.tally()
+        self.history.add(self._clock.now(), tally.totals, tally.all_lateness(), self._pending)
         if self._next is not None:
             event = await self._event()
             following, self._next = self._next, None

@@ -239,12 +239,12 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     """Send the ticket, wait until it may have changed, look again."""
     room, user = place.outlook.room.name, place.ticket.user
-    told = b""
+    last = b""
     with contextlib.suppress(Overloaded), api.visitors.watch(room, user, client) as rung:
         while True:
             news = _encoder.encode(ticket_out(place))
-            yield b": still here\n\n" if news == told else b"event: ticket\ndata: " + news + b"\n\n"
-            told = news
+            yield b": still here\n\n" if news == last else b"event: ticket\ndata: " + news + b"\n\n"
+            last = news
             if place.ticket.state is not TicketState.WAITING or api.closing.is_set():
                 return
             with contextlib.suppress(TimeoutError):

@@ -95,7 +95,7 @@ def crowd(
 
     run_until_stopped(run)
     for totals in done:
-        _told(session, totals)
+        _totals_line(session, totals)
         if totals.capacity and totals.most_inside > totals.capacity:
             print("penstock: more were inside than the room holds", file=sys.stderr)
             raise typer.Exit(FAILED)
@@ -153,7 +153,7 @@ def _line(totals: CrowdTotals) -> str:
     )
 
 
-def _told(session: Session, totals: CrowdTotals) -> None:
+def _totals_line(session: Session, totals: CrowdTotals) -> None:
     if session.json:
         show.as_json(totals)
         return

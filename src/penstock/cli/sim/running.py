@@ -56,13 +56,13 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._start = time.monotonic()
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def elapsed(self) -> float:
         return time.monotonic() - self._start
 
     def on_stop(self, callback: Callable[[], None]) -> None:
-        self._told.append(callback)
+        self._callbacks.append(callback)
 
     async def stop_after(self, seconds: float | None, stopping: asyncio.Event) -> None:
         """Set `stopping` after that many seconds; once it is set, notify every listener."""
@@ -71,8 +71,8 @@ class Stopwatch:
                 await stopping.wait()
         except TimeoutError:
             stopping.set()
-        for told in self._told:
-            told()
+        for callback in self._callbacks:
+            callback()
 
 
 @asynccontextmanager

@@ -47,17 +47,17 @@ def translate(exc: psycopg.Error, name: str) -> PenstockError:
         return StoreUnavailable(f"{name}: {why}", retry_after=1.0)
     if code is None:
         return StoreCorrupt(f"{name}: {exc}")
-    told = exc.diag.message_primary or type(exc).__name__
+    reason = exc.diag.message_primary or type(exc).__name__
     if code in _SETUP:
-        return StoreUnavailable(f"{name}: {_SETUP[code]} ({told})", retry_after=5.0)
+        return StoreUnavailable(f"{name}: {_SETUP[code]} ({reason})", retry_after=5.0)
     if code in _MISSING:
         return ConfigError(
-            f"{name}: Penstock's tables are not what this version needs ({told}): run"
+            f"{name}: Penstock's tables are not what this version needs ({reason}): run"
             " `penstock store migrate`"
         )
     if code[:2] in _AWAY or isinstance(exc, TRY_AGAIN):
-        return StoreUnavailable(f"{name}: {told}", retry_after=1.0)
-    return StoreCorrupt(f"{name}: PostgreSQL refused what should work: {told} ({code})")
+        return StoreUnavailable(f"{name}: {reason}", retry_after=1.0)
+    return StoreCorrupt(f"{name}: PostgreSQL refused what should work: {reason} ({code})")
 
 
 @contextmanager

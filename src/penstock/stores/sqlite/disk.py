@@ -46,19 +46,19 @@ class Disk:
         self._timer: asyncio.TimerHandle | None = None
         self._failed: BaseException | None = None
 
-    def tell(self, told: Told | None = None) -> None:
+    def tell(self, callback: Told | None = None) -> None:
         """Sync everything committed so far at once, and call back when it is synced or has failed.
 
         Without a callback: sync soon.
         """
         if self._failed is not None:
-            if told is not None:
-                told(self._failed)
+            if callback is not None:
+                callback(self._failed)
             return
-        if told is None:
+        if callback is None:
             self._untold = True
         else:
-            self._asked.append(told)
+            self._asked.append(callback)
         if self._running is None:
             self._go_on()
 
@@ -90,8 +90,8 @@ class Disk:
         except OSError as exc:  # out of file descriptors, say: not synced, and not failed either
             log.warning("the write-ahead log cannot be opened, to be synced later: %s", exc)
             self._untold = True
-            for told in asked:
-                told(exc)
+            for callback in asked:
+                callback(exc)
             return
         self._untold = False
         self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
@@ -115,8 +115,8 @@ class Disk:
             asked += self._asked
             self._asked = []
             self.on_failure(error)
-        for told in asked:
-            told(error)
+        for callback in asked:
+            callback(error)
 
 
 def _log_failure(error: BaseException) -> None:

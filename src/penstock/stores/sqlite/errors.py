@@ -46,10 +46,10 @@ def translate(exc: sqlite3.Error, name: str) -> PenstockError:
     code = getattr(exc, "sqlite_errorcode", None)
     if code is None:  # raised by the module itself: the connection is closed
         return StoreUnavailable(f"{name}: {exc}")
-    told = _AWAY.get(code & _PRIMARY)
-    if told is not None:
+    reason = _AWAY.get(code & _PRIMARY)
+    if reason is not None:
         wait = 1.0 if code & _PRIMARY in _TRANSIENT else 5.0
-        return StoreUnavailable(f"{name}: {told} ({exc})", retry_after=wait)
+        return StoreUnavailable(f"{name}: {reason} ({exc})", retry_after=wait)
     return StoreCorrupt(
         f"{name}: this is not what Penstock wrote ({exc}); restore a copy, or move the file away"
         " and start anew"
