@@ -84,8 +84,9 @@ _HOMES = {
     "penstock.sdk.summary": ("Refusal", "StreamSummary"),
     "penstock.settings": ("RouteSettings",),
 }
-"""Where each public name lives: imported when it is first asked for, since a command line or a
-client must not pay for pydantic and a worker, nor a worker for the clients' libraries."""
+"""The module of each public name: imported on first use, since a command line or a client must not
+load pydantic and a worker, nor a worker the clients' libraries.
+"""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 

@@ -1,7 +1,7 @@
-"""Where settings come from: a TOML file, .env, the environment; merged, with origins kept.
+"""Reads settings from a TOML file, .env and the environment; merges them and keeps their origins.
 
-Beside the package penstock.settings and not in it, so that a client's command, which asks for a
-single value, need not load pydantic.
+Beside the package penstock.settings and not in it, so that a client's command, which reads a single
+value, need not load pydantic.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ DOTENV = Path(".env")
 CLIENT_NAMES = frozenset({"ca", "config", "token", "url"})
 """PENSTOCK_CONFIG, PENSTOCK_URL … speak to the command line, not the server."""
 _KUBERNETES = re.compile(r"(service_|port$|port_)")
-"""What Kubernetes sets by itself beside a service called penstock."""
+"""Variables that Kubernetes sets by itself for a service called penstock."""
 _IPV6 = re.compile(r"\[[0-9a-fA-F:.]+(%\w+)?\]:\d+")
 """A host and port that start like a list."""
 _NAMED = frozenset({"routes", "sources", "policies", "recurring"})
-"""Sections of parts that stand for themselves."""
+"""Sections whose parts are independent of each other."""
 
 _NEAR = 0.7
-"""How alike two names are (0 to 1) of which one is taken for a slip in the other."""
+"""Similarity (0 to 1) of two names from which one is taken for a typo of the other."""
 
 Tree: TypeAlias = dict[str, Any]
 Known: TypeAlias = Mapping[str, frozenset[str] | None]
@@ -46,7 +46,7 @@ class Read:
     problems: list[str] = field(default_factory=list)
     """Names that cannot be settings; reported together with everything else that is wrong."""
     warnings: list[str] = field(default_factory=list)
-    """What may be a mistake, though the settings work."""
+    """Possible mistakes of settings that work."""
     unread: set[str] = field(default_factory=set)
     """Sections a variable speaks of in JSON that is none."""
     file: Path | None = None
@@ -61,7 +61,7 @@ class Read:
         return self.origins.get(next(below, ()))
 
     def says(self, path: tuple[str, ...]) -> bool:
-        """Whether some layer has a value for `path`, and not only an empty table above it."""
+        """True if some layer has a value for `path`, and not only an empty table above it."""
         here: object = self.values
         for part in path:
             if not isinstance(here, dict):
@@ -72,18 +72,18 @@ class Read:
         return True
 
     def lay(self, layer: Tree, origin: str) -> None:
-        """Put a stronger layer over what is there."""
+        """Put a stronger layer over the values so far."""
         _merge(self.values, layer)
         for path in _leaves(layer):
             self.origins[path] = origin
 
     def names(self, section: str) -> frozenset[str]:
-        """What is named in a section, right or wrong."""
+        """The names in a section, valid or not."""
         named = self.values.get(section)
         return frozenset(named if isinstance(named, dict) else ())
 
     def without(self, wrong: list[tuple[str, ...]]) -> Tree:
-        """The values without the sections of these; of named parts, without those."""
+        """The values without these sections; of named parts, only without those parts."""
         sound = dict(self.values)
         for top, *below in wrong:
             if below and top in _NAMED and isinstance(sound.get(top), dict):

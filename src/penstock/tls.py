@@ -1,4 +1,4 @@
-"""TLS contexts from files; what cannot be read is told with the file and the setting it is of."""
+"""TLS contexts from files; an unreadable file is reported with its name and setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Wrong: TypeAlias = Callable[[str, str], ConfigError]
 def client_context(
     wrong: Wrong, ca: str | None = None, cert: str | None = None, key: str | None = None
 ) -> ssl.SSLContext:
-    """For connections to others: whom to trust (None: the system's), and who we are."""
+    """For outgoing connections: the authorities to trust (None: the system's), and our
+    certificate.
+    """
     if ca is not None:
         _check_readable(ca, "tls_ca", wrong)
     try:
@@ -31,7 +33,7 @@ def client_context(
 
 
 def server_context(wrong: Wrong, cert: str, key: str) -> ssl.SSLContext:
-    """For those who connect to us: TLS 1.2 or newer, this certificate and no client's."""
+    """For incoming connections: TLS 1.2 or newer, this certificate, and no client certificates."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load_chain(context, wrong, cert, key)
@@ -55,7 +57,7 @@ def _load_chain(context: ssl.SSLContext, wrong: Wrong, cert: str, key: str | Non
 
 
 def _no_password() -> str:
-    """In place of a question on the terminal."""
+    """Replaces OpenSSL's password prompt on the terminal."""
     return ""
 
 

@@ -1,7 +1,7 @@
-"""Entry tokens: JWTs, and the secrets that show who the visitor of a ticket is.
+"""Entry tokens: JWTs, and the secrets that prove a visitor owns a ticket.
 
-Signed with HS256. The first key signs; every key is accepted, so a key is changed by putting a
-new one before it and taking the old one away when its last token has expired.
+Signed with HS256. The first key signs; every key is accepted, so a key is replaced by putting a new
+one before it and removing the old one when its last token has expired.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SigningKey(msgspec.Struct, frozen=True):
 
 
 class JwtSigner:
-    """A TokenSigner. Knows keys, nothing of rooms' state: the store is asked for that."""
+    """A TokenSigner that knows keys but no room's state, which is read from the store."""
 
     def __init__(self, keys: Sequence[SigningKey], issuer: str = "penstock") -> None:
         self._first = keys[0]

@@ -1,4 +1,4 @@
-"""Who may call, on every API alike: tokens with scopes, and no open bind without them."""
+"""Access to every API alike: tokens with scopes, and no open bind without them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Tokens:
             log.warning("%s", warning)
 
     def grant(self, authorization: bytes | None) -> Grant:
-        """Whose token this is; NOBODY's when it is none of ours."""
+        """The grant of the token in this header; NOBODY's for an unknown token."""
         if not self._known:
             return ANYONE
         kind, _, secret = (authorization or b"").strip().partition(b" ")
@@ -62,13 +62,16 @@ class Tokens:
             return NOBODY
         digest = _digest(secret.strip())
         found = NOBODY
-        for known, grant in self._known:  # all of them, always: time tells nothing
+        for (
+            known,
+            grant,
+        ) in self._known:  # compares all of them, always: the duration reveals nothing
             if hmac.compare_digest(known, digest):
                 found = grant
         return found
 
     def check(self, authorization: bytes | None, needed: Scope) -> Grant:
-        """Whose token this is; refuse one that does not cover `needed`."""
+        """The grant of the token in this header; refuse one that does not cover `needed`."""
         if not self._known:
             return ANYONE
         if needed is Scope.OPEN:
@@ -89,7 +92,7 @@ class Tokens:
         return grant
 
     def check_bind(self, setting: str, address: str, *, insecure: bool) -> None:
-        """Refuse to listen beyond loopback without tokens, unless that was asked for."""
+        """Refuse to listen beyond loopback without tokens, unless `--insecure` allows it."""
         if not self._known and not insecure and not is_loopback(split_host_port(address)[0]):
             raise ConfigError(
                 f"{setting}: refusing to listen on {address} without tokens, since anybody who"
@@ -98,7 +101,7 @@ class Tokens:
 
 
 def cannot_listen(setting: str, where: str, exc: OSError) -> ConfigError:
-    """Why a port cannot be had, and what to do."""
+    """The error for a port that cannot be bound, with the remedy."""
     if exc.errno == errno.EADDRINUSE:
         variable = f"PENSTOCK_{setting.upper().replace('.', '__')}"
         return ConfigError(
@@ -135,5 +138,5 @@ def _grant(token: TokenSettings, place: int) -> Grant:
 
 
 def _digest(secret: bytes) -> bytes:
-    """Of one length whatever the secret's is, so that comparing does not tell it."""
+    """A digest of fixed length, so that comparing it does not reveal the secret's length."""
     return hashlib.sha256(secret).digest()

@@ -1,8 +1,8 @@
-"""One line in the log for every change that a token made: who, what, to which object, how many.
+"""One log line for every change made with a token: token, verb, object and count.
 
-Changes that people and programs make one by one have a line each. Messages that are scheduled and
-visitors that come and go are counted, and told once a second for each token, verb and object: a
-line for each of 50,000 messages a second would cost more than the messages.
+Changes that people and programs make one by one have a line each. Scheduled messages and visitors
+that come and go are counted, and logged once per second for each token, verb and object: a line for
+each of 50,000 messages a second would cost more than the messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.model.query import Filter
 from penstock.model.times import format_moment
 
 log = logging.getLogger("penstock.audit")
-log.setLevel(logging.INFO)  # whatever log.level says: these lines are the record
+log.setLevel(logging.INFO)  # independent of log.level: these lines are the record
 
 PERIOD = 1.0
 """Seconds between two audit lines of the same token, verb and object."""
@@ -34,7 +34,7 @@ class Audit:
         self._timer: asyncio.TimerHandle | None = None
 
     def record(self, grant: Grant, verb: str, target: str, count: int = 1) -> None:
-        """One line now."""
+        """Write one line now."""
         if grant.name:
             _tell(grant.name, verb, target, count)
 
@@ -48,7 +48,7 @@ class Audit:
             self._timer = asyncio.get_running_loop().call_later(PERIOD, self.flush)
 
     def scheduled(self, grant: Grant, drafts: Iterable[Draft], outcomes: Sequence[Outcome]) -> None:
-        """Count those of a batch that were accepted, by route."""
+        """Count the accepted messages of a batch, by route."""
         if grant.name:
             accepted = Counter(
                 draft.route
@@ -59,7 +59,7 @@ class Audit:
                 self.count(grant, "schedule", route, number)
 
     def flush(self) -> None:
-        """Write what was counted."""
+        """Write a line for each count and reset the counts."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -69,7 +69,7 @@ class Audit:
 
 
 def record_unsure(grant: Grant, target: str) -> None:
-    """One line for a change that the store did not answer: it may be done, in part or whole."""
+    """Log a change that the store did not answer: it may be done, in part or whole."""
     if grant.name:
         fields = {"who": grant.name, "verb": "unsure", "object": target, "count": 0}
         log.info("audit: %s %s: not answered by the store", grant.name, target, extra=fields)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Scope(IntEnum):
-    """Permissions of a token; each includes those before it."""
+    """Permissions of a token; each scope includes the previous ones."""
 
     OPEN = 0  # no token needed: health and static pages
     METRICS = 1
@@ -29,10 +29,10 @@ class Scope(IntEnum):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls and what they may do. `routes` limits reads and writes, `classes` only writes."""
+    """The caller and its permissions. `routes` limits reads and writes, `classes` only writes."""
 
     name: str = ""
-    """For audit lines; empty: no token was used, and none are written."""
+    """The name for audit lines; empty: no token was used, and no line is written."""
     scope: Scope
     routes: frozenset[str] | None = None
     classes: frozenset[str] | None = None
@@ -43,11 +43,11 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sees_details(self) -> bool:
-        """Whether open pages may show addresses, paths, names of routes and error texts."""
+        """True if open pages may show addresses, paths, names of routes and error texts."""
         return self.scope >= Scope.READ and self.routes is None
 
     def check_unlimited(self, *, reading: bool) -> None:
-        """Refuse what concerns more than the routes and classes this token is limited to."""
+        """Refuse a call that goes beyond the routes and classes this token is limited to."""
         if self.routes is not None or (self.classes is not None and not reading):
             raise Forbidden("a token that is limited to routes or classes may not do this")
 
@@ -58,7 +58,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def check_whole_route(self, route: str) -> None:
-        """For a change to a route itself, which concerns messages of every class."""
+        """Check a change to a route itself, which affects messages of every class."""
         self.check_route(route)
         if self.classes is not None:
             raise Forbidden("a token that is limited to classes may not change a route")
@@ -102,7 +102,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANYONE = Grant(scope=Scope.ADMIN)
-"""Where no tokens are set: everybody may do everything."""
+"""The grant of every caller where no tokens are set: everything is allowed."""
 NOBODY = Grant(scope=Scope.OPEN)
 """A caller without a token, or with one that is not known."""
 
@@ -115,14 +115,14 @@ async def check_change(grant: Grant, control: Control, message_id: str) -> None:
 
 
 def may_overwrite(draft: Draft) -> bool:
-    """Whether a put may change a message that is stored under the same id."""
+    """True if a put may change a message that is stored under the same id."""
     return draft.id is not None and draft.on_conflict is not OnConflict.KEEP
 
 
 async def check_drafts(
     grant: Grant, control: Control, drafts: Sequence[Draft]
 ) -> list[PenstockError | None]:
-    """For each draft why this token may not put it, or None."""
+    """For each draft the reason why this token may not put it, or None."""
     refusals: list[PenstockError | None] = [_refusal(grant, draft) for draft in drafts]
     ids = {draft.id for draft in drafts if draft.id is not None and may_overwrite(draft)}
     stored = {message.id: message for message in await control.find(sorted(ids))} if ids else {}
@@ -136,7 +136,9 @@ async def check_drafts(
 async def schedule_as(
     grant: Grant, intake: Intake, control: Control, drafts: Sequence[Draft]
 ) -> list[Outcome]:
-    """As Intake.schedule, with a refusal in the place of what this token may not put."""
+    """Schedule as Intake.schedule does, with a refusal for each draft that this token may not
+    put.
+    """
     if not grant.is_limited:
         return await intake.schedule(drafts)
     refusals = await check_drafts(grant, control, drafts)

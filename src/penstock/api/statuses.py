@@ -1,4 +1,4 @@
-"""One table: what each error is on HTTP and on gRPC."""
+"""The status of each error on HTTP and on gRPC."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ INTERNAL = Status(500, "INTERNAL")
 
 
 def status_of(kind: type[PenstockError]) -> Status:
-    """The status of an error, or of the nearest kind it is one of."""
+    """The status of an error, or of its nearest base class that has one."""
     return next((STATUSES[base] for base in kind.__mro__ if base in STATUSES), INTERNAL)

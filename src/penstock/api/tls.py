@@ -1,4 +1,4 @@
-"""TLS of the servers: a certificate from files, taken anew when the files change."""
+"""TLS of the servers: a certificate from files, reloaded when the files change."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ServerTls:
         self.context = self._load()
 
     def refresh(self) -> bool:
-        """Whether the files have changed and hold a new certificate, which is used from now on.
+        """Load the files again if they have changed; True if a new certificate is used from now on.
 
-        One that cannot be used is told in the log, and the old one stays.
+        A certificate that cannot be loaded is logged, and the old one stays.
         """
         stamp = self._stamp()
         if stamp == self._seen:
@@ -64,7 +64,9 @@ class ServerTls:
 
 
 def server_tls(api: ApiSettings) -> ServerTls | None:
-    """None: the settings name no certificate, and the API speaks without TLS."""
+    """The TLS files of the settings; None: they name no certificate, and the API speaks without
+    TLS.
+    """
     if api.tls_cert is None or api.tls_key is None:
         return None
     return ServerTls(api.tls_cert, api.tls_key)

@@ -1,9 +1,9 @@
-"""Every verb of the HTTP API, written once: where it is called, what it takes, gives and needs.
+"""Every verb of the HTTP API, written once: its path, parameters, answers and scope.
 
 From this table come the router and its guard (`api/http/router.py`), the OpenAPI document
-(`api/http/openapi.py`), the calls of the clients (`sdk/calls.py`) and the reference pages. It holds
-names only, so that a client can read it without loading a server: handlers and structs are
-imported when somebody needs them (`load`).
+(`api/http/openapi.py`), the calls of the clients (`sdk/calls.py`) and the reference pages. It has
+names only, so that a client can read it without loading a server: handlers and structs are imported
+on first use (`load`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 Answers: TypeAlias = Mapping[int, tuple[str, str | None]]
-"""Status → what it means, and the schema of its body (None: the body is no JSON)."""
+"""Status → its description, and the schema of its body (None: the body is no JSON)."""
 
 
 class Verb(msgspec.Struct, frozen=True, dict=True):
     """One method on one path."""
 
     name: str
-    """The operation's id in OpenAPI, and what `sdk.calls.call` knows it by."""
+    """The operation's id in OpenAPI, and the name that `sdk.calls.call` takes."""
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     scope: Literal["open", "visitor", "metrics", "read", "write", "admin"]
@@ -36,19 +36,19 @@ class Verb(msgspec.Struct, frozen=True, dict=True):
     flow: str = ""
     """The method of the flow that a handler of several verbs calls."""
     body: str | None = None
-    """The schema of what goes in."""
+    """The schema of the request's body."""
     parameters: tuple[str, ...] = ()
     """Names in the query, and If-Match."""
     answers: Answers = {}
     failures: tuple[int, ...] = ()
     media: str = "application/json"
-    """Of answers without a schema."""
+    """The content type of answers without a schema."""
     limited: bool = False
     """Whether a token limited to routes or classes may call it: the handler checks both."""
     bulk: bool = False
-    """It takes as long as there are messages: a client waits for its answer without end."""
+    """Its duration grows with the number of messages: a client waits for its answer without end."""
     counts: bool = False
-    """Only the first call is told the truth, a repeated one another: clients do not repeat it."""
+    """A repeated call would answer other counts than the first: clients do not repeat it."""
 
     @cached_property
     def query(self) -> frozenset[str]:
@@ -57,7 +57,7 @@ class Verb(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def in_path(self) -> tuple[str, ...]:
-        """The names of the segments that stand for something."""
+        """The names of the named segments."""
         return tuple(part[1:-1] for part in self.path.split("/") if part.startswith("{"))
 
     @property
@@ -67,23 +67,25 @@ class Verb(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def streams(self) -> bool:
-        """Whether its answer does not end by itself; such a path has no HEAD."""
+        """True if its answer does not end by itself; such a path has no HEAD."""
         return self.media == "text/event-stream"
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part beside the core adds to a server: verbs, their schemas, and hot routes.
+    """The verbs, their schemas and hot routes that a part beside the core adds to a server.
 
     A server takes them by `HttpServer(…, mounts=…)` and `ScrapeServer(…, mounts=…)`.
     """
 
     name: str
     verbs: tuple[Verb, ...]
-    """With handlers by the whole name of their module: `penstock.contrib.ticks.http:create`."""
+    """The verbs, with handlers by the full name of their module:
+    `penstock.contrib.ticks.http:create`.
+    """
     schemas: Mapping[str, str] = {}
     """Schema → `module:Struct`, as SCHEMAS."""
     fields: Mapping[str, Mapping[str, Mapping[str, Any]]] = {}
-    """Schema → property → JSON Schema that says more of it than the struct's types do."""
+    """Schema → property → additional JSON Schema that the struct's types do not express."""
     examples: Mapping[str, Mapping[str, Any]] = {}
     """Schema → an example of a body."""
     in_path: Mapping[str, Mapping[str, Any]] = {}
@@ -104,7 +106,7 @@ def load(name: str, package: str = "") -> Any:
 
 
 WRITE = (400, 413, 415, 422, 429, 503)
-"""How a body can be refused."""
+"""Statuses with which a body can be refused."""
 _LIST = ("state", "route", "key", "due_from", "due_to", "error", "cursor", "limit")
 _COUNTED: Answers = {200: ("How many matched, and of how many it was done", "BulkResult")}
 _ROOM: Answers = {200: ("The room and its figures", "Room")}
@@ -118,7 +120,7 @@ VERBS: tuple[Verb, ...] = (
          "Messages", "Schedule one message; durable once it is answered",
          body="NewMessage",
          answers={201: ("Accepted", "Accepted"),
-                  200: ("The id was known before; this is what is held", "Accepted")},
+                  200: ("The id was known before; the stored message", "Accepted")},
          failures=WRITE, limited=True),
     Verb("scheduleBatch", "POST", "/v1/messages/batch", "write", "batch:create_messages",
          "Messages", "Schedule any number: a JSON array, or NDJSON read as a stream",
@@ -135,7 +137,7 @@ VERBS: tuple[Verb, ...] = (
          "Messages", "One message with its timeline",
          answers={200: ("The message", "Message")}, failures=(404,), limited=True),
     Verb("change", "PATCH", "/v1/messages/{id}", "write", "messages:change_message",
-         "Messages", "Reschedule a waiting message, or change what it carries",
+         "Messages", "Reschedule a waiting message, or change its content",
          body="Patch", parameters=("If-Match",), answers={200: ("Changed", "Message")},
          failures=(*WRITE, 404, 409, 412), limited=True),
     Verb("cancel", "DELETE", "/v1/messages/{id}", "write", "messages:cancel_message",
@@ -148,7 +150,7 @@ VERBS: tuple[Verb, ...] = (
          flow="release", parameters=("If-Match",), answers={200: ("Due now", "Message")},
          failures=(404, 409, 412, 422), limited=True),
     Verb("redriveOne", "POST", "/v1/messages/{id}/redrive", "write", "messages:change_stored",
-         "Messages", "Send a dead message once more",
+         "Messages", "Send a dead message again",
          flow="redrive", parameters=("If-Match",),
          answers={200: ("Scheduled again, due now", "Message")}, failures=(404, 409, 412, 422),
          limited=True),
@@ -171,19 +173,19 @@ VERBS: tuple[Verb, ...] = (
                         "Erased")},
          failures=WRITE, bulk=True, counts=True),
     Verb("redrive", "POST", "/v1/dead/redrive", "write", "bulk:change_matching",
-         "Dead letters", "Send the dead that match once more, paced",
+         "Dead letters", "Send the dead messages that match again, paced",
          flow="redrive_where", body="Bulk", answers=_COUNTED, failures=WRITE, limited=True,
          bulk=True, counts=True),
     Verb("deleteDead", "POST", "/v1/dead/delete", "write", "bulk:change_matching",
-         "Dead letters", "Delete the dead that match: nothing of them is kept",
+         "Dead letters", "Delete the dead messages that match, with all their data",
          flow="delete_where", body="Bulk", answers=_COUNTED, failures=WRITE, limited=True,
          bulk=True, counts=True),
     Verb("deadGroups", "GET", "/v1/dead/groups", "read", "dead:group_dead",
-         "Dead letters", "Dead letters grouped by what went wrong, the largest group first",
+         "Dead letters", "Dead letters grouped by error, the largest group first",
          parameters=("route",), answers={200: ("The groups", "DeadGroups")}, failures=(400, 422),
          limited=True),
     Verb("routes", "GET", "/v1/routes", "read", "routes:list_routes",
-         "Routes", "Every route and what is held for it",
+         "Routes", "Every route with the store's figures for it",
          answers={200: ("The routes", "Routes")}, limited=True),
     Verb("pause", "POST", "/v1/routes/{name}/pause", "admin", "routes:set_paused",
          "Routes", "Release nothing of this route until it is resumed",
@@ -196,7 +198,7 @@ VERBS: tuple[Verb, ...] = (
          parameters=("cursor", "limit"), answers={200: ("A page of rules", "RulePage")},
          failures=(404, 422)),
     Verb("rule", "GET", "/v1/recurring/{rule}", "read", "recurring:get_rule",
-         "Recurring", "A rule, its next moments, and what became of the latest",
+         "Recurring", "A rule, its next moments and the results of the latest",
          answers={200: ("The rule", "Recurring")}, failures=(404,)),
     Verb("putRule", "PUT", "/v1/recurring/{rule}", "write", "recurring:put_rule",
          "Recurring", "Make a rule or change it; no moment fires twice, none that stays is skipped",
@@ -211,7 +213,7 @@ VERBS: tuple[Verb, ...] = (
          "Recurring", "Plant nothing until it is resumed",
          parameters=("If-Match",), answers=_RULE, failures=(400, 404, 412, 413, 415, 422)),
     Verb("resumeRule", "POST", "/v1/recurring/{rule}/resume", "write", "recurring:set_paused",
-         "Recurring", "Plant again; what passed meanwhile is not made up for",
+         "Recurring", "Plant again; moments that passed during the pause are not made up for",
          parameters=("If-Match",), answers=_RULE, failures=(400, 404, 412, 413, 415, 422)),
     Verb("triggerRule", "POST", "/v1/recurring/{rule}/trigger", "write", "recurring:trigger_rule",
          "Recurring", "Put one more message of the rule, due now",
@@ -223,17 +225,17 @@ VERBS: tuple[Verb, ...] = (
          body="Backfill", answers={200: ("How many", "Backfilled")}, failures=(404, *WRITE),
          bulk=True, counts=True),
     Verb("previewRule", "POST", "/v1/recurring/preview", "read", "recurring:preview_rule",
-         "Recurring", "When a rule would fire, and that in words; nothing is stored",
+         "Recurring", "The moments of a rule and its description in words; nothing is stored",
          body="Rule", answers={200: ("The next moments", "Preview")},
          failures=(400, 404, 413, 415, 422)),
     Verb("policies", "GET", "/v1/policies", "read", "policies:list_policies",
          "Policies", "Every policy",
          answers={200: ("The rules", "PolicyList")}),
     Verb("policy", "GET", "/v1/policies/{policy}", "read", "policies:get_policy",
-         "Policies", "One policy, as it was written",
+         "Policies", "One policy, as it was put",
          answers={200: ("The rule", "HeldPolicy")}, failures=(404,)),
     Verb("putPolicy", "PUT", "/v1/policies/{policy}", "admin", "policies:put_policy",
-         "Policies", "Keep a policy for what is decided from now on, in every process",
+         "Policies", "Store a policy; it binds every later decision in every process",
          body="Policy", answers={200: ("Kept", "HeldPolicy")}, failures=WRITE),
     Verb("dropPolicy", "DELETE", "/v1/policies/{policy}", "admin", "policies:drop_policy",
          "Policies", "Forget a policy and its counters",
@@ -263,14 +265,14 @@ VERBS: tuple[Verb, ...] = (
          answers={200: ("Not on the list", "Named")}, failures=(404,)),
     Verb("explain", "POST", "/v1/decisions", "read", "policies:explain",
          "Policies",
-         "What would be decided now of one message, or an array of them; writes nothing",
+         "The decision about a message, or an array of them, now; writes nothing",
          body="Question", answers={200: ("The decision, or an array of them", "Decision")},
          failures=(400, 413, 415, 422)),
     Verb("counters", "GET", "/v1/counters/{key}", "read", "policies:counters",
-         "Policies", "What caps have counted for a key",
+         "Policies", "The counters of the caps for a key",
          answers={200: ("The counters", "Counters")}, failures=(404,)),
     Verb("stats", "GET", "/v1/stats", "read", "figures:read",
-         "Figures", "What is held, and what the processes on the store did",
+         "Figures", "The figures of the store and of the processes on it",
          flow="status.stats", answers={200: ("The figures", "Stats")}),
     Verb("events", "GET", "/v1/events", "read", "figures:events",
          "Figures", "The same figures once a second, as server-sent events",
@@ -281,7 +283,7 @@ VERBS: tuple[Verb, ...] = (
          "Figures", "The last twenty minutes, a point a second",
          answers={200: ("The curves", "History")}),
     Verb("forecast", "GET", "/v1/forecast", "read", "figures:read",
-         "Figures", "What is coming due: by minute for an hour, by hour for a week",
+         "Figures", "Messages coming due: by minute for an hour, by hour for a week",
          flow="status.forecast", answers={200: ("The forecast", "Forecast")}),
     Verb("metrics", "GET", "/metrics", "metrics", "figures:metrics",
          "Figures", "For Prometheus",
@@ -300,20 +302,20 @@ VERBS: tuple[Verb, ...] = (
          "Rooms", "The last quarter of an hour of the first 50 rooms, a look every five seconds",
          answers={200: ("The curves", "RoomHistory")}),
     Verb("putRoom", "PUT", "/v1/rooms/{room}", "admin", "rooms:put_room",
-         "Rooms", "Make a room or change it; whoever waits keeps the place",
+         "Rooms", "Create or change a room; waiting visitors keep their places",
          body="RoomSettings", answers=_ROOM, failures=WRITE),
     Verb("room", "GET", "/v1/rooms/{room}", "read", "rooms:get_room",
          "Rooms", "A room and its figures",
          answers=_ROOM, failures=(404,)),
     Verb("joinRoom", "POST", "/v1/rooms/{room}/join", "visitor", "rooms:join_room",
-         "Rooms", "Line up; who comes again keeps the place",
+         "Rooms", "Join the line; a repeated call keeps the place",
          body="Join", answers=_TICKET, failures=(404, 409, *WRITE)),
     Verb("ticket", "GET", "/v1/rooms/{room}/tickets/{user}", "visitor", "rooms:get_ticket",
          "Rooms", "Place, estimate and, when it is the visitor's turn, the entry token",
          answers=_TICKET, failures=(404, 429)),
     Verb("watchTicket", "GET", "/v1/rooms/{room}/tickets/{user}/events", "visitor",
          "rooms:watch_ticket",
-         "Rooms", "The same as server-sent events, until the turn has come",
+         "Rooms", "The same as server-sent events, until the visitor is admitted",
          answers={200: ("Events named `ticket`", None)}, failures=(404, 429),
          media="text/event-stream"),
     Verb("leaveRoom", "DELETE", "/v1/rooms/{room}/tickets/{user}", "visitor", "rooms:leave_room",
@@ -321,7 +323,7 @@ VERBS: tuple[Verb, ...] = (
          answers={200: ("Left, now or before", "Entered")}, failures=(404, 429, 503)),
     Verb("revokeTicket", "POST", "/v1/rooms/{room}/tickets/{user}/revoke", "admin",
          "rooms:revoke_ticket",
-         "Rooms", "Put somebody out, of the line or of the room",
+         "Rooms", "Remove a visitor from the line or the room",
          answers={200: ("How the ticket ended", "Entered")}, failures=(404, 503)),
     Verb("heartbeat", "POST", "/v1/rooms/{room}/heartbeat", "visitor", "rooms:heartbeat",
          "Rooms", "A sign of life: keeps the place, or the session",
@@ -331,16 +333,16 @@ VERBS: tuple[Verb, ...] = (
          body="Enter", answers={200: ("The visitor is inside", "Entered")},
          failures=(401, 404, 409, *WRITE), counts=True),
     Verb("pauseRoom", "POST", "/v1/rooms/{room}/pause", "admin", "rooms:set_state",
-         "Rooms", "Let nobody in; people may go on lining up",
+         "Rooms", "Stop admitting visitors; they may still join",
          answers=_ROOM, failures=(404, 503)),
     Verb("resumeRoom", "POST", "/v1/rooms/{room}/resume", "admin", "rooms:set_state",
-         "Rooms", "Let people in again",
+         "Rooms", "Admit visitors again",
          answers=_ROOM, failures=(404, 503)),
     Verb("openRoom", "POST", "/v1/rooms/{room}/open", "admin", "rooms:set_state",
          "Rooms", "Open a scheduled, paused or closed room now",
          answers=_ROOM, failures=(404, 503)),
     Verb("closeRoom", "POST", "/v1/rooms/{room}/close", "admin", "rooms:set_state",
-         "Rooms", "Let nobody line up any more",
+         "Rooms", "Let no more visitors join",
          answers=_ROOM, failures=(404, 503)),
     Verb("resetRoom", "POST", "/v1/rooms/{room}/reset", "admin", "rooms:reset_room",
          "Rooms", "Empty the room: a new epoch, every earlier token is void",
@@ -357,7 +359,7 @@ PAGES: tuple[Verb, ...] = (
     Verb("roomPageFile", "GET", "/rooms-static/{file}", "open", "room_page:asset"),
 )
 # fmt: on
-"""What a browser shows."""
+"""The pages for browsers."""
 BY_NAME: Mapping[str, Verb] = {verb.name: verb for verb in VERBS}
 
 SCHEMAS: Mapping[str, str] = {

@@ -81,7 +81,7 @@ def help_(
 
 
 class Commands(Group):
-    """All commands; with --json wrong usage is an error in JSON too."""
+    """Every command; with --json a usage error is JSON too."""
 
     panels: ClassVar[dict[str, tuple[str, ...]]] = {
         "Run": ("serve", "api", "worker", "init", "doctor"),
@@ -111,7 +111,7 @@ class Commands(Group):
 
 
 def _by_noun() -> typer.Typer:
-    """`penstock message list` for those who look for the noun, as in `penstock room list`."""
+    """Make the nouns, so that `penstock message list` works as `penstock room list` does."""
     app = typer.Typer(no_args_is_help=True)
     group(app, "Messages: the same as `penstock schedule`, `penstock get` and so on.")
     messages.register(app)

@@ -1,4 +1,4 @@
-"""The file of a backup: NDJSON under gzip, with a last line that says what must be in it.
+"""The file of a backup: NDJSON under gzip, whose last line lists its content.
 
 {"kind":"begin","format":1,"store":"…","at":"…"}
 {"kind":"message","message":{…}} …
@@ -59,7 +59,7 @@ async def write(
     digest = hashlib.sha256()
     try:
         with unfinished.open("wb") as raw, gzip.open(raw, "wb", compresslevel=6) as file:
-            os.fchmod(raw.fileno(), 0o600)  # payloads are nobody else's business
+            os.fchmod(raw.fileno(), 0o600)  # payloads are private
             text = _encode(begin) + b"\n"
             digest.update(text)
             file.write(text)
@@ -82,9 +82,9 @@ async def write(
 
 
 def check(path: Path) -> tuple[Begin, dict[str, int]]:
-    """Read the whole file: what it begins with and how many lines of each kind it has.
+    """Read the whole file; return its first line and the number of lines of each kind.
 
-    StoreCorrupt when anything is missing, changed or behind its end.
+    StoreCorrupt when anything is missing, changed or follows the end.
     """
     lines: Counter[str] = Counter()
     digest = hashlib.sha256()
@@ -92,7 +92,7 @@ def check(path: Path) -> tuple[Begin, dict[str, int]]:
     end: End | None = None
     for text, line in _read(path):
         if end is not None:
-            raise StoreCorrupt(f"{path}: damaged: there is something behind its end")
+            raise StoreCorrupt(f"{path}: damaged: data follows its end")
         if isinstance(line, End):
             end = line
             continue
@@ -106,12 +106,12 @@ def check(path: Path) -> tuple[Begin, dict[str, int]]:
     if begin is None or end is None:
         raise StoreCorrupt(f"{path}: damaged: it has no end; the backup was not finished")
     if end.sha256 != digest.hexdigest() or end.lines != lines:
-        raise StoreCorrupt(f"{path}: damaged: its lines are not those that were written")
+        raise StoreCorrupt(f"{path}: damaged: its lines do not match its counts or checksum")
     return begin, end.lines
 
 
 def records(path: Path) -> Iterator[Saved]:
-    """What is to be restored from a file that was checked."""
+    """The records of a checked file, to restore."""
     for _, line in _read(path):
         if not isinstance(line, Begin | End):
             yield line

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 COUNTED = 1_000
 """Messages of a key that a question counts exactly."""
-Everything = Annotated[bool, typer.Option("--all", help="Everything that is scheduled.")]
+Everything = Annotated[bool, typer.Option("--all", help="Every scheduled message.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -72,8 +72,8 @@ async def cancel(
 ) -> None:
     """Cancel scheduled messages by id, or all that match a filter.
 
-    Every id is tried; exit 1 when any could not be cancelled. By filter it says how many match
-    and asks first.
+    Every id is tried; exit 1 when any could not be cancelled. With a filter the command prints
+    how many match and asks for confirmation.
 
     \b
     Examples:
@@ -187,15 +187,16 @@ async def release(
 async def forget(
     session: Session,
     key: Annotated[
-        str, typer.Option("--key", metavar="KEY", help="Whose messages and counters to erase.")
+        str,
+        typer.Option("--key", metavar="KEY", help="The key whose messages and counters to erase."),
     ],
     yes: Yes = False,
 ) -> None:
-    """Erase every message of a key, in whatever state, with its timeline, and the key's counters.
+    """Erase every message of a key, in any state, with its timeline, and the key's counters.
 
     A message that is being sent right now is erased when that send has ended. Suppression lists
-    keep the key: an opt-out outlives the erasure. It says how many messages there are and asks
-    first.
+    keep the key: an opt-out outlives the erasure. The command prints the number of messages and
+    asks for confirmation.
 
     \b
     Examples:
@@ -229,7 +230,7 @@ def _changes_nothing(change: ChangeFields) -> bool:
 def by_id(
     ids: list[str] | None, where: Where, version: int | None, *, every: bool, dry_run: bool
 ) -> bool:
-    """Whether the messages are named by id, or else by a filter; neither, or both, is refused."""
+    """True if the messages are named by id, False if by a filter; neither, or both, is refused."""
     filtered = every or any(value is not None for value in where.values())
     if bool(ids) == filtered:
         raise InvalidMessage("id", "give ids, or a filter (--route, --key, --due-…), or --all")
@@ -248,7 +249,7 @@ async def each(
 ) -> None:
     """Try every id; an error goes to stderr, and the exit code is 1 if there was one.
 
-    `done`: what became of the messages, where their state does not say it.
+    `done`: the result to show, where the messages' state does not show it.
     """
     failed = False
     async with session.verbs() as verbs:
@@ -269,7 +270,7 @@ class Bulk:
     doing: str
     done: str
     question: str | None = None
-    """Asked before it, with the number of messages in place of {}; None: nothing is lost by it."""
+    """The confirmation prompt, with {} for the number of messages; None: nothing is lost by it."""
     noun: str = "message"
 
 

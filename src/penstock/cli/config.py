@@ -1,4 +1,4 @@
-"""Settings: check them, and show what is in force and where each value came from."""
+"""Settings: check them, and show those in force with the origin of each value."""
 
 from __future__ import annotations
 

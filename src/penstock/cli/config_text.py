@@ -19,7 +19,7 @@ HIDDEN = "***"
 
 
 def rows(settings: Settings, read: Read) -> list[tuple[str, object, str]]:
-    """(dotted name, value, where it came from), in the order of the tree."""
+    """(dotted name, value, origin), in the order of the tree."""
     return [
         (".".join(path), value, (read.origin(path) if read.says(path) else None) or "default")
         for path, value in leaves(settings)
@@ -48,7 +48,7 @@ def _leaf(
 
 
 def plain(name: str, value: object) -> object:
-    """What may be shown of a value."""
+    """The part of a value that may be shown."""
     if isinstance(value, SecretStr):
         return HIDDEN
     if isinstance(value, BaseModel):  # a token

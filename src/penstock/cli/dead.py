@@ -1,4 +1,4 @@
-"""Dead letters: what could not be delivered, sending it once more, and deleting it."""
+"""Dead letters: list undeliverable messages, send them again, delete them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def list_(
 
 @command(app, "show", remote=True)
 async def show_(session: Session, id: IdArgument) -> None:  # noqa: A002
-    """Show one dead message, and what happened to it.
+    """Show one dead message and its timeline.
 
     \b
     Examples:
@@ -82,15 +82,17 @@ async def redrive(
     rate: Annotated[
         str | None,
         typer.Option(
-            "--rate", metavar="RATE", help="How fast: 100/s, 30/m [default: all at once]."
+            "--rate",
+            metavar="RATE",
+            help="Messages to redrive per second or minute: 100/s, 30/m [default: all at once].",
         ),
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Schedule dead messages once more: all that match a filter, or --all.
+    """Send dead messages again: all that match a filter, or --all.
 
-    It says how many match and asks first.
+    The command prints how many match and asks for confirmation.
 
     \b
     Examples:
@@ -123,9 +125,9 @@ async def delete(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Delete dead messages by id, or all that match a filter: nothing of them is kept.
+    """Delete dead messages, with everything stored of them, by id or by filter.
 
-    By filter it says how many match and asks first.
+    With a filter the command prints how many match and asks for confirmation.
 
     \b
     Examples:

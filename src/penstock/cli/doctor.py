@@ -113,8 +113,8 @@ def _clock(store: Store) -> Finding:
     offset = store.clock.now() - show.now()
     if abs(offset) > CLOCK_MS:
         ahead = "ahead of" if offset > 0 else "behind"
-        told = f"the store's clock is {abs(offset) / 1000:.1f} s {ahead} this machine's"
-        return Finding("warning", "clock", f"{told}; messages go out by the store's")
+        text = f"the store's clock is {abs(offset) / 1000:.1f} s {ahead} this machine's"
+        return Finding("warning", "clock", f"{text}; messages go out by the store's")
     return Finding("ok", "clock", "the store and this machine agree within a second")
 
 
@@ -140,7 +140,7 @@ async def _sink(name: str, settings: Settings) -> Finding:
 
 @contextmanager
 def _warnings_logged() -> Iterator[list[str]]:
-    """What drivers warn of in the log, meanwhile."""
+    """Collect the warnings that drivers log while the block runs."""
     found: list[str] = []
 
     class Collect(logging.Handler):

@@ -1,4 +1,4 @@
-"""How a process that was started here has ended, in words for the log."""
+"""How a process that this one started has ended, in words for the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 
 def how_it_ended(code: int) -> str:
-    """What a return code says: "ended with code 1", "was killed by SIGKILL"."""
+    """Describe a return code: "ended with code 1", "was killed by SIGKILL"."""
     if code >= 0:
         return f"ended with code {code}"
     try:

@@ -1,4 +1,4 @@
-"""How a command explains itself: plain text, commands by what they are for, plain metavars."""
+"""The help texts of commands: plain text, commands grouped by purpose, plain metavars."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 Context: TypeAlias = Any
 HelpFormatter: TypeAlias = Any
-"""Both click's own: Typer has it inside itself in some versions and beside itself in others."""
+"""click's formatter: Typer bundles its own click in some versions and depends on it in others."""
 
 COMMON = "Common options"
 _METAVARS = {"<str>": "TEXT"} | dict.fromkeys(
@@ -24,7 +24,7 @@ _RANGES = (
 
 
 class Command(TyperCommand):
-    """A command: its own options first, those of every command after them."""
+    """A command that lists its own options first, then those of every command."""
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         write_options(self, ctx, formatter)

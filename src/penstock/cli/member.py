@@ -1,4 +1,4 @@
-"""One of the processes of `penstock api --processes N`: started by `penstock.cli.processes`."""
+"""One of the processes of `penstock api --processes N`; `penstock.cli.processes` starts it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.cli.session import Session
 
 
 def main(channel: int) -> None:
-    """Do what the first line from that file descriptor says, until asked to stop."""
+    """Serve as the first line from that file descriptor says, until stopped."""
     pair = socket.socket(fileno=channel)
     begin = msgspec.json.decode(_first_line(pair), type=Begin)
     session = Session(config=None if begin.config is None else Path(begin.config))
@@ -31,7 +31,7 @@ def main(channel: int) -> None:
 
 
 def _first_line(pair: socket.socket) -> bytes:
-    """Not a byte more: what follows is for the event loop."""
+    """Read one line and not a byte more: the rest is for the event loop."""
     line = bytearray()
     while not line.endswith(b"\n"):
         piece = pair.recv(1)

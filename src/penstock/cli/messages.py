@@ -54,7 +54,9 @@ async def schedule(
     route: Annotated[
         str,
         typer.Argument(
-            metavar="ROUTE", help="Where it goes: a [routes.*] name.", autocompletion=routes
+            metavar="ROUTE",
+            help="The route to send it by: a [routes.*] name.",
+            autocompletion=routes,
         ),
     ] = DEFAULT_ROUTE,
     payload: PayloadText = None,
@@ -68,7 +70,11 @@ async def schedule(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="KEY", help="Whom or what it is about [default: the id]."),
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            help="The recipient or subject of the message [default: the id].",
+        ),
     ] = None,
     header: Headers = None,
     priority: Annotated[
@@ -86,7 +92,7 @@ async def schedule(
     on_conflict: Annotated[
         str,
         typer.Option(
-            "--on-conflict", metavar="WORD", help="For a known id: keep, replace or earliest."
+            "--on-conflict", metavar="WORD", help="If the id is known: keep, replace or earliest."
         ),
     ] = "keep",
 ) -> None:
@@ -184,7 +190,7 @@ async def list_(
 async def list_messages(
     session: Session, verbs: Verbs, where: Where, *, limit: int, cursor: str | None, every: bool
 ) -> None:
-    """One page, or all pages one after the other."""
+    """Print one page, or all pages one after the other."""
     while True:
         items, following = await verbs.list(cursor=cursor, limit=limit, **where)
         if not session.json:

@@ -1,4 +1,4 @@
-"""`penstock monitor`: how things stand, looked at again and again."""
+"""`penstock monitor`: the state of the engine and the systems, refreshed regularly."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ UpdateInterval = Annotated[
         "--update-interval",
         min=0.05,
         metavar="SECONDS",
-        help="Between two looks [default: MONITOR_UPDATE_INTERVAL, else 5].",
+        help="Seconds between updates [default: MONITOR_UPDATE_INTERVAL, else 5].",
     ),
 ]
 Updates = Annotated[
-    int | None, typer.Option("--updates", min=1, help="Stop after so many looks [else: Ctrl-C].")
+    int | None, typer.Option("--updates", min=1, help="Stop after so many updates [else: Ctrl-C].")
 ]
 LogFile = Annotated[
     Path | None,
     typer.Option(
         "--log-file",
         metavar="FILE",
-        help="Write each look to this file too, as JSON, rotated [env MONITOR_LOG_FILE].",
+        help="Also write each update to this file, as JSON, rotated [env MONITOR_LOG_FILE].",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""One look of the monitor: as a value, as lines, as tables."""
+"""One refresh of the monitor: as a value, as lines, as tables."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class SystemLook(Protocol):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """How things stand at a moment."""
+    """The state of the engine and the systems at a moment."""
 
     at: str
     systems: Mapping[str, SystemLook | None]
     """Systems that may be watched beside the engine, by their names."""
     engine: Stats | None
     rates: dict[str, float]
-    """What the engine's process did a second since the look before, by stage."""
+    """Events per second of the engine's process since the previous refresh, by stage."""
     errors: list[str]
 
     @property
@@ -47,7 +47,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         return {name: look for name, look in self.systems.items() if look is not None}
 
     def as_json(self) -> dict[str, object]:
-        """With each system under its own name."""
+        """The value as JSON, each system under its own name."""
         fields = msgspec.structs.asdict(self)
         return {"at": fields.pop("at"), **fields.pop("systems"), **fields}
 

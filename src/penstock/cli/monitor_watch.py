@@ -1,4 +1,4 @@
-"""What the monitor watches: the engine, systems beside it, or both; and when."""
+"""The monitor's subjects: the engine, the systems beside it, or both; and the intervals."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Watched(Protocol):
     """A system that may be watched beside the engine."""
 
     configured: bool
-    """Whether the environment or .env says anything of it."""
+    """True if the environment or .env configures it."""
     update_interval: float
     """Seconds between two looks."""
     log_file: Path | None
     log_format: str | None
 
     async def open(self, stack: AsyncExitStack) -> SystemAsk:
-        """How to ask for its figures; closed with the stack."""
+        """Return the function that reads its figures; closed with the stack."""
 
 
 async def watch(
@@ -92,7 +92,7 @@ def _systems() -> dict[str, Watched]:
 
 
 class _Looker:
-    """Asks all of them, and works out what passed since the look before."""
+    """Reads all of them, and computes rates since the previous refresh."""
 
     def __init__(self, engine: EngineAsk | None, systems: Mapping[str, SystemAsk | None]) -> None:
         self._engine = engine
@@ -104,7 +104,7 @@ class _Looker:
         engine = await _asked(self._engine, errors)
         systems = {name: await _asked(ask, errors) for name, ask in self._systems.items()}
         if engine is not None and any(systems.values()) and _is_unused(engine):
-            engine = None  # a line of zeros beside the figures of a system tells nothing
+            engine = None  # a line of zeros beside the figures of a system would be noise
         rates = {} if engine is None else self._rates(engine.totals)
         now = format_moment(time.time_ns() // 1_000_000)
         return Look(at=now, systems=systems, engine=engine, rates=rates, errors=errors)
@@ -121,7 +121,7 @@ class _Looker:
 
 
 def _is_unused(engine: Stats) -> bool:
-    """Nothing is held or was counted, and no process runs."""
+    """True if the engine has stored and counted nothing and no process runs."""
     return not (any(engine.states.values()) or engine.totals or engine.processes)
 
 
@@ -138,9 +138,9 @@ async def _asked(ask: Callable[[], Awaitable[T]] | None, errors: list[str]) -> T
 async def _engine(
     session: Session, stack: AsyncExitStack, *, alone: bool
 ) -> tuple[EngineAsk | None, str]:
-    """How to ask the engine; or None, and why there is nothing to ask.
+    """Return how to read the engine; or None, with the reason.
 
-    `alone`: nothing else is configured, and a store that is away is an error.
+    `alone`: nothing else is configured, and an unavailable store is an error.
     """
     try:
         verbs = await stack.enter_async_context(session.verbs())
@@ -201,7 +201,7 @@ def _screen(session: Session, log_format: str | None) -> Iterator[Callable[[Look
 
 @contextmanager
 def _file(file: Path | None) -> Iterator[Callable[[Look], None]]:
-    """One line of JSON per look, rotated as every log."""
+    """Write one line of JSON per refresh, rotated like every log."""
     if file is None:
         yield lambda _look: None
         return
@@ -213,7 +213,7 @@ def _file(file: Path | None) -> Iterator[Callable[[Look], None]]:
 
 
 async def _waited(seconds: float, stopping: asyncio.Event) -> bool:
-    """Whether the time passed before it was asked to stop."""
+    """True if the time passed before the command was stopped."""
     try:
         async with asyncio.timeout(seconds):
             await stopping.wait()

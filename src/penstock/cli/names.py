@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from penstock.settings import Settings
 
 PATIENCE = 1.0
-"""Seconds that a server has to answer: somebody has just pressed Tab."""
+"""Seconds that a server has to answer: the user is waiting at the Tab key."""
 MOST = 200
-"""Names asked for at most."""
+"""Names read at most."""
 
 
 def routes(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -54,7 +54,7 @@ def _names(
     configured: Callable[[Settings], Iterable[str]],
     stored: Callable[[Verbs], Awaitable[Iterable[str]]],
 ) -> list[str]:
-    """What begins like that, sorted; without those that cannot be read now."""
+    """Sorted completions of `incomplete`; names that cannot be read now are left out."""
     from penstock.cli.session import session_of
     from penstock.wiring import on_server
 

@@ -16,9 +16,13 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The message's id.
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="The messages' ids.")]
 RouteFilter = Annotated[
     str | None,
-    typer.Option("--route", metavar="ROUTE", help="Only of this route.", autocompletion=routes),
+    typer.Option(
+        "--route", metavar="ROUTE", help="Only messages of this route.", autocompletion=routes
+    ),
 ]
-KeyFilter = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only of this key.")]
+KeyFilter = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Only messages with this key.")
+]
 DueFrom = Annotated[
     str | None, typer.Option("--due-from", metavar="TIME", help="Due at or after (RFC 3339).")
 ]
@@ -26,14 +30,19 @@ DueTo = Annotated[
     str | None, typer.Option("--due-to", metavar="TIME", help="Due before (RFC 3339).")
 ]
 ErrorFilter = Annotated[
-    str | None, typer.Option("--error", metavar="TEXT", help="A piece of the last error.")
+    str | None,
+    typer.Option(
+        "--error", metavar="TEXT", help="Only messages whose last error contains this text."
+    ),
 ]
 Limit = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, max=1000, help="Messages per page.")
 ]
 CursorOption = Annotated[
     str | None,
-    typer.Option("--cursor", metavar="TEXT", help="Go on after the page that printed this cursor."),
+    typer.Option(
+        "--cursor", metavar="TEXT", help="Continue after the page that printed this cursor."
+    ),
 ]
 All = Annotated[
     bool, typer.Option("--all", help="Every page; with --json one message per line (NDJSON).")
@@ -65,7 +74,9 @@ PayloadText = Annotated[
 ]
 PayloadFile = Annotated[
     Path | None,
-    typer.Option("--payload-file", metavar="FILE", hidden=True, help="As --payload @FILE."),
+    typer.Option(
+        "--payload-file", metavar="FILE", hidden=True, help="The same as --payload @FILE."
+    ),
 ]
 ContentType = Annotated[
     str | None,
@@ -76,7 +87,8 @@ Headers = Annotated[
     typer.Option("--header", metavar="NAME=VALUE", help="Passed on to the sink; repeatable."),
 ]
 Expires = Annotated[
-    str | None, typer.Option("--expires", metavar="TIME", help="Not sent after this (RFC 3339).")
+    str | None,
+    typer.Option("--expires", metavar="TIME", help="Do not send after this time (RFC 3339)."),
 ]
 LabelOptions = Annotated[
     list[str] | None,
@@ -124,7 +136,7 @@ def body(text: str | None, file: Path | None, content_type: str | None) -> objec
 
 
 def names_file(argument: str) -> bool:
-    """Whether the argument is @FILE or - and not the value itself."""
+    """True if the argument is @FILE or -, and not the value itself."""
     return argument == "-" or argument.startswith("@")
 
 
@@ -154,7 +166,7 @@ def headers(texts: list[str] | None) -> dict[str, str] | None:
 
 
 def labels(texts: list[str] | None) -> dict[str, object] | None:
-    """NAME=VALUE; tags may come in one or in several."""
+    """Read NAME=VALUE labels; tags may come in one or in several."""
     if not texts:
         return None
     found: dict[str, object] = {}

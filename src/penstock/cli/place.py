@@ -1,6 +1,6 @@
-"""What one of several processes on a port and the one that started them say to each other.
+"""The messages between one of several processes on a port and the process that started them.
 
-Lines of JSON over a pair of sockets. Its end says that the other side has ended.
+Lines of JSON over a pair of sockets. Its end means that the other side has ended.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ log = logging.getLogger("penstock.process")
 MAX_LINE = 1 << 26
 """Bytes: the metrics of all processes are one line."""
 PATIENCE = 2.0
-"""Seconds after which metrics are told without the processes that have not answered."""
+"""Seconds after which metrics are returned without the processes that have not answered."""
 
 
 class Begin(msgspec.Struct, tag="begin", frozen=True, kw_only=True):
-    """What a process is to do."""
+    """Tells a process what to serve."""
 
     number: int
-    """Which of the several it is, from 1."""
+    """The number of this process, from 1."""
     config: str | None
     overrides: dict[str, Any]
-    """What the command line said in place of the settings."""
+    """The settings that the command line overrides."""
     worker: bool
     insecure: bool
     listener: int
@@ -41,14 +41,14 @@ class Begin(msgspec.Struct, tag="begin", frozen=True, kw_only=True):
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
-    """It listens: what there is to say at the start."""
+    """Sent once the process listens, with its lines for the start of the log."""
 
     lines: list[str]
     facts: dict[str, Any]
 
 
 class Ask(msgspec.Struct, tag="ask", frozen=True):
-    """Whoever serves /metrics asks for everybody's …"""
+    """The process that serves /metrics requests the metrics of all processes …"""
 
     number: int
 
@@ -60,7 +60,7 @@ class Collect(msgspec.Struct, tag="collect", frozen=True):
 
 
 class Told(msgspec.Struct, tag="told", frozen=True):
-    """… says it …"""
+    """… and answers with them …"""
 
     number: int
     families: msgspec.Raw
@@ -84,7 +84,7 @@ def send(writer: asyncio.StreamWriter, line: Line) -> None:
 
 
 async def lines(reader: asyncio.StreamReader) -> AsyncIterator[Line]:
-    """Until the other side has ended."""
+    """Yield lines until the other side has ended."""
     with suppress(ConnectionError):
         while line := await reader.readline():
             yield _decode(line)
@@ -105,7 +105,7 @@ class Place:
 
     @asynccontextmanager
     async def joined(self, stopping: asyncio.Event) -> AsyncIterator[None]:
-        """Answer what is asked; `stopping` is set when the process that started this one ends."""
+        """Answer requests while the block runs; `stopping` is set when the parent process ends."""
         reader, self._writer = await asyncio.open_connection(sock=self._channel, limit=MAX_LINE)
         following = asyncio.get_running_loop().create_task(self._follow(reader, stopping))
         try:
@@ -116,7 +116,7 @@ class Place:
             self._writer.close()
 
     def ready(self, said: list[str], facts: dict[str, Any]) -> None:
-        """It listens."""
+        """Report to the parent process that this one listens."""
         self._send(Ready(said, facts))
 
     async def everyone(self) -> Mapping[str, list[Family]]:

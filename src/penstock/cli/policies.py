@@ -1,4 +1,4 @@
-"""Policies: caps, quiet hours and paces; what they would decide, and what they have counted."""
+"""Policies: caps, quiet hours and paces; their decisions and their counters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ _SHARED: dict[str, tuple[Any, object]] = {
         Annotated[
             str | None,
             typer.Option(
-                metavar="WORD", help="What becomes of the others: DEFER (default) or BLOCK."
+                metavar="WORD",
+                help="The verdict for messages not allowed now: DEFER (default) or BLOCK.",
             ),
         ],
         None,
@@ -66,7 +67,9 @@ _SHARED: dict[str, tuple[Any, object]] = {
     "max_defer": (
         Annotated[
             str | None,
-            typer.Option(metavar="DURATION", help="Block what would wait longer than this."),
+            typer.Option(
+                metavar="DURATION", help="Block messages that would wait longer than this."
+            ),
         ],
         None,
     ),
@@ -86,14 +89,14 @@ _SHARED: dict[str, tuple[Any, object]] = {
 }
 """Options of every kind of policy."""
 BypassCounts = Annotated[
-    bool, typer.Option("--bypass-counts", help="Count what bypasses all the same.")
+    bool, typer.Option("--bypass-counts", help="Count messages that bypass, too.")
 ]
 
 
 def _kind(own: Callable[..., dict[str, object]]) -> Callable[..., dict[str, object]]:
     """Register the command of one kind of policy: its own options, then the shared ones.
 
-    The function makes the fields of its own; what is None or False is left to its default.
+    The function makes the fields of its own; a field of None or False keeps its default.
     """
 
     async def run(session: Session, policy: str, **values: Any) -> None:
@@ -187,7 +190,7 @@ def cap(
         typer.Option(
             "--per",
             metavar="WORD",
-            help="Count apart for each key (default), channel, campaign, tag or route; repeatable.",
+            help="Count separately per key (default), channel, campaign, tag or route; repeatable.",
         ),
     ] = None,
     limit: Annotated[
@@ -201,10 +204,11 @@ def cap(
         ),
     ] = None,
     zone: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Of a calendar window: Europe/Berlin.")
+        str | None,
+        typer.Option(metavar="ZONE", help="The zone of a calendar window: Europe/Berlin."),
     ] = None,
     min_interval: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="At least this between two.")
+        str | None, typer.Option(metavar="DURATION", help="The shortest time between two messages.")
     ] = None,
     bypass_counts: BypassCounts = False,
 ) -> dict[str, object]:
@@ -232,21 +236,23 @@ def cap(
 @_kind
 def quiet(
     from_: Annotated[
-        str, typer.Option("--from", metavar="HH:MM", help="When it begins, by the wall clock.")
+        str, typer.Option("--from", metavar="HH:MM", help="The time it begins, by the wall clock.")
     ],
-    to: Annotated[str, typer.Option(metavar="HH:MM", help="When it ends.")],
+    to: Annotated[str, typer.Option(metavar="HH:MM", help="The time it ends.")],
     days: Annotated[
         str | None,
         typer.Option(metavar="DAYS", help="Nights that begin on: mon,tue … [default: all]."),
     ] = None,
     zone: Annotated[
         str | None,
-        typer.Option(metavar="ZONE", help="Of messages without a label tz: Europe/Berlin."),
+        typer.Option(
+            metavar="ZONE", help="The zone of messages without a label tz: Europe/Berlin."
+        ),
     ] = None,
     spread: Annotated[
         str | None,
         typer.Option(
-            metavar="DURATION", help="What was held goes out within this time [default: 1m]."
+            metavar="DURATION", help="Send deferred messages spread over this time [default: 1m]."
         ),
     ] = None,
 ) -> dict[str, object]:
@@ -263,10 +269,10 @@ def quiet(
 
 @_kind
 def pace(
-    rate: Annotated[str, typer.Option(metavar="RATE", help="In the long run: 50/s, 100/m.")],
+    rate: Annotated[str, typer.Option(metavar="RATE", help="The average rate: 50/s, 100/m.")],
     burst: Annotated[
         int | None,
-        typer.Option(metavar="N", help="At once [default: what the rate gives in 10 ms]."),
+        typer.Option(metavar="N", help="Messages at once [default: what the rate gives in 10 ms]."),
     ] = None,
     bypass_counts: BypassCounts = False,
 ) -> dict[str, object]:

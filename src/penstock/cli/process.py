@@ -54,7 +54,7 @@ log = logging.getLogger("penstock.process")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ANSWER_SECONDS = 0.5
-"""After a failed store, so that waiting callers still get their answer."""
+"""Time for waiting callers to get their answer after the store has failed."""
 COLLECT_AT = (10_000, 20, 50)
 """New objects, then rounds, after which the garbage collector looks."""
 ROUTES_SHOWN = 8
@@ -65,7 +65,7 @@ BEARER = '-H "authorization: Bearer $PENSTOCK_TOKEN" '
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What this process does."""
+    """What this process does on the store."""
 
     api: bool
     worker: bool
@@ -73,7 +73,7 @@ class Roles:
 
     @property
     def name(self) -> Role:
-        """What the others on the store know it as."""
+        """The name under which other processes on the store see it."""
         if self.api and self.worker:
             return "serve"
         return "api" if self.api else "worker"
@@ -92,16 +92,16 @@ def run_process(
     beside: Beside | None = None,
     place: Place | None = None,
 ) -> None:
-    """Until SIGINT or SIGTERM: then stop claiming and accepting, finish what is in flight.
+    """Run until SIGINT or SIGTERM: then stop claiming and accepting, finish what is in flight.
 
-    A second signal ends it at once; what was acknowledged is in the store either way. `found`:
-    where the settings were read from, and what may be wrong with them. `place`: it is one of
-    several processes that share the ports of the API.
+    A second signal ends it at once; acknowledged messages are in the store either way. `found`:
+    where the settings were read from, and their warnings. `place`: the process is one of several
+    that share the ports of the API.
     """
     logs = settings.log
     number = None if place is None else place.number
     handler = setup_logging(logs.level, logs.format, logs.file, process=number)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are told here
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its start and stop are logged here
     end_tracing = None
     try:
         end_tracing = set_up_tracing()
@@ -118,7 +118,7 @@ def run_process(
 
 
 def _end_with_threads(end_tracing: Callable[[], None] | None, handler: logging.Handler) -> None:
-    """End at once, whatever threads still run: Python would wait for them, maybe for ever."""
+    """End at once, whatever threads still run: Python would wait for them, perhaps without end."""
     if end_tracing is not None:
         end_tracing()
     handler.close()
@@ -136,7 +136,7 @@ async def _run(
     beside: Beside | None,
     place: Place | None,
 ) -> bool:
-    """Until it is asked to stop; whether calls of handlers are still running then."""
+    """Run until a signal; True if calls of handlers are still running then."""
     speaks = place is None or place.number == 1  # for all of them
     _warn("settings", found.warnings if found is not None and speaks else ())
     stopping = asyncio.Event()
@@ -167,7 +167,7 @@ async def _run(
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What runs in this process."""
+    """The parts that run in this process."""
 
     parts: Parts
     worker: Worker | None
@@ -176,7 +176,7 @@ class _Opened:
     server: HttpServer | None
     rpc: GrpcServer | None
     metrics: str | None
-    """Where Prometheus finds it."""
+    """The address that Prometheus scrapes."""
 
     def start(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Start everything; the tasks that are to be cancelled when the process stops."""
@@ -203,7 +203,7 @@ class _Opened:
 async def _opened(
     stack: AsyncExitStack, settings: Settings, store: Store, roles: Roles, place: Place | None
 ) -> _Opened:
-    """Everything opened and every port taken; closed with the stack."""
+    """Open every part and take every port; closed with the stack."""
     parts = await stack.enter_async_context(open_parts(settings, store=store, role=roles.name))
     parts.observer.tracer = tracer()
     await put_configured(parts)
@@ -222,10 +222,11 @@ async def _opened(
 
 
 def _spare_the_collector() -> None:
-    """What is there now stays: looking through all of it takes longer than a message may be late.
+    """Exempt everything allocated so far from garbage collection: a scan of all of it takes longer
+    than a message may be late.
 
-    A batch makes thousands of objects that live for milliseconds; looked at seven hundred at a
-    time, as is usual, most of them are still in use and are looked at again.
+    A batch makes thousands of objects that live for milliseconds; scanned seven hundred at a time,
+    the default, most of them are still in use and are scanned again.
     """
     gc.collect()
     gc.freeze()
@@ -287,12 +288,12 @@ def _grpc(parts: Parts, roles: Roles, *, shared: bool) -> GrpcServer:
 
 
 def _grpc_services(settings: Settings) -> list[Callable[[Scheduler], GrpcBeside]]:
-    """What is answered beside our own service: nothing, unless the settings turn it on."""
+    """The gRPC services beside our own: none, unless the settings turn them on."""
     return [load(one.grpc) for one in mounted(settings) if one.grpc is not None]
 
 
 def _delivered(settings: Settings) -> str:
-    """What the log calls deliveries a second."""
+    """The name for deliveries per second in the log."""
     words = [one.rate for one in mounted(settings) if one.rate is not None]
     return words[0] if words else DELIVERED
 
@@ -300,7 +301,7 @@ def _delivered(settings: Settings) -> str:
 def _scrape_server(
     parts: Parts, worker: Worker | None, rooms: RoomParts | None, roles: Roles
 ) -> ScrapeServer | None:
-    """A port for Prometheus, when the settings of this role say so."""
+    """The port for Prometheus, if the settings of this role name one."""
     from penstock.api.http.scrape import ScrapeServer
 
     role = "api" if roles.api else "worker"
@@ -319,7 +320,7 @@ def _scrape_server(
 
 
 async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> Store | None:
-    """Wait for a store whose server is not there yet, until asked to stop.
+    """Open the store, waiting for a server that is not up yet, until stopped.
 
     A file that cannot be opened is an error at once.
     """
@@ -336,7 +337,7 @@ async def _open_patiently(settings: Settings, stopping: asyncio.Event) -> Store 
 
 
 def _warn(subject: str, warnings: Sequence[str]) -> None:
-    """Log what an operator should change, though everything works."""
+    """Log advice for the operator about a working part."""
     for warning in warnings:
         log.warning("%s: %s", subject, warning)
 
@@ -372,7 +373,7 @@ def _on_signals(stopping: asyncio.Event) -> None:
 
 
 def _announce(started: _Started, place: Place | None, *, json: bool) -> None:
-    """Say it once: where several processes share the ports, the one that started them does."""
+    """Print the start once: where several processes share the ports, their parent does."""
     if place is not None:
         place.ready(started.lines(), started.facts())
     elif json:
@@ -383,7 +384,7 @@ def _announce(started: _Started, place: Place | None, *, json: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """Where a process listens and what it works on, to be said on stdout: logs are on stderr."""
+    """The addresses and parts of a started process, for stdout: logs are on stderr."""
 
     opened: _Opened
     roles: Roles
@@ -398,7 +399,7 @@ class _Started:
         return None if self.opened.server is None else self.opened.server.url
 
     def facts(self) -> dict[str, object]:
-        """For machines."""
+        """The facts for machines."""
         return {
             "event": "started",
             "version": __version__,
@@ -412,7 +413,7 @@ class _Started:
         }
 
     def lines(self) -> list[str]:
-        """For people, with a line to try."""
+        """The lines for people, with a command to try."""
         url, rpc = self.url, self.opened.rpc
         file = "defaults (no penstock.toml here)" if self.file is None else self.file.absolute()
         found = [

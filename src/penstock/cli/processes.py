@@ -68,7 +68,7 @@ def run_processes(
     *,
     json: bool = False,
 ) -> int:
-    """Until SIGINT or SIGTERM; the exit code. SIGHUP replaces the processes one by one.
+    """Run until SIGINT or SIGTERM; return the exit code. SIGHUP replaces the processes one by one.
 
     `config` and `overrides` are where each process reads its settings, when it starts.
     """
@@ -99,7 +99,7 @@ def run_processes(
 
 
 def _check(settings: Settings, number: int) -> None:
-    """ConfigError for what several processes cannot share."""
+    """Raise ConfigError for settings that several processes cannot share."""
     if in_memory(settings):
         raise ConfigError(
             "store: an in-memory store belongs to one process; --processes needs a store that"
@@ -114,7 +114,7 @@ def _check(settings: Settings, number: int) -> None:
 
 
 def _grpc_port(settings: Settings) -> tuple[str | None, list[socket.socket]]:
-    """Where the processes serve gRPC, and what keeps that port for them."""
+    """The address where the processes serve gRPC, and the sockets that keep that port for them."""
     where = settings.api.grpc
     if where == OFF:
         return where, []
@@ -137,7 +137,7 @@ def _address(host: str, port: int) -> str:
 
 @dataclass(eq=False)
 class Running:
-    """One process, and what it says."""
+    """One process and its messages."""
 
     process: asyncio.subprocess.Process
     reader: asyncio.StreamReader
@@ -148,7 +148,7 @@ class Running:
     asked_to_stop: bool = False
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Ask it to finish what is in flight; a second time means at once."""
+        """Tell it to finish what is in flight; a second call means at once."""
         if at_once or not self.asked_to_stop:
             self.asked_to_stop = True
             with suppress(ProcessLookupError):
@@ -175,7 +175,7 @@ class Processes:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Until a signal, or until one cannot start; the exit code."""
+        """Run until a signal, or until a process cannot start; return the exit code."""
         self._on_signals()
         try:
             if await self._start_all():
@@ -193,7 +193,7 @@ class Processes:
         return self._code
 
     async def _start_all(self) -> bool:
-        """The first alone: what keeps it from starting would keep them all, and is said once."""
+        """Start the first one alone: a problem that stops it would stop all, and is logged once."""
         first, *others = range(1, len(self._listeners) + 1)
         said = await self._started(first)
         if said is None:
@@ -234,7 +234,7 @@ class Processes:
         return running
 
     async def _listen(self, running: Running) -> None:
-        """Hear what a process says, until it has ended."""
+        """Read a process's messages until it has ended."""
         async for line in lines(running.reader):
             match line:
                 case Ready() if not running.ready.done():
@@ -246,7 +246,7 @@ class Processes:
         running.writer.close()
 
     async def _answer(self, running: Running, asked: int) -> None:
-        """Ask every process for its metrics; those that are late are left out."""
+        """Collect the metrics of every process; those that answer late are left out."""
         number = next(self._numbers)
         waiting: dict[str, asyncio.Future[msgspec.Raw]] = {}
         for name, one in sorted(self._current.items()):
@@ -262,7 +262,7 @@ class Processes:
         send(running.writer, Collected(asked, found))
 
     async def _is_ready(self, running: Running) -> Ready | None:
-        """What it says when it listens; None when it ends first."""
+        """Wait until the process listens; None when it ends first."""
         ended = asyncio.ensure_future(running.process.wait())
         waiting: list[asyncio.Future[Any]] = [running.ready, ended]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -270,7 +270,7 @@ class Processes:
         return running.ready.result() if running.ready.done() else None
 
     async def _keep(self, number: int) -> None:
-        """Start a process again whenever it ends though nobody asked it to."""
+        """Restart a process that ends without having been told to stop."""
         failures = 0
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():

@@ -59,10 +59,10 @@ CronOption = Annotated[
 ]
 EveryOption = Annotated[
     str | None,
-    typer.Option("--every", metavar="DURATION", help="Every so often, 1s at least: 15m."),
+    typer.Option("--every", metavar="DURATION", help="The interval, at least 1s: 15m."),
 ]
 ZoneOption = Annotated[
-    str | None, typer.Option("--zone", metavar="ZONE", help="The zone of --cron; UTC.")
+    str | None, typer.Option("--zone", metavar="ZONE", help="The zone of --cron [default: UTC].")
 ]
 StartOption = Annotated[
     str | None, typer.Option("--start", metavar="TIME", help="Not before (RFC 3339).")
@@ -71,11 +71,13 @@ EndOption = Annotated[
     str | None, typer.Option("--end", metavar="TIME", help="Not after (RFC 3339).")
 ]
 LimitOption = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="So many messages.")
+    int | None, typer.Option("--limit", metavar="N", min=1, help="Stop after so many messages.")
 ]
 AnchorOption = Annotated[
     str | None,
-    typer.Option("--anchor", metavar="TIME", help="What --every counts from [default: 1970]."),
+    typer.Option(
+        "--anchor", metavar="TIME", help="The moment that --every counts from [default: 1970]."
+    ),
 ]
 VersionOption = Annotated[
     int | None, typer.Option("--version", metavar="N", help="Only if the rule has this version.")
@@ -94,10 +96,14 @@ async def put(
     every: EveryOption = None,
     anchor: AnchorOption = None,
     zone: ZoneOption = None,
-    route: Annotated[str | None, typer.Option(metavar="ROUTE", help="Where it goes.")] = None,
+    route: Annotated[
+        str | None, typer.Option(metavar="ROUTE", help="The route to send it by.")
+    ] = None,
     payload: PayloadText = None,
     content_type: ContentType = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="Whom it is about.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The recipient or subject of its messages.")
+    ] = None,
     header: Headers = None,
     label: LabelOptions = None,
     priority: Annotated[
@@ -106,10 +112,15 @@ async def put(
     ] = None,
     expires_after: Annotated[
         str | None,
-        typer.Option("--expires-after", metavar="DURATION", help="Not sent later than this."),
+        typer.Option(
+            "--expires-after", metavar="DURATION", help="Do not send an occurrence later than this."
+        ),
     ] = None,
     misfire: Annotated[
-        str | None, typer.Option(metavar="WORD", help="After downtime: latest, skip or all.")
+        str | None,
+        typer.Option(
+            metavar="WORD", help="Occurrences to send after downtime: latest, skip or all."
+        ),
     ] = None,
     catch_up: Annotated[
         str | None,
@@ -117,10 +128,12 @@ async def put(
     ] = None,
     overlap: Annotated[
         str | None,
-        typer.Option(metavar="WORD", help="While the one before waits: allow, skip or replace."),
+        typer.Option(
+            metavar="WORD", help="If the previous one still waits: allow, skip or replace."
+        ),
     ] = None,
     jitter: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Spread over this time.")
+        str | None, typer.Option(metavar="DURATION", help="Spread the occurrences over this time.")
     ] = None,
     start: StartOption = None,
     end: EndOption = None,
@@ -206,7 +219,7 @@ async def list_(session: Session) -> None:
 
 @command(app, remote=True)
 async def get(session: Session, rule: RuleArgument) -> None:
-    """Show a rule, its next moments and what became of the latest.
+    """Show a rule, its next moments and the results of the latest.
 
     \b
     Examples:
@@ -230,7 +243,7 @@ async def pause(session: Session, rule: RuleArgument, version: VersionOption = N
 
 @command(app, remote=True)
 async def resume(session: Session, rule: RuleArgument, version: VersionOption = None) -> None:
-    """Plant again; what passed meanwhile is not made up for.
+    """Plant again; moments that passed during the pause are not made up for.
 
     \b
     Examples:
@@ -286,7 +299,7 @@ async def delete(
 ) -> None:
     """Delete a rule; messages that it has planted stay.
 
-    It shows the rule and asks first.
+    The command shows the rule and asks for confirmation.
 
     \b
     Examples:
@@ -344,9 +357,11 @@ def preview(
 async def crontab(
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The crontab, or - for stdin.")],
-    route: Annotated[str, typer.Option(metavar="ROUTE", help="Where commands go.")] = "default",
+    route: Annotated[
+        str, typer.Option(metavar="ROUTE", help="The route of the commands.")
+    ] = "default",
     system: Annotated[
-        bool, typer.Option("--system", help="As /etc/crontab: a user before each command.")
+        bool, typer.Option("--system", help="Like /etc/crontab: a user before each command.")
     ] = False,
     zone: ZoneOption = None,
     replace: Annotated[
@@ -355,7 +370,9 @@ async def crontab(
     skip: Annotated[
         bool, typer.Option("--skip", help="Go on without the lines that cannot be rules.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the result; change nothing.")
+    ] = False,
 ) -> None:
     """Make a rule of each line of a crontab; its payload is the command.
 
@@ -407,13 +424,13 @@ async def crontab(
 
 
 def _refuse(reasons: list[tuple[int, str]], way_out: str) -> NoReturn:
-    """Every line that stands in the way."""
+    """Raise with every line that prevents the import."""
     lines = "; ".join(f"line {line}: {reason}" for line, reason in reasons)
     raise InvalidMessage("crontab", f"nothing was imported: {lines} ({way_out})")
 
 
 async def _would_be(verbs: Verbs, one: CrontabRule) -> str:
-    """What an import does to the rule of this name: made, changed or same."""
+    """The effect of an import on the rule of this name: made, changed or same."""
     from penstock.sdk.recurring import rule_value
 
     try:
@@ -447,7 +464,7 @@ def _show(session: Session, rule: RecurringOut) -> None:
 
 
 def _facts(session: Session, rule: RecurringOut) -> Iterator[tuple[str, str | None]]:
-    """What the rule says besides when it fires, as far as it is set, and what became of it."""
+    """The rule's options besides its moments, as far as they are set, and its results."""
     yield "route", rule.route
     yield "key", rule.key
     yield "payload", show.payload_text(rule.payload)

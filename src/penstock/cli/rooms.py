@@ -96,7 +96,7 @@ async def put(
     session_ttl: SessionTtl = None,
     wait_grace: WaitGrace = None,
     opens_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Opens by itself at this moment.")
+        str | None, typer.Option(metavar="TIME", help="The moment at which the room opens.")
     ] = None,
     lane: Annotated[
         list[str] | None, typer.Option(metavar="NAME=WEIGHT", help="A priority lane; repeatable.")
@@ -145,7 +145,7 @@ def lanes_of(written: list[str]) -> dict[str, int] | None:
 
 @command(app, remote=True)
 async def pause(session: Session, room: RoomArgument) -> None:
-    """Admit nobody for now; visitors may still join the queue.
+    """Stop admitting visitors; they may still join the queue.
 
     \b
     Examples:
@@ -169,7 +169,7 @@ async def resume(session: Session, room: RoomArgument) -> None:
 
 @command(app, remote=True)
 async def close(session: Session, room: RoomArgument) -> None:
-    """Close the queue: nobody may join it any more.
+    """Close the queue: no more visitors may join it.
 
     \b
     Examples:
@@ -181,9 +181,9 @@ async def close(session: Session, room: RoomArgument) -> None:
 
 @command(app, remote=True)
 async def reset(session: Session, room: RoomArgument, yes: Yes = False) -> None:
-    """Empty the room: remove everybody who waits or is inside, and void every earlier token.
+    """Empty the room: remove every visitor who waits or is inside, and void every earlier token.
 
-    It says how many visitors that are and asks first.
+    The command prints the number of these visitors and asks for confirmation.
 
     \b
     Examples:

@@ -33,7 +33,7 @@ ProcessesOption = Annotated[
         "--processes",
         metavar="N",
         min=1,
-        help="So many processes on the same ports, such as one per core; SIGHUP replaces them one"
+        help="Processes on the same ports, such as one per core; SIGHUP replaces them one"
         " by one. Needs a store that several processes can open.",
     ),
 ]

@@ -1,7 +1,7 @@
-"""What every command shares: its common options, what it acts on, and how it fails.
+"""The parts that every command shares: common options, the store or server, and errors.
 
-Common options stand before or after the command, as people type them:
-`penstock --json list` and `penstock list --json` are the same.
+Common options stand before or after the command, as people type them: `penstock --json list` and
+`penstock list --json` are the same.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class Session:
 
     @property
     def overrides(self) -> dict[str, object]:
-        """What the common options say in place of the settings."""
+        """The settings that the common options override."""
         return {"store": self.store}
 
     async def creating(self, act: Callable[[Verbs], Awaitable[T]]) -> T:
-        """Act on the server at --url or the store of the settings, and make a store if need be.
+        """Act on the server at --url or the store of the settings, creating a store if needed.
 
-        A store that is not there yet is made only for what an empty one would take, so a command
-        that is refused leaves nothing behind.
+        A missing store is created only for a command that an empty one would accept, so a refused
+        command leaves nothing behind.
         """
         from penstock.sdk.embedded import engine_over
         from penstock.wiring import in_memory, nothing_to_read, open_parts
@@ -229,7 +229,7 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help="Another store than the settings name: its URL, or the path of a SQLite file"
+        help="A store other than that of the settings: its URL, or the path of a SQLite file"
         " [env PENSTOCK_STORE].",
         rich_help_panel=COMMON,
     ),
@@ -248,9 +248,9 @@ _REMOTE: dict[str, tuple[Any, object]] = {
 
 
 def must_ask(yes: bool) -> bool:
-    """Whether to ask before something that cannot be undone.
+    """True if an irreversible command must be confirmed.
 
-    Where nobody can answer, InvalidMessage (exit 2) before anything is done: a script says --yes.
+    Without a terminal, InvalidMessage (exit 2) before anything is done: a script passes --yes.
     """
     if yes:
         return False
@@ -313,7 +313,7 @@ def group(
 
 
 def _first_paragraph(text: str) -> str:
-    """For lists of commands: whole, where typer would cut it short with dots."""
+    """The first paragraph for lists of commands, which typer would truncate."""
     return " ".join(inspect.cleandoc(text).split("\n\n", 1)[0].split())
 
 
@@ -343,7 +343,8 @@ def _sign(
 
 
 def session_of(ctx: typer.Context, values: Mapping[str, Any] | None = None) -> Session:
-    """After the command wins over before it, and that over the environment.
+    """The session: options after the command win over those before it, and these over the
+    environment.
 
     Without `values` they are those of a command line that is being completed.
     """

@@ -47,7 +47,7 @@ STYLES = {
 }
 """Colours of states, on a terminal and without NO_COLOR."""
 HOUR = 3_600
-"""Seconds; a longer span is told in two units."""
+"""Seconds; a longer span is shown in two units."""
 _UNITS = ((86_400, "d"), (HOUR, "h"), (60, "min"), (1, "s"))
 _encode = msgspec.json.Encoder().encode
 
@@ -63,7 +63,7 @@ Shown: TypeAlias = str | Cell | None
 
 
 def as_json(value: object) -> None:
-    """One line of JSON on stdout."""
+    """Print one line of JSON on stdout."""
     line = _encode(value)
     if b"\n" in line:  # a payload is its caller's own text, line breaks and all
         line = msgspec.json.format(line, indent=-1)
@@ -94,11 +94,11 @@ class Times:
         return moment.isoformat(timespec="milliseconds")
 
     def near(self, millis: int) -> str:
-        """For tables: "in 59 min" on a terminal."""
+        """The moment for tables: "in 59 min" on a terminal."""
         return relative(millis, now()) if self.terminal and not self.local else self.exact(millis)
 
     def both(self, millis: int) -> str:
-        """For sentences: exact, and on a terminal how far away that is."""
+        """The moment for sentences: exact, and on a terminal also relative."""
         aside = f" ({relative(millis, now())})" if self.terminal else ""
         return f"{self.exact(millis)}{aside}"
 
@@ -194,7 +194,7 @@ def _narrow(widths: dict[int, int], flexible: Sequence[int], room: int) -> None:
 
 
 def message(shown: Message, timeline: list[Event], times: Times = UTC) -> None:
-    """A message and what happened to it."""
+    """Print a message and its timeline."""
     facts([(name, value) for name, value in _facts(shown, times) if value])
     if timeline:
         as_text("")
@@ -262,7 +262,7 @@ def message_json(shown: Message, timeline: list[Event] | None = None) -> None:
 
 
 def route_state(route: RouteStats) -> str:
-    """Whether messages of the route go out."""
+    """Whether messages of the route are sent, in a word."""
     if route.paused:
         return "paused"
     if route.waiting_for_sink:
@@ -280,7 +280,7 @@ class Progress:
         self._status: Status | None = None
         self.done = 0
         self.total: int | None = None
-        """How many there are to do, about; then there is a bar."""
+        """The approximate number of steps, if known; then there is a bar."""
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
@@ -317,13 +317,13 @@ def counted(number: int, noun: str) -> str:
 
 
 def full_address(store: str) -> str:
-    """A store's address that says where it is from any folder."""
+    """A store's address with its absolute path."""
     path = store.removeprefix("sqlite:///")
     return f"sqlite:///{Path(path).absolute()}" if path not in (store, "") else store
 
 
 def printable(text: str) -> str:
-    """Nothing that could steer a terminal: what others sent is only shown."""
+    """The text without characters that could control a terminal: others wrote it."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
@@ -352,7 +352,7 @@ def _facts(shown: Message, times: Times) -> Iterator[tuple[str, Shown]]:
 
 
 def _decided(shown: Message) -> str | None:
-    """The verdict of a message that was not let go, and why; what was let go shows by itself."""
+    """The verdict about a message that was not sent, and its reason; None for others."""
     verdict, reason = verdict_of(shown), reason_of(shown)
     if verdict is None or verdict is Verdict.ALLOW:
         return None

@@ -1,4 +1,4 @@
-"""`penstock status`: how things stand now, on one page."""
+"""`penstock status`: the current state of the engine, on one page."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""BACKUP: everything of a store that is still to happen, as records; and back into a store.
+"""BACKUP: write everything a store still has to do as records, and restore such records.
 
-A backup is taken while the store is in use: what changes meanwhile is in it as it was before or as
-it was after. Settled messages, counters and waiting rooms are not in it.
+A backup is taken while the store is in use: a message that changes during the backup is in it
+either as it was before or as it was after. Settled messages, counters and waiting rooms are not in
+it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Saved: TypeAlias = SavedMessage | SavedRule | SavedPolicy | SavedSuppression | S
 
 
 async def saved(store: Store) -> AsyncIterator[list[Saved]]:
-    """Everything of the store, in the order in which it is to be restored."""
+    """Yield every record of the store, in the order in which a restore needs them."""
     begun = store.clock.now()
     yield [SavedPause(route) for route in sorted(await store.messages.paused())]
     if store.policies is not None:
@@ -68,7 +69,7 @@ async def saved(store: Store) -> AsyncIterator[list[Saved]]:
     for state in (State.DEAD, State.LEASED, State.SCHEDULED, State.LEASED):
         async for page in pages(store.messages, Filter(state=state)):
             yield [SavedMessage(as_new(message)) for message in page]
-    # What was leased or changed while its page went by, and is scheduled again behind it.
+    # A message that was leased or changed while its page was read is scheduled again behind it.
     async for page in pages(store.messages, Filter(state=State.SCHEDULED)):
         yield [SavedMessage(as_new(m)) for m in page if _may_have_moved(m, begun)]
 
@@ -82,11 +83,11 @@ class Restored(msgspec.Struct):
 
     put: Counter[str] = msgspec.field(default_factory=Counter)
     known: Counter[str] = msgspec.field(default_factory=Counter)
-    """What the store had already, which stays as it is."""
+    """Number of records by kind that the store had already; these stay unchanged."""
 
 
 async def restore(store: Store, records: Iterable[Saved], put: Callable[[int], None]) -> Restored:
-    """Put what the store does not have; harmless to repeat. `put` is called with each number."""
+    """Put every record that the store lacks; harmless to repeat. `put` receives each number."""
     done = Restored()
     iterator = iter(records)
     while batch := list(islice(iterator, BATCH)):
@@ -105,7 +106,7 @@ async def restore(store: Store, records: Iterable[Saved], put: Callable[[int], N
 
 
 async def _restore_one(store: Store, record: Saved) -> bool:
-    """Whether it is new."""
+    """Restore one record; True if the store did not have it."""
     if isinstance(record, SavedPause):
         was = record.route in await store.messages.paused()
         await store.messages.pause(record.route, True)
@@ -130,5 +131,5 @@ async def _restore_one(store: Store, record: Saved) -> bool:
 
 
 def kind_of(record: Saved) -> str:
-    """Its kind, as its line of a file says it."""
+    """The kind of a record, as it is written in its line of the file."""
     return str(record.__struct_config__.tag)

@@ -17,30 +17,30 @@ from penstock.model.outcome import Retry, SendOutcome
 from penstock.time.clock import is_ahead
 
 TRIP_AFTER = 5
-"""Sends in a row that reached nobody."""
+"""Consecutive sends that could not reach the sink before the breaker opens."""
 PROBE = Backoff(500, 15_000)
-"""How long to wait before the next probe, by the probes that failed in a row."""
+"""Backoff before the next probe, by the number of consecutive probes that failed."""
 WIDEST = 256
 """Messages that a probe is chosen from at most."""
 
 
 def probe_of(messages: Sequence[Message]) -> Message:
-    """The one to send to see whether somebody is there: the first of those that failed least."""
+    """Choose the message to probe the sink with: the first of those with the fewest failures."""
     return min(messages, key=lambda message: message.attempt - message.attempt_floor)
 
 
 class Breaker:
-    """Closed: everything passes. Open: nothing until `retry_at`. Then one probe at a time.
+    """Closed: everything passes. Open: nothing passes until `retry_at`, then one probe at a time.
 
-    Half open, before the sink has answered at all, it is one at a time too.
+    Half open, before the sink has answered at all, it also lets one probe through at a time.
     """
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._silent = 0
-        """Sends in a row that reached nobody, while closed."""
+        """Consecutive sends that could not reach the sink, while closed."""
         self._failed = 0
-        """Probes in a row that reached nobody, while open."""
+        """Consecutive probes that could not reach the sink, while open."""
         self._width = 1
         """Messages that the next probe is chosen from."""
         self._last = 0
@@ -49,9 +49,9 @@ class Breaker:
         self._half_open = False
         self.retry_at: int | None = None
         self.lets_all_pass = True
-        """Whether it is closed and not half open."""
+        """True if the breaker is closed and not half open."""
         self.is_at_rest = True
-        """Whether an answer of the sink says nothing new."""
+        """True if another answer of the sink would change nothing."""
 
     @property
     def is_open(self) -> bool:
@@ -63,7 +63,7 @@ class Breaker:
         return not self._half_open
 
     def allowance(self, wanted: int, now: int) -> int:
-        """How many of `wanted` may be claimed now; of these one is sent, unless all may pass."""
+        """How many of `wanted` to claim now; one of them is the probe unless all may pass."""
         if self.lets_all_pass:
             return wanted
         waits = self._probing or (
@@ -84,7 +84,7 @@ class Breaker:
         return waited
 
     def look_again(self) -> int | None:
-        """When to ask for an allowance again; None: when the probe under way has ended."""
+        """When to ask for an allowance again; None: once the probe in flight has ended."""
         return None if self._probing else self.retry_at
 
     def began(self) -> int:
@@ -96,7 +96,7 @@ class Breaker:
         return self._last
 
     def not_sent(self, probe: int) -> None:
-        """What was to be the probe is not sent: the next one may be."""
+        """Release a probe that was chosen and then not sent, so that the next one may be."""
         if probe == self._last:
             self._probing = False
 
@@ -118,7 +118,7 @@ class Breaker:
             if self._silent >= TRIP_AFTER:
                 self.retry_at = now + PROBE.wait(0, self._chance)
                 self.lets_all_pass = False
-        elif was_probe:  # what began before it opened says nothing new
+        elif was_probe:  # a send that began before the breaker opened says nothing new
             self._failed += 1
             to_blame = any(isinstance(o, Retry) and o.may_have_arrived for o in outcomes)
             self._width = min(2 * self._width, WIDEST) if to_blame else 1

@@ -1,7 +1,7 @@
-"""COALESCE: requests that come at about the same moment become one call.
+"""COALESCE: requests that arrive at about the same moment share one call.
 
-Used wherever many callers each want a little of the same thing: single puts of intake and gRPC,
-visitors of a room, settlements. How long the first of a group waits for others is a value (Linger).
+Used wherever many callers each need a little of the same work: single puts of intake and gRPC,
+visitors of a room, settlements. A Linger decides how long the first of a group waits for others.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Linger(Protocol):
         ...
 
     def wait(self, size: int, over: Callable[[], None]) -> asyncio.Handle | None:
-        """Let a group of that size wait: `over` is called then. None: it waits no longer.
+        """Let a group of that size wait, calling `over` at the end; None: it waits no longer.
 
-        Asked when the first item has come, each time that a wait is over, and when it is full.
+        Called when the first item arrives, each time a wait is over, and when the group is full.
         """
         ...
 
     def began(self) -> float:
-        """A call begins; what is answered comes back …"""
+        """Note that a call begins; the returned …"""
         ...
 
     def ended(self, began: float) -> None:
@@ -55,7 +55,7 @@ class Turns:
         self._most = most
         self.full = full
         self._seen = 0
-        """How large the group was a turn ago."""
+        """Size of the group one turn of the loop ago."""
         self._turns = 0
 
     def wait(self, size: int, over: Callable[[], None]) -> asyncio.Handle | None:
@@ -103,7 +103,7 @@ class Coalescer(Generic[Item, Answer]):
         self._gathering: asyncio.Handle | None = None
         """The end of the wait for more."""
         self._calls = 0
-        """Under way."""
+        """Calls in flight."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._alone = True
         """The last call was of one item: the next is probably alone too."""
@@ -116,8 +116,9 @@ class Coalescer(Generic[Item, Answer]):
         return await self._answered(future, done)
 
     async def ask_alone(self, item: Item) -> Answer:
-        """`ask` without task or hand-over while nobody else asks. A caller that leaves then
-        interrupts its call."""
+        """`ask` without a task or hand-over while no other caller is waiting. A caller that leaves
+        then interrupts its call.
+        """
         if not self._alone or self._waiting or self._calls:
             return await self.ask(item)
         self._calls += 1
@@ -128,7 +129,7 @@ class Coalescer(Generic[Item, Answer]):
         return _raised_or_not(answer)
 
     def _future(self) -> tuple[asyncio.Future[Answer | Exception], Done[Answer]]:
-        """To wait for an answer, and what sets it."""
+        """Make the future that a caller awaits, and the callback that sets it."""
         future: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
 
         def done(answer: Answer | Exception) -> None:
@@ -156,11 +157,11 @@ class Coalescer(Generic[Item, Answer]):
             self._gather()
 
     def withdraw(self, done: Done[Answer]) -> None:
-        """Nobody waits for that answer any more."""
+        """Drop the item of that callback: its caller has stopped waiting for the answer."""
         self._waiting = [entry for entry in self._waiting if entry[1] is not done]
 
     async def drain(self) -> None:
-        """Until every item has its answer."""
+        """Wait until every item has its answer."""
         while self._waiting or self._calls:
             self._drained.clear()
             await self._drained.wait()
@@ -223,7 +224,7 @@ class Coalescer(Generic[Item, Answer]):
     def _first(
         self,
     ) -> tuple[list[tuple[Item, Done[Answer]]], list[tuple[Item, Done[Answer]]]]:
-        """What the next call takes, and the rest."""
+        """Split the gathered items into those of the next call and the rest."""
         waiting, weigh = self._waiting, self._weigh
         number = self._max_items
         if weigh is not None:

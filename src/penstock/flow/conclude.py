@@ -1,4 +1,4 @@
-"""CONCLUDE: what a settlement means for the places that its message held in caps."""
+"""CONCLUDE: what a settlement does to the cap reservations of its message."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.model.outcome import Settlement
 from penstock.model.state import State
 
 LIFE = "\n"
-"""Stands in no id: between that of a message and the attempt that it was redriven at."""
+"""Occurs in no id: separates a message's id from the attempt at which it was redriven."""
 
 
 def counted_as(message: Message) -> Message:
-    """The message as caps know it.
+    """Return the message as caps count it.
 
-    One that was redriven is a new one to them: it may have been counted because its last send may
-    have arrived, but what is sent now needs a place now.
+    A redriven message counts as a new one: an earlier attempt may have been counted because its
+    send may have arrived, but the attempt that is sent now needs a reservation of its own.
     """
     if not message.attempt_floor:
         return message
@@ -27,9 +27,10 @@ def counted_as(message: Message) -> Message:
 
 
 def shares(message: Message) -> list[Share]:
-    """Each key of the message, as caps know it, on its own; the message's own key is the first.
+    """One Share per key of the message, each decided on its own; the message's own key is first.
 
-    The ids of the others are made of the message's: what they hold is found again by it.
+    The ids of the further shares are derived from the message's, so their reservations can be found
+    again by it.
     """
     known = counted_as(message)
     return [
@@ -55,7 +56,7 @@ def keys_of(message: Message) -> tuple[str, ...]:
 
 
 def counted(message: Message) -> list[Subject]:
-    """What caps count of it: the message itself, and each of its further keys."""
+    """The subjects that caps count for this message: itself and each of its further keys."""
     known = counted_as(message)
     if known.labels is None or not known.labels.keys:
         return [known]
@@ -63,16 +64,17 @@ def counted(message: Message) -> list[Subject]:
 
 
 def counted_in_doubt(message: Message) -> list[Subject]:
-    """The attempt before this one, which may have arrived, apart from the send that is to come."""
+    """The previous attempt, which may have arrived, counted apart from the send that follows."""
     doubt = f"{LIFE}?{message.attempt}"
     return [replace(one, id=f"{one.id}{doubt}") for one in shares(message)]
 
 
 def sent(settlements: Sequence[Settlement]) -> list[Subject]:
-    """To be counted before the messages are settled: a crash between repeats it harmlessly.
+    """The subjects to count before these messages are settled; a crash in between repeats it
+    harmlessly.
 
-    What may have arrived, in any of its attempts, is counted too when nobody will try it again: a
-    cap is never exceeded.
+    A message that may have arrived, in any of its attempts, is also counted if it will not be tried
+    again: a cap is never exceeded.
     """
     delivered = State.DELIVERED
     return [
@@ -84,18 +86,19 @@ def sent(settlements: Sequence[Settlement]) -> list[Subject]:
 
 
 def committed(subjects: Sequence[Subject]) -> list[Conclusion]:
-    """These were sent, in the words of those who conclude."""
+    """The conclusions that say that these subjects were sent."""
     return [Conclusion(subject, End.COMMIT) for subject in subjects]
 
 
 def unsent(
     settlements: Sequence[Settlement], states: Sequence[State | None], hold: int
 ) -> list[Conclusion]:
-    """After the messages are settled: whoever will be tried again keeps its place until then.
+    """The conclusions to make after the messages are settled; one that will be retried keeps its
+    slot.
 
-    Refusals by policies hold nothing, and a lost lease is for its new owner to conclude. A message
-    that is scheduled again may be claimed before this is said: the mark of the lease tells what it
-    reserved from what the next one has.
+    Refusals by policies hold no reservation, and a lost lease is concluded by its new owner. A
+    message that is scheduled again may be claimed before this call: the lease's token tells its
+    reservations from those of the next lease.
     """
     conclusions: list[Conclusion] = []
     delivered = State.DELIVERED

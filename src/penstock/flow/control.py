@@ -25,7 +25,7 @@ BULK = 500
 
 
 Chosen: TypeAlias = Callable[[Message], bool]
-"""Which of the messages that match a filter a bulk change is for."""
+"""Decides which of the messages that match a filter a bulk change applies to."""
 
 
 def _every(_: Message) -> bool:
@@ -33,28 +33,29 @@ def _every(_: Message) -> bool:
 
 
 class Control:
-    """What people and programs ask of messages already accepted."""
+    """The operations that people and programs run on messages already accepted."""
 
     def __init__(self, store: MessageStore, observer: Observer) -> None:
         self._store = store
         self._observer = observer
 
     async def get(self, message_id: str) -> tuple[Message, list[Event]]:
-        """The message and its timeline; UnknownMessage if there is none."""
+        """Return the message and its timeline; UnknownMessage if there is none."""
         (message,) = await self._store.find([message_id])
         if message is None:
             raise UnknownMessage(message_id)
         return message, await self._store.timeline(message_id)
 
     async def find(self, ids: Sequence[str]) -> list[Message]:
-        """Those of these messages that are known."""
+        """Return the messages among `ids` that exist."""
         return [message for message in await self._store.find(ids) if message is not None]
 
     async def search(self, where: Filter, after: Cursor | None = None, limit: int = 100) -> Page:
-        """A page of `limit` messages; a store that looked at many records in vain is asked again.
+        """Return a page of `limit` messages, searching again while the store finds none among many
+        records.
 
-        It is shorter when there are no more, when it is PAGE_BYTES large, or (`cut`) when LOOKS
-        searches did not fill it; `next` goes on behind it.
+        The page is shorter when no more match, when it reaches PAGE_BYTES, or (`cut`) when LOOKS
+        searches did not fill it; `next` continues behind it.
         """
         page = await self._store.search(where, after, limit)
         items = page.items
@@ -81,7 +82,7 @@ class Control:
         return await self._one(Amendment(action=Action.RELEASE, id=message_id, version=version))
 
     async def redrive(self, message_id: str, version: int | None = None) -> Message:
-        """Send a dead message once more, now."""
+        """Send a dead message again, now."""
         return await self._one(Amendment(action=Action.REDRIVE, id=message_id, version=version))
 
     async def delete(self, message_id: str, version: int | None = None) -> Message:
@@ -100,7 +101,7 @@ class Control:
     async def cancel_where(
         self, where: Filter, *, dry_run: bool = False, only: Chosen = _every
     ) -> BulkResult:
-        """Cancel everything scheduled that matches; of what `only` refuses nothing is counted."""
+        """Cancel every scheduled message that matches; those that `only` refuses do not count."""
         return await self._bulk(
             _in_state(where, State.SCHEDULED, "cancelled"),
             lambda message, _: Amendment(action=Action.CANCEL, id=message.id),
@@ -113,7 +114,7 @@ class Control:
     ) -> BulkResult:
         """Make everything that matches and is not due yet due now."""
         now = self._store.clock.now()
-        ahead = max(now + 1, where.due_from or 0)  # what was moved is never met again
+        ahead = max(now + 1, where.due_from or 0)  # a moved message is never met again
         return await self._bulk(
             msgspec.structs.replace(_in_state(where, State.SCHEDULED, "released"), due_from=ahead),
             lambda message, _: Amendment(action=Action.RESCHEDULE, id=message.id, due=now),
@@ -124,10 +125,11 @@ class Control:
     async def reschedule_where(
         self, where: Filter, due: int, *, dry_run: bool = False, only: Chosen = _every
     ) -> BulkResult:
-        """Make everything scheduled that matches due at one moment.
+        """Make every scheduled message that matches due at one moment.
 
-        What is due then already does not count as matched: met again behind the cursor, a message
-        that was moved is one of these. What would have expired by then is matched and not done.
+        A message that is due at that moment already does not count as matched: a moved message that
+        is met again behind the cursor looks like that. One that would have expired by then is
+        matched and not changed.
         """
 
         def move(message: Message, _: int) -> Amendment | None:
@@ -150,7 +152,7 @@ class Control:
         dry_run: bool = False,
         only: Chosen = _every,
     ) -> BulkResult:
-        """Send the dead that match once more, `rate` of them a second (None: all at once)."""
+        """Redrive every dead message that matches, `rate` per second (None: all at once)."""
         where = _in_state(where, State.DEAD, "redriven")
         start = self._store.clock.now()
         gap = 0.0 if rate is None else 1000 / rate
@@ -219,7 +221,7 @@ class Control:
                 return BulkResult(matched, done)
 
     async def _apply(self, changes: list[Amendment]) -> int:
-        """How many were done."""
+        """Amend the messages and return how many changed."""
         done = 0
         answers = await self._amend(changes)
         for answer, change in zip(answers, changes, strict=True):
@@ -237,7 +239,7 @@ def _in_state(where: Filter, state: State, done: str) -> Filter:
 
 
 def definite(message_id: str, amended: Amended) -> Message:
-    """The changed message, or the error that says why not."""
+    """Return the changed message, or raise the error that explains why it did not change."""
     message = amended.message
     if message is None or amended.answer is Answer.UNKNOWN:
         raise UnknownMessage(message_id)

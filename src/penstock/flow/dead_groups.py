@@ -12,14 +12,14 @@ from penstock.ports.fleet import DeadLetter
 from penstock.ports.store import MessageStore, Store
 
 LIMIT = 20_000
-"""Dead letters looked at where the store tells of them without their payloads …"""
+"""Dead letters read where the store can list them without their payloads …"""
 LISTED = 2_000
 """… and where they are read from a list."""
 PAGE = 200
 GROUPS = 100
-"""Groups told at most."""
+"""Groups returned at most."""
 FOLDED = "#"
-"""In the place of a number or an id."""
+"""Stands for a number or an id."""
 
 _VARYING = re.compile(
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
@@ -40,7 +40,7 @@ async def dead_groups(store: Store, route: str | None) -> DeadGroups:
 
 
 def folded(error: str, message_id: str) -> str:
-    """The error without what differs from message to message."""
+    """The error with numbers and the message id replaced, so that equal causes are one group."""
     text = error.replace(message_id, FOLDED) if len(message_id) > 3 else error
     return _REPEATED.sub(FOLDED, _VARYING.sub(FOLDED, text))
 

@@ -1,4 +1,4 @@
-"""DECIDE: of what was claimed, what may go out now; the rest is settled with its reason."""
+"""DECIDE: which of the claimed messages may be sent now; the rest is settled with a reason."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from penstock.model.verdict import Decided, Verdict
 from penstock.time.clock import Clock
 
 HOLD_MARGIN_MS = 600_000
-"""How long after its lease the place of a message is held that nobody speaks of any more.
+"""Milliseconds that a reservation outlives its lease if no worker concludes it.
 
-Sends under way may extend their lease: the margin is how long they may take before a cap could
-give their place away.
+A send in flight may extend its lease; the margin is the time it may take before a cap could give
+its reservation to another message.
 """
 
 
 class Ruling(NamedTuple):
-    """What becomes of a claim, each part in the order of the claim."""
+    """The decision about a claim: messages to send and settlements, each in its order."""
 
     ready: Sequence[Message]
-    """To be sent."""
+    """The messages to send."""
     refused: list[Settlement]
     """Settled without a send."""
     allowed: dict[str, str]
-    """Id → what the policies said of one to be sent; of those that some policy looked at."""
+    """Message id → what the policies that examined it answered, for each message to send."""
 
 
 class Decide:
@@ -59,11 +59,11 @@ class Decide:
 
     @property
     def asks(self) -> bool:
-        """Whether there are policies that have a say."""
+        """True if there are policies to ask."""
         return self._policies is not None and self._policies.active
 
     async def allowance(self, wanted: int) -> PaceAllowance:
-        """How many may be claimed: a paced backlog stays in the store, in its order."""
+        """Number of messages to claim now: a paced backlog stays in the store, in its order."""
         policies = self._policies
         if policies is None:
             return PaceAllowance(wanted)
@@ -98,9 +98,9 @@ class Decide:
         decisions: Sequence[Decision],
         now: int,
     ) -> None:
-        """Count what may have arrived of a message that is deferred now.
+        """Count earlier attempts that may have arrived, for messages that are deferred now.
 
-        The deferral gave its reservation back, as it should for a message that was never sent.
+        The deferral gave the reservation back, as it should for a message that was never sent.
         """
         doubtful = [
             subject
@@ -152,9 +152,10 @@ class Decide:
     def _tell(
         self, bound: Counter[tuple[str, str]], decisions: Sequence[Decision], each: int = 1
     ) -> None:
-        """Once a batch: which policies bound, and which applied to what went all the same.
+        """Report once per batch which policies deferred or refused, and which applied to sent
+        messages.
 
-        `each`: of how many messages every decision is.
+        `each`: the number of messages that every decision stands for.
         """
         for (policy, verdict), number in bound.items():
             self._observer.bound(policy, verdict, number)

@@ -1,4 +1,4 @@
-"""DELIVER: send a batch to the route's sink and say of each message how its lease ends."""
+"""DELIVER: send a batch to the route's sink and decide for each message how its lease ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.time.clock import Clock
 log = logging.getLogger("penstock.deliver")
 
 MAX_ERROR = 1_000
-"""Characters of an error that are kept."""
+"""Characters of an error that are stored."""
 MAX_RETRY_AFTER = 86_400.0
 """Seconds: a longer Retry-After is taken as this."""
 
@@ -35,7 +35,7 @@ _TOO_LATE = Retry("the lease ended before it was sent by itself", after=0.0, int
 
 
 async def send_part(sink: Sink, batch: Sequence[Message]) -> Sequence[SendOutcome]:
-    """One outcome each, whatever number the sink answers."""
+    """Send the batch and return one outcome per message, however many the sink returned."""
     outcomes = await sink.send(batch)
     if len(outcomes) == len(batch):
         return outcomes
@@ -44,22 +44,22 @@ async def send_part(sink: Sink, batch: Sequence[Message]) -> Sequence[SendOutcom
 
 
 def blame(sink: Sink, exc: Exception) -> SendOutcome:
-    """What an exception means for the message that it belongs to."""
+    """The outcome that an exception means for the message it belongs to."""
     log.error("sink %s failed", sink.name, exc_info=exc)
     return Retry(f"{type(exc).__name__}: {exc}", unsure=True)
 
 
 class Sent(NamedTuple):
-    """How the leases of a batch end, and what the sink said of each message."""
+    """How the leases of a batch end, and the sink's outcome for each message."""
 
     settlements: list[Settlement]
     outcomes: Sequence[SendOutcome]
     at: int
-    """When it ended."""
+    """When the send ended."""
 
 
 class Interrupted(asyncio.CancelledError):
-    """A send was cancelled; what is known of it, for another task to settle."""
+    """A send was cancelled; carries what is known of it, for another task to settle."""
 
     def __init__(self, sent: Sent) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Interrupted(asyncio.CancelledError):
 
 
 class Deliver:
-    """One route's sends. Never raises for what the other side does."""
+    """Sends one route's messages. Never raises because of the receiver."""
 
     def __init__(
         self, route: Route, sink: Sink, clock: Clock, chance: random.Random, observer: Observer
@@ -92,10 +92,11 @@ class Deliver:
         holds: Callable[[int], bool],
         began: int,
     ) -> Sent:
-        """Send, and say what came of it; Interrupted says so when cancelled in the middle.
+        """Send the batch and return the outcomes; raise Interrupted with them if cancelled
+        meanwhile.
 
-        `allowed`: id → what the policies said of it. `began`: now. `holds`: whether the lease still
-        is ours at a moment: a batch that is halved takes longer than one send.
+        `allowed`: message id → the policies' answer. `began`: now. `holds`: whether this process
+        still has the lease at a moment, since a batch that is halved takes longer than one send.
         """
         outcomes: list[SendOutcome] = []
 
@@ -194,7 +195,7 @@ class Deliver:
 def _log_failures(
     route: str, settlements: Sequence[Settlement], outcomes: Sequence[SendOutcome]
 ) -> None:
-    """One line a batch and kind of failure, with an example; the log thins out repeats."""
+    """Log one line per batch and kind of failure, with an example; the log thins out repeats."""
     failed = [
         (settlement, outcome)
         for settlement, outcome in zip(settlements, outcomes, strict=True)

@@ -18,7 +18,7 @@ log = logging.getLogger("penstock.erase")
 STEP = 100
 """Messages of one page: they are read with their payloads."""
 PAGES = 100
-"""Pages of one call; a call that needs more says where the next one goes on."""
+"""Pages per call; a call that needs more returns the cursor of the next one."""
 
 
 class Erase:
@@ -35,17 +35,18 @@ class Erase:
         """This process has left some for the end of their leases."""
 
     async def all_of(self, key: str) -> Erased:
-        """Everything of the key, in as many calls as it takes."""
+        """Erase every message of the key, in as many calls as it takes."""
         erased = await self.erase(key)
         while erased.next is not None:
             erased = erased.and_then(await self.erase(key, erased.next))
         return erased
 
     async def erase(self, key: str, after: str | None = None) -> Erased:
-        """At most PAGES pages of the search for the key, from a cursor on.
+        """Erase the messages of the key found in at most PAGES pages of the search, from a cursor
+        on.
 
-        A search may miss a message that changes its state meanwhile, so it is made again until
-        one finds nothing to remove.
+        A search may miss a message that changes its state during it, so the search is repeated
+        until one finds nothing to remove.
         """
         pending: set[str] = set()
         messages = removed = 0
@@ -80,7 +81,7 @@ class Erase:
         )
 
     async def sweep(self) -> None:
-        """Remove those whose leases have ended meanwhile."""
+        """Remove the noted messages whose leases have ended."""
         waiting = await self._store.erasures()
         if waiting:
             gone, leased = await self._remove(waiting)
@@ -90,7 +91,7 @@ class Erase:
         self.has_pending = bool(waiting)
 
     async def _remove(self, ids: Sequence[str]) -> tuple[list[Message], list[str]]:
-        """Messages that are gone, and ids of those that are leased and noted for later."""
+        """Return the removed messages, and the ids of leased ones that are noted for later."""
         if not ids:
             return [], []
         asked = [Amendment(action=Action.ERASE, id=one) for one in ids]

@@ -1,8 +1,8 @@
-"""FLEET: this process among the others on the same store, by heartbeats kept there.
+"""FLEET: this process among the others on the same store, by heartbeats written to that store.
 
-Beats fall on whole seconds of the store's clock, so a sum of all processes' figures that is made
-half a second later has the same moment of each. Figures that a process counted
-after its last beat are lost with it when it is killed: at most those of PERIOD_MS.
+Heartbeats fall on whole seconds of the store's clock, so a sum of all processes' figures that is
+made half a second later has the same moment of each. A process that is killed loses the figures it
+counted after its last heartbeat: at most those of PERIOD_MS.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from penstock.ports.store import Store
 log = logging.getLogger("penstock.fleet")
 
 PERIOD_MS = 1_000
-"""Between two beats while there is something new to tell …"""
+"""Between two heartbeats while there are new figures …"""
 QUIET_MS = 5_000
-"""… and while there is not."""
+"""… and while there are none."""
 READ_MS = 500
-"""Between two reads of the others' beats."""
+"""Between two reads of the other processes' heartbeats."""
 SHOWN_MS = 60_000
 """A process that is no longer seen is shown for so long."""
 ALIVE_MS = 3 * QUIET_MS
-"""A process last seen longer ago is taken for dead: what it was doing it does no longer."""
+"""A process whose last heartbeat is older is taken for dead: none of its work counts as under way.
+"""
 KEPT_MS = 3_600_000
-"""What a process counted is part of the totals for so long after it was last seen."""
+"""The figures of a process stay in the totals for so long after its last heartbeat."""
 FORGET_MS = 60_000
-"""Between two looks for entries to drop."""
+"""Between two deletions of old heartbeats."""
 
 
 class Fleet:
-    """Tells of this process while it has joined, and knows what the others told."""
+    """Writes this process's heartbeats while it has joined, and reads those of the others."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Fleet:
         self._observer = observer
         self._worker: Worker | None = None
         self._joined = False
-        self._told: Heartbeat | None = None
+        self._written: Heartbeat | None = None
         self._read_at = -READ_MS
         self._read: list[Heartbeat] = []
         self._reading = asyncio.Lock()
@@ -73,7 +74,7 @@ class Fleet:
     async def joined(
         self, worker: Worker | None = None, metrics: str | None = None
     ) -> AsyncIterator[None]:
-        """Beat while the block runs; in the end tell the last figures, and that they are."""
+        """Write heartbeats while the block runs, and final figures, marked as such, at the end."""
         self._worker = worker
         self._joined = True
         self.facts = _changed(self.facts, metrics=metrics)
@@ -83,7 +84,7 @@ class Fleet:
         finally:
             beating.cancel()
             await asyncio.wait([beating])
-            if self._told is not None:
+            if self._written is not None:
                 await self._tell(_changed(self.own(), ended=True, routes={}))
             self._joined = False
 
@@ -106,13 +107,13 @@ class Fleet:
         )
 
     async def everyone(self) -> list[Heartbeat]:
-        """This process, live, then the others as they were last seen, the oldest first."""
+        """This process with live figures, then the others as last read, the oldest first."""
         others = [beat for beat in await self._kept() if beat.id != self.facts.id]
         others.sort(key=lambda beat: (beat.started, beat.id))
         return [self.own(), *others]
 
     def shown(self, everyone: list[Heartbeat]) -> list[Heartbeat]:
-        """Those that are there or were a moment ago; one that only looks is not among them."""
+        """The processes that are running or were a moment ago, without those that only read."""
         now = self._clock.now()
         return [
             beat
@@ -151,13 +152,13 @@ class Fleet:
                 await self._forget(beat.seen - KEPT_MS)
 
     def _is_news(self, beat: Heartbeat) -> bool:
-        told = self._told
-        if told is None or not 0 <= beat.seen - told.seen < QUIET_MS:
+        written = self._written
+        if written is None or not 0 <= beat.seen - written.seen < QUIET_MS:
             return True
         return (beat.counts, beat.routes, beat.policies) != (
-            told.counts,
-            told.routes,
-            told.policies,
+            written.counts,
+            written.routes,
+            written.policies,
         )
 
     async def _tell(self, beat: Heartbeat) -> None:
@@ -168,7 +169,7 @@ class Fleet:
         except StoreUnavailable as exc:
             log.debug("heartbeat not written, other processes do not see this one: %s", exc)
         else:
-            self._told = beat
+            self._written = beat
 
     async def _forget(self, before: int) -> None:
         if self._beats is None:

@@ -1,4 +1,4 @@
-"""FORGET: purge what is kept for a time only, in small steps."""
+"""FORGET: purge settled and dead messages whose retention is over, in small steps."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ log = logging.getLogger("penstock.forget")
 STEP = 500
 REST_MS = 5_000
 BREATH_MS = 20
-"""Between two steps, so that a large purge never holds up what is due."""
+"""Pause between two steps, so that a large purge never delays due messages."""
 DEAD_STEP = 100
 """Dead messages of one step: they are read with their payloads."""
 LOOK_MS = 30_000
-"""Between two looks for dead messages whose time is over, and for erasures of other processes."""
+"""Between two looks for dead messages whose retention is over, and for other processes' erasures.
+"""
 
 
 class Forget:
@@ -42,7 +43,7 @@ class Forget:
         self._dead_retention = dead_retention
         self._look_at = 0
         self._dead_seen: Cursor | None = None
-        """Where the look through dead messages goes on; None: at the oldest."""
+        """Cursor of the scan of dead messages; None: from the oldest."""
 
     async def run(self) -> None:
         clock = self._store.clock
@@ -51,11 +52,11 @@ class Forget:
             try:
                 more = await self.step()
             except StoreUnavailable as exc:
-                log.warning("store away while purging: %s", exc)
+                log.warning("store away, purging goes on when it answers: %s", exc)
             await clock.sleep_until(clock.now() + (BREATH_MS if more else REST_MS))
 
     async def step(self) -> bool:
-        """Whether there is more to do at once."""
+        """Purge one step; True if more can be purged at once."""
         now = self._store.clock.now()
         purged = await self._store.purge(now, STEP)
         self._observer.count("purged", "", purged)
@@ -69,7 +70,7 @@ class Forget:
         return purged >= STEP or self._dead_seen is not None
 
     async def _delete_dead(self, before: int) -> None:
-        """One page of those that died by then: none of them was due later."""
+        """Delete one page of messages that died before that moment; none of them was due later."""
         where = Filter(state=State.DEAD, due_to=before + 1)
         page = await self._store.search(where, self._dead_seen, DEAD_STEP)
         self._dead_seen = page.next

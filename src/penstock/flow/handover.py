@@ -31,17 +31,17 @@ HEADER = "penstock-copied-due"
 """The moment of a parked message; callers cannot set headers of this prefix."""
 BATCH = 500
 LOOK_MS = 200
-"""Between two looks at what the source's workers are sending."""
+"""Between two counts of the messages that the source's workers have in flight."""
 OVERHEAD = 4_096
-"""Bytes of a message besides its payload and headers, at most about."""
+"""Approximate bytes of a message besides its payload and headers."""
 
 
 class Copied(msgspec.Struct):
-    """What a hand-over did."""
+    """The counts of a hand-over."""
 
     moved: int = 0
     known: int = 0
-    """Of the moved: the target had the id already, from an earlier run or of its own."""
+    """Moved messages whose id the target had already, from an earlier run or of its own."""
     dead: int = 0
     rules: int = 0
     policies: int = 0
@@ -53,7 +53,7 @@ class Copied(msgspec.Struct):
 
 
 async def pages(messages: MessageStore, where: Filter) -> AsyncIterator[list[Message]]:
-    """Everything that matches, page by page, in order of due and id."""
+    """Yield every message that matches, page by page, in order of due and id."""
     after: Cursor | None = None
     while True:
         page = await messages.search(where, after, BATCH)
@@ -109,12 +109,12 @@ class Handover:
         self.copied = Copied()
 
     async def pending(self) -> int:
-        """How many messages there are to move, about."""
+        """Approximate number of messages to move."""
         figures = await self._from.figures(self._from.clock.now())
         return sum(route.scheduled + route.dead for route in figures.routes.values())
 
     async def run(self, wait: int) -> Copied:
-        """Move everything; wait at most so many milliseconds for what is being sent."""
+        """Move everything; wait at most so many milliseconds for messages in flight."""
         await self._carry_rules()
         clock = self._from.clock
         deadline = clock.now() + wait
@@ -134,7 +134,7 @@ class Handover:
     async def _pass(
         self, state: State, hand_over: Callable[[Sequence[Message]], Awaitable[None]]
     ) -> int:
-        """How many messages moved, or have changed since the page showed them."""
+        """Run one pass; return how many messages moved or changed after their page was read."""
         before = self._steps
         async for page in pages(self._from, Filter(state=state)):
             for part in in_calls([message for message in page if self._fits(message)]):
@@ -171,14 +171,14 @@ class Handover:
                 self._changed.add(message.id)  # the next pass brings it as it is now
                 self._steps += 1
             elif amended.message is not None and amended.message.settled != now:
-                withdrawn.append(message)  # a caller cancelled it meanwhile
+                withdrawn.append(message)  # a caller cancelled it during the pass
         if withdrawn:
             cancels = [Amendment(action=Action.CANCEL, id=message.id) for message in withdrawn]
             await self._to.amend(cancels, self._to.clock.now())
         self._count_moved(sum(one.answer is Answer.DONE for one in answers) - len(withdrawn))
 
     async def _park(self, messages: Sequence[Message]) -> list[Message]:
-        """Those that no worker of the source sends any more, as they are then."""
+        """Park messages; return, as they now are, those that no worker of the source can send."""
         parked = [
             replace(
                 message,
@@ -245,12 +245,13 @@ class Handover:
         self._steps += number
         self._moved(number)
 
-    # --- what decides about messages ---
+    # --- policies and rules that decide about messages ---
 
     async def _carry_rules(self) -> None:
-        """Paused routes, policies and suppressions are copied, recurring rules handed over.
+        """Copy paused routes, policies and suppressions, and hand over recurring rules.
 
-        Before any message: the target is to send nothing that the source would have held back.
+        Runs before any message moves: the target must not send a message that the source would
+        defer.
         """
         await self._carry_policies()
         for route in await self._from.paused():
@@ -302,7 +303,7 @@ class Handover:
             if await _swapped(source, parked, None):
                 self.copied.rules += 1
                 return
-            (read,) = await source.rules([row.id])  # a caller changed it: once more
+            (read,) = await source.rules([row.id])  # a caller changed it: try again
             (there,) = await target.rules([row.id])
             expected = 0 if there is None else there.revision
 

@@ -21,24 +21,24 @@ def sink_health(lane: LaneState) -> PartHealth:
         "overdue": lane.overdue,
     }
     if lane.waiting_for_sink:
-        told = "does not answer: its messages wait in the store until it does"
-        return PartHealth(status="waiting", detail=told, facts=facts)
+        detail = "does not answer: its messages wait in the store until it does"
+        return PartHealth(status="waiting", detail=detail, facts=facts)
     if not lane.reached:
-        told = "was not reached yet: messages go to it one by one until it answers"
-        return PartHealth(status="waiting", detail=told, facts=facts)
+        detail = "was not reached yet: messages go to it one by one until it answers"
+        return PartHealth(status="waiting", detail=detail, facts=facts)
     if lane.overdue:
-        told = f"{lane.overdue} sends have been under way for longer than the route's timeout"
-        return PartHealth(status="overdue", detail=told, facts=facts)
+        detail = f"{lane.overdue} sends have been under way for longer than the route's timeout"
+        return PartHealth(status="overdue", detail=detail, facts=facts)
     return PartHealth(status="ok", facts=facts)
 
 
 def worker_health(lanes: Mapping[str, LaneState]) -> PartHealth:
-    """How long the oldest message has waited that nothing but this worker holds back."""
+    """The worker's health, by the age of the oldest message that only this worker delays."""
     if not lanes:
         return PartHealth(status="none")
     slowest = max(lanes, key=lambda name: lanes[name].lag)
     lag = lanes[slowest].lag / 1000
     if lag * 1000 > BEHIND_MS:
-        told = f"{slowest} has messages that were due {lag:.1f} s ago"
-        return PartHealth(status="behind", detail=told, facts={"lag_seconds": lag})
+        detail = f"{slowest} has messages that were due {lag:.1f} s ago"
+        return PartHealth(status="behind", detail=detail, facts={"lag_seconds": lag})
     return PartHealth(status="ok", facts={"lag_seconds": lag})

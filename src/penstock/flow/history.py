@@ -46,7 +46,7 @@ _UNKNOWN = _Point(dict.fromkeys(RATES), None, None, None)
 
 
 class History:
-    """Fed once a second with what the fleet has counted in all."""
+    """Records the fleet's totals once per second."""
 
     def __init__(self) -> None:
         self._points: deque[_Point] = deque([_UNKNOWN] * LENGTH, maxlen=LENGTH)
@@ -60,7 +60,7 @@ class History:
         second = now // STEP_MS
         gap = second - self._second
         if gap == 0:
-            return  # the next look has it
+            return  # the next record includes it
         before, self._totals = self._totals, dict(totals)
         fresh, self._lateness = lateness.since(self._lateness), _copy(lateness)
         if before is None or not 0 < gap <= MAX_GAP:
@@ -78,12 +78,12 @@ class History:
         self._second = second
 
     def newest(self) -> HistoryPoint:
-        """What was added last, for those who have what came before."""
+        """The newest point, for readers that have all earlier ones."""
         at = format_moment(self._second * STEP_MS)
         return HistoryPoint(at=at, points=self._points[-1].curves())
 
     def view(self, now: int) -> HistoryView:
-        """Everything known; before the first look all of it is unknown."""
+        """Every point of the window; points before the first record are unknown."""
         last = self._second if self._totals is not None else now // STEP_MS
         curves = [point.curves() for point in self._points]
         points = {name: [each[name] for each in curves] for name in _UNKNOWN.curves()}

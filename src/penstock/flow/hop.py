@@ -1,8 +1,8 @@
 """HOP: with an intake topic, ids reach the near future through a broker.
 
-Whoever accepts a message keeps it in the store and publishes its id; a worker that reads the topic
-admits it. Nothing depends on the broker: what cannot be published is admitted at once, and what
-gets lost on the way is found by the store's own sweep.
+The process that accepts a message stores it and publishes its id; a worker that reads the topic
+admits it. Nothing depends on the broker: an id that cannot be published is admitted at once, and an
+id lost on the way is found by the store's own sweep.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("penstock.hop")
 
 
 class Announced(msgspec.Struct, frozen=True):
-    """What is published: a message of this id waits in the store."""
+    """The published record: the store has a message of this id, not yet admitted."""
 
     id: str
 
@@ -46,7 +46,7 @@ _decode = msgspec.json.Decoder(Announced).decode
 
 
 class Announcer:
-    """Keeps messages and tells the topic of them; durable when it returns, hop or no hop."""
+    """Stores messages and publishes their ids; durable when it returns, broker or not."""
 
     def __init__(self, store: AdmittingStore, sink: Sink) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class Announcer:
         return receipts
 
     async def _publish(self, receipts: Sequence[Receipt]) -> list[str]:
-        """Those that could not be."""
+        """Publish the ids and return those that could not be published."""
         unsent: list[str] = []
         for start in range(0, len(receipts), self._sink.max_batch):
             letters = [_letter(one) for one in receipts[start : start + self._sink.max_batch]]
@@ -85,7 +85,7 @@ class Announcer:
     async def _admit(self, ids: Sequence[str], now: int) -> None:
         try:
             await self._store.admit(ids, now)
-        except StoreUnavailable as exc:  # they are kept, and the sweep brings them
+        except StoreUnavailable as exc:  # they are stored, and the sweep admits them
             log.warning("the sweep will bring %d ids: %s", len(ids), exc)
 
 
@@ -125,7 +125,7 @@ class Admitter:
                         "the intake topic waits: %s", exc, exc_info=None if is_known else exc
                     )
                 if isinstance(exc, SourceUnavailable):
-                    held = ()  # they come again
+                    held = ()  # the broker redelivers them
                 else:
                     await self._source.hold(held)
                 await self._clock.sleep_until(self._clock.now() + AWAY.wait(failures, self._chance))

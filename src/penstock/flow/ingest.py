@@ -1,10 +1,10 @@
 """INGEST: schedule by publishing. A broker's records become messages; none is lost on the way.
 
-A record is done only when the store has all its messages, and the dead letter those that cannot be
-messages: of a batch only the bad ones, of a record that cannot be read all of it. What has no dead
-letter, or what the dead letter does not take, is kept in the store as a dead message of the
-source's route. While the store or the dead letter is away the source is held where it is: nothing
-is read ahead and memory stays flat. No record ends the reading of those behind it.
+A record is done once the store has all its messages and the dead letter has those that cannot
+become messages: of a batch only the bad ones, of an unreadable record all of it. Without a dead
+letter, or if the dead letter refuses, the store keeps it as a dead message of the source's route.
+While the store or the dead letter is unavailable the source waits where it is: nothing is read
+ahead and memory stays flat. No record stops the reading of those behind it.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ DRAFTS = 2_000
 """Messages handed to the store at once, about: one record may hold a thousand."""
 MAX_SHOWN = 10_000
 AWAY = Backoff(200, 5_000)
-"""Waits while the broker, the store or the dead letter is away."""
+"""Backoff while the broker, the store or the dead letter is unavailable."""
 STORE_TRIES = 5
-"""Puts of a message that fail as nobody expects, until the message is taken to be at fault."""
+"""Unexpected failures to put a message until the message is taken to be at fault."""
 LETTER_TRIES = 20
-"""Sends of a dead letter until it is kept in the store instead, about a minute."""
+"""Attempts to send a dead letter until it is stored instead, about a minute."""
 MAX_REASON = 500
 REASON, SOURCE, RECORD = "penstock-error", "penstock-source", "penstock-record"
 """Headers of a dead letter: why, from which source, and where it stood there."""
@@ -69,7 +69,7 @@ MAX_LETTER_ID = 195
 
 @dataclass(frozen=True, slots=True)
 class _Poison:
-    """What cannot be kept, and why: a whole record, or the message at that place in it."""
+    """Input that cannot be stored as a message, and why: a whole record, or one message of it."""
 
     record: int
     place: int | None
@@ -80,7 +80,7 @@ _UNKNOWN = StoreUnavailable("not answered yet")
 
 
 class Ingest:
-    """One source's way into the store, until it is cancelled."""
+    """Reads one source into the store until it is cancelled."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Ingest:
             except Exception as exc:  # noqa: BLE001 - no record may end the worker
                 failures += 1
                 if isinstance(exc, SourceUnavailable):
-                    records = ()  # they come again
+                    records = ()  # the broker redelivers them
                 if failures == 1:
                     self._tell_failure(exc)
                 await self._pause(failures)
@@ -136,7 +136,7 @@ class Ingest:
             log.error("source %s failed and is tried again", self._name, exc_info=exc)
 
     async def _take(self, records: Sequence[Record]) -> None:
-        """Return when everything these records say is kept somewhere."""
+        """Return once everything in these records is stored or in the dead letter."""
         poison: list[_Poison] = []
         drafts: list[Draft] = []
         owners: list[tuple[int, int]] = []
@@ -167,13 +167,13 @@ class Ingest:
     def _messages(
         self, record: Record, now: int
     ) -> Sequence[Draft | PenstockError] | PenstockError:
-        """What the record holds, each in its place; an error when it cannot be read at all."""
+        """Decode a record: a draft or error per message, or one error if it cannot be read."""
         try:
             found = self._read(record.value, record.origin, now)
         except PenstockError as exc:
             return exc
         except Exception as exc:
-            # A record that a format cannot even refuse must not stop all that come after it.
+            # A record that a format fails on unexpectedly must not stop those behind it.
             log.exception("source %s: a record could not be read", self._name)
             return Malformed(f"cannot be read: {type(exc).__name__}: {exc}")
         for draft in found:
@@ -184,7 +184,7 @@ class Ingest:
         return found
 
     async def _schedule(self, drafts: Sequence[Draft], held: Sequence[Record]) -> Sequence[Outcome]:
-        """One outcome each, once the store has answered for all of them."""
+        """Schedule the drafts; return one outcome each once the store has answered all."""
         outcomes: list[Outcome] = [_UNKNOWN] * len(drafts)
         left = list(range(len(drafts)))
         tries = unexpected = 0
@@ -203,8 +203,8 @@ class Ingest:
             left = again
             if left:
                 if tries == 1:
-                    told = outcomes[left[0]]
-                    log.warning("source %s waits, the store is away: %s", self._name, told)
+                    failure = outcomes[left[0]]
+                    log.warning("source %s waits, the store is away: %s", self._name, failure)
                 await self._pause(tries)
                 await self._source.hold(held)
         return outcomes
@@ -241,7 +241,7 @@ class Ingest:
     async def _send(
         self, sink: Sink, letters: Sequence[Message], held: Sequence[Record]
     ) -> list[Message]:
-        """Those that must be sent again; those that are refused for good are kept in the store."""
+        """Send the letters; return those to send again. Those refused for good go to the store."""
         again: list[Message] = []
         refused: list[Message] = []
         for start in range(0, len(letters), sink.max_batch):
@@ -259,7 +259,7 @@ class Ingest:
         return again
 
     async def _keep(self, letters: Sequence[Message], held: Sequence[Record]) -> None:
-        """As dead messages of the source's route, once the store has them."""
+        """Store the letters as dead messages of the source's route; return when it is done."""
         left = [_dead(letter) for letter in letters]
         tries = unexpected = 0
         while left:
@@ -276,13 +276,13 @@ class Ingest:
             ]
             if left:
                 if tries == 1:
-                    told = next(one for one in outcomes if isinstance(one, PenstockError))
-                    log.warning("source %s: a rejected record waits: %s", self._name, told)
+                    failure = next(one for one in outcomes if isinstance(one, PenstockError))
+                    log.warning("source %s: a rejected record waits: %s", self._name, failure)
                 await self._pause(tries)
                 await self._source.hold(held)
 
     def _bare(self, message: NewMessage, refusal: PenstockError) -> NewMessage:
-        """Without anything that a store might not take; the log has its beginning."""
+        """The message without any field that a store might refuse; the log has its beginning."""
         shown = message.payload[:MAX_SHOWN]
         log.error("source %s: %s cannot be kept: %s: %r", self._name, message.id, refusal, shown)
         return NewMessage(
@@ -336,7 +336,7 @@ class Ingest:
         if place is not None:
             name = f"{origin}:{place}"
             headers[PLACE] = str(place)
-        letter_id = f"dead:{name[-MAX_LETTER_ID:]}"  # the end tells records, and their items, apart
+        letter_id = f"dead:{name[-MAX_LETTER_ID:]}"  # the end distinguishes records and items
         if not is_id(letter_id):
             letter_id = f"dead:{sha256(name.encode(errors='replace')).hexdigest()}"
         return Message(
@@ -356,7 +356,7 @@ class Ingest:
 
 
 def _is_away(outcome: Outcome, unexpected: int) -> bool:
-    """Whether the store is to blame and not the message, after so many unexpected failures."""
+    """True if the store is at fault rather than the message, after so many unexpected failures."""
     if isinstance(outcome, NotStored):
         return unexpected < STORE_TRIES
     return isinstance(outcome, StoreUnavailable)
@@ -380,7 +380,7 @@ def _names_a_type(name: str, value: str) -> bool:
 
 
 def shown_in_header(text: str, most: int) -> str:
-    """On one line, of characters that every sink takes."""
+    """The text on one line, in characters that every sink accepts."""
     cut = " ".join(text.split())[:most]
     return cut if cut.isprintable() else repr(cut)
 

@@ -45,7 +45,7 @@ GROUPS_IN_FLIGHT = 4
 
 
 class Intake:
-    """The one way in, whoever calls: HTTP, gRPC, SDK, CLI or a source."""
+    """Accepts every new message, whether it comes from HTTP, gRPC, SDK, CLI or a source."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Intake:
         ids: IdMaker | None = None,
         put: Put | None = None,
     ) -> None:
-        """`max_message`: bytes of a whole message that the store takes; None: any that pass.
+        """`max_message`: bytes of a whole message that the store takes; None: no limit.
 
-        `put` stands in for the store's own, where messages take another way there.
+        `put` replaces the store's own put where messages take another way into the store.
         """
         self._store = store
         self._clock = store.clock
@@ -82,7 +82,7 @@ class Intake:
         """Put one message; those of many callers at once share a transaction."""
 
     def singles(self, linger: Linger) -> Coalescer[Draft, Receipt]:
-        """A way in for messages that come one by one, which then share store calls."""
+        """A coalescer for messages that arrive one by one and then share calls of the store."""
         self._coalescers.append(
             Coalescer(
                 self._schedule_singles,
@@ -145,7 +145,8 @@ class Intake:
     async def _put_apart(
         self, messages: Sequence[NewMessage], now: int, failed: Exception
     ) -> list[Outcome]:
-        """A put that failed, again in halves: those to blame get their error, all others a receipt.
+        """Repeat a failed put in halves: the messages at fault get their error, all others a
+        receipt.
 
         Raises StoreUnavailable when nothing could be stored for a reason that is no message's.
         """
@@ -164,7 +165,7 @@ class Intake:
         if all(isinstance(outcome, StoreUnavailable) for outcome in outcomes):
             for outcome in outcomes:
                 if isinstance(outcome, StoreUnavailable) and not isinstance(outcome, NotStored):
-                    raise outcome  # the store went away meanwhile: nobody else is to blame
+                    raise outcome  # the store has become unavailable: no other message is at fault
             log.error("%d messages could not be stored", len(messages), exc_info=failed)
             raise NotStored(UNEXPECTED) from failed
         log.warning(
@@ -177,9 +178,9 @@ class Intake:
         return outcomes
 
     async def keep_dead(self, messages: Sequence[NewMessage]) -> list[Outcome]:
-        """Keep messages that come `dead`, for inspection: one outcome each, as `schedule`.
+        """Store messages that arrive `dead`, for inspection: one outcome each, as `schedule`.
 
-        One that is too large is cut, and its error says so.
+        A message that is too large is cut, and its error says so.
         """
         now = self._clock.now()
         messages = [cut_to(one, self._max_payload, self._max_message) for one in messages]
@@ -211,7 +212,7 @@ class Intake:
         return amendment
 
     def due(self, at: str | None, delay: float | str | None) -> int:
-        """The moment that is asked for, under the same limits as a new message's."""
+        """The requested due time, under the same limits as a new message's."""
         now = self._clock.now()
         if at is None and delay is None:
             raise InvalidMessage("at", "say when: at or delay")
@@ -248,7 +249,7 @@ class Intake:
             )
 
     def _count(self, messages: Sequence[NewMessage], outcomes: Sequence[Outcome]) -> None:
-        """An id that was known is not accepted again; what came blocked was settled by its put."""
+        """Count the outcomes; a known id is not accepted again, a blocked message is settled."""
         accepted: dict[str, int] = {}
         blocked: dict[str, int] = {}
         rejected = 0
@@ -267,7 +268,7 @@ class Intake:
 
 
 def outcomes_of(refused: PutRefused) -> list[Outcome]:
-    """What a store said of each message of a put that it did not keep whole."""
+    """The outcome of each message of a put that the store refused in part."""
     return [one for one in refused.outcomes if isinstance(one, Receipt | PenstockError)]
 
 

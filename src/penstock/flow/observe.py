@@ -20,12 +20,12 @@ Listener: TypeAlias = Callable[[str, str, int], None]
 
 CALL_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the buckets of store calls; one more bucket holds the rest."""
-_TOLD = {"put": "accepted", "claim": "released"}
-"""Calls whose failure and whose return are worth a line in the log, and what they stand for."""
+_LOGGED = {"put": "accepted", "claim": "released"}
+"""Calls whose failure and recovery are logged, and the verb for the log line."""
 
 
 class StoreCalls:
-    """How long calls of one kind took until the store answered, and how many it did not."""
+    """How long one kind of store call took until the answer, and how many calls failed."""
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(CALL_SECONDS) + 1)
@@ -38,7 +38,7 @@ class StoreCalls:
 
 
 class _Asking:
-    """One call of the store. A class, since a generator would cost as much as a small call."""
+    """Measures one call of the store; a class, since a generator would cost too much."""
 
     __slots__ = ("_began", "_kind", "_observer")
 
@@ -57,10 +57,10 @@ class _Asking:
 
 
 class Observer:
-    """What this process did since it started, by stage and route."""
+    """Counts what this process did since it started, by stage and route."""
 
     def __init__(self, timer: Callable[[], float] = float) -> None:
-        """`timer` tells seconds to measure the store by; without one nothing takes any time."""
+        """`timer` returns seconds, to measure store calls by; without one every duration is 0."""
         self.timer = timer
         self.counts: Counter[tuple[str, str]] = Counter()
         self.visitors: Counter[str] = Counter()
@@ -69,18 +69,18 @@ class Observer:
         self.sends: dict[str, Lateness] = {}
         """Route → how long sends took, each counted with its messages."""
         self.store: dict[str, StoreCalls] = {}
-        """Kind of call → what came of it."""
+        """Kind of call → durations and failures."""
         self.policies: Counter[tuple[str, str]] = Counter()
         """(policy, allowed | deferred | blocked | shadowed) → messages."""
         self.tracer: Tracer | None = None
-        """Records spans; None: nobody does."""
+        """Records spans; None: spans are not recorded."""
         self._listeners: list[Listener] = []
         self._away: dict[str, float] = {}
         """Kind of call → since when the store does not answer it."""
 
     @property
     def traces(self) -> bool:
-        """Whether spans are recorded."""
+        """True if spans are recorded."""
         return self.tracer is not None and self.tracer.is_on
 
     def count(self, stage: str, route: str, number: int = 1) -> None:
@@ -90,7 +90,7 @@ class Observer:
                 listener(stage, route, number)
 
     def visited(self, stage: str, number: int = 1) -> None:
-        """So many visitors of waiting rooms passed this stage."""
+        """Count visitors of waiting rooms that passed this stage."""
         if number:
             self.visitors[stage] += number
 
@@ -99,7 +99,7 @@ class Observer:
         late.add(lates)
 
     def sent(self, route: str, millis: int, number: int) -> None:
-        """A send of so many messages took so long, whatever came of it."""
+        """Record how many milliseconds a send of so many messages took, whatever its outcome."""
         took = self.sends.get(route) or self.sends.setdefault(route, Lateness())
         took.put(millis, number)
 
@@ -114,21 +114,21 @@ class Observer:
         calls.took(ended - began)
         if self._away and kind in self._away:
             gone = ended - self._away.pop(kind)
-            log.info("the store is back, messages are %s again after %.1f s", _TOLD[kind], gone)
+            log.info("the store is back, messages are %s again after %.1f s", _LOGGED[kind], gone)
 
     def store_call_failed(self, kind: str, began: float, why: StoreUnavailable) -> None:
         """Count a failed store call; log the first of an outage."""
         self.store.setdefault(kind, StoreCalls()).errors += 1
-        if kind in _TOLD and kind not in self._away:
+        if kind in _LOGGED and kind not in self._away:
             self._away[kind] = began
-            log.warning("store away, nothing is %s: %s", _TOLD[kind], why)
+            log.warning("store away, nothing is %s: %s", _LOGGED[kind], why)
 
     def bound(self, policy: str, verdict: str, number: int = 1) -> None:
         """A policy decided of so many messages."""
         self.policies[policy, verdict] += number
 
     def listen(self, listener: Listener) -> None:
-        """Be told (stage, route, number) once a batch."""
+        """Call the listener with (stage, route, number) once per batch."""
         self._listeners.append(listener)
 
     def total(self, stage: str) -> int:
@@ -136,11 +136,11 @@ class Observer:
 
 
 class Contact:
-    """When the store last answered this worker, whatever it was asked.
+    """When the store last answered this worker, on any call.
 
-    On a link where requests arrive and answers do not, every claim leases messages that nobody
-    sends, and every extension keeps a lease whose end cannot be reported. Repeated for ever, they
-    would keep these messages from every other process.
+    On a link where requests arrive and answers do not, every claim leases messages that no worker
+    sends, and every extension keeps a lease whose end cannot be reported. Repeated without end,
+    they would keep these messages from every other process.
     """
 
     def __init__(self, store: MessageStore, lease: int) -> None:
@@ -154,11 +154,11 @@ class Contact:
         self._answered_at = asked_at
 
     async def ensure(self) -> int:
-        """Before a call that must not be repeated for ever without an answer; the moment then.
+        """Check, before a call that must not be repeated without an answer, that the store answers.
 
-        Nothing is asked if the store answered within the last lease. Otherwise a reap as of the
-        epoch, by which no lease has ended, must be answered first: it changes nothing, and any
-        part of the store that is there answers it. StoreUnavailable: none did.
+        Returns the current moment. If the store answered within the last lease nothing is called.
+        Otherwise a reap as of the epoch, by which no lease has ended, must be answered first: it
+        changes nothing, and any available part of the store answers it. StoreUnavailable: none did.
         """
         now = self._clock.now()
         if 0 <= now - self._answered_at < self._lease:

@@ -1,4 +1,4 @@
-"""POLICIES: what decisions are made by, changed at run time and known to every process."""
+"""POLICIES: the rules that decisions apply, changed at run time and known to every process."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ from penstock.time.clock import Clock
 log = logging.getLogger("penstock.policies")
 
 REFRESH_MS = 1_000
-"""How soon the first policy of all, put by another process, is noticed.
+"""How soon the first policy, put by another process, is noticed.
 
-Later ones bind at once: while there are policies, every decision reads them in its transaction.
+Later policies bind at once: while there are any, every decision reads them in its transaction.
 """
 CACHE_IF_ABOVE = 8
 """Cache an allowance that is at least so many times the request …"""
 CACHED_MS = 50
-"""… for so long, less what was claimed meanwhile. Should other processes use all of it up in that
-time, deciding still lets go no more than the pace does, and defers the rest."""
+"""… for so long, less what was claimed since. If other processes use all of it up in that time,
+deciding still sends no more than the pace allows, and defers the rest.
+"""
 
 
 class _CachedAllowance:
-    """What the paces of a route allowed when they were last read."""
+    """The allowance of a route's paces when they were last read."""
 
     def __init__(self, number: int, at: int) -> None:
         self.number = number
         self.at = at
 
     def take(self, wanted: int, now: int) -> bool:
-        """Whether there is still more than enough."""
+        """Take so many of the cached allowance; False if it is too old or too small by now."""
         self.number -= wanted
         return self.number >= (CACHE_IF_ABOVE - 1) * wanted and 0 <= now - self.at < CACHED_MS
 
@@ -56,7 +57,7 @@ class _CachedAllowance:
 class Policies:
     """This process's view of the rules, and the one way to change them.
 
-    While there are none, deciding costs nothing: the store is not asked.
+    While there are no rules, deciding costs nothing: the store is not called.
     """
 
     def __init__(self, store: PolicyStore, clock: Clock) -> None:
@@ -64,13 +65,13 @@ class Policies:
         self._clock = clock
         self.book = RuleBook()
         self.known = False
-        """Whether the rules have been read once."""
+        """True once the rules have been read."""
         self.active = False
-        """Whether there is anything to decide by."""
+        """True if there are policies or suppressions to decide by."""
         self._paced = False
         self._waiters = Waiters()
         self._cached: dict[str, _CachedAllowance] = {}
-        """Route → an allowance far above what this process asks for."""
+        """Route → an allowance far above this process's requests."""
 
     async def refresh(self) -> RuleBook:
         self.book = await self._store.book()
@@ -81,18 +82,18 @@ class Policies:
         return self.book
 
     async def run(self) -> None:
-        """Notice what other processes change."""
+        """Read the rules regularly to notice changes by other processes."""
         while True:
             try:
                 await self.refresh()
             except StoreUnavailable as exc:
-                log.warning("store away while reading policies: %s", exc)
+                log.warning("store away, policies are read when it answers: %s", exc)
             await self._clock.sleep_until(self._clock.now() + REFRESH_MS)
 
     # --- the rules
 
     async def put(self, policies: Mapping[str, Policy]) -> None:
-        """Check all, then keep all; they bind what is decided from now on."""
+        """Check every policy, then store them all; they bind every decision from now on."""
         for policy_id, policy in policies.items():
             check_policy(policy)
             check_policy_id(policy_id)
@@ -104,7 +105,9 @@ class Policies:
     async def begin(
         self, policies: Mapping[str, Policy], suppressions: Mapping[str, Suppression]
     ) -> None:
-        """What a process is started with. Keys are only ever added to a list that is there."""
+        """Store the policies and suppressions of the settings at start. Keys are only added to an
+        existing list.
+        """
         await self.put(policies)
         for list_id, suppression in suppressions.items():
             there = (await self.refresh()).suppressions.get(list_id)
@@ -153,7 +156,7 @@ class Policies:
     # --- decisions
 
     async def explain(self, questions: Sequence[Question]) -> list[Decision]:
-        """What would happen to each now, on its own. Writes nothing."""
+        """Explain what would happen to each message now, on its own. Writes nothing."""
         return await several.explain(self._store, questions, self._clock.now())
 
     async def counters(self, key: str) -> list[CounterFigure]:
@@ -170,7 +173,7 @@ class Policies:
         return await self._store.decide(subjects, now, hold)
 
     def place_in_line(self, message: Message, decision: Decision) -> Decision:
-        """A deferral by a cap, until a place of the message's own; others as they are."""
+        """Give a message that a cap defers a slot of its own; other decisions stay unchanged."""
         if decision.until is None or decision.reason is None:
             return decision
         policy_id = decision.reason.policy
@@ -191,7 +194,7 @@ class Policies:
             await self._store.conclude(conclusions, now)
 
     async def allowance(self, route: str, wanted: int, now: int) -> PaceAllowance:
-        """How many of `wanted` the paces of the whole route let be claimed now."""
+        """Number of `wanted` messages that the paces of the whole route allow to claim now."""
         if not self._paced:
             return PaceAllowance(wanted)
         cached = self._cached.get(route)

@@ -20,7 +20,7 @@ MAX_PERIOD_MS = 1_000
 async def extend_leases(
     store: MessageStore, contact: Contact, observer: Observer, tokens: Sequence[int], lease: int
 ) -> tuple[int, int]:
-    """Give these leases their whole time once more; since when, and until when they have it."""
+    """Extend these leases by their whole time; return when they began and when they end."""
     now = await contact.ensure()
     with observer.asking("extend"):
         await store.extend(tokens, now + lease)
@@ -29,7 +29,7 @@ async def extend_leases(
 
 
 class Recover:
-    """Runs in every worker; any of them may return what another one lost."""
+    """Recovers expired leases. Runs in every worker; any may return another's messages."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Recover:
             try:
                 await self.step()
             except StoreUnavailable as exc:
-                log.warning("store away while recovering: %s", exc)
+                log.warning("store away, expired leases are recovered when it answers: %s", exc)
             await clock.sleep_until(clock.now() + self._period)
 
     async def step(self) -> None:
@@ -76,10 +76,11 @@ class Recover:
                 break
 
     async def _try_to_extend(self, now: int) -> None:
-        """Raise while our leases may still be ours; after that reaping need not wait for them.
+        """Extend our leases; raise while they may still run, after that reaping need not wait for
+        them.
 
-        A part of the store that stays away (one node of a cluster) fails every extension, and
-        what dead workers left in the other parts has to come back all the same.
+        A part of the store that stays unavailable (one node of a cluster) fails every extension,
+        and messages of dead workers in the other parts must be recovered all the same.
         """
         try:
             await self._extend()
@@ -95,11 +96,11 @@ class Recover:
         self._unextended_since = None
 
     async def extend(self) -> None:
-        """Give the leases that are held their whole time once more: nobody will from now on."""
+        """Extend every lease of this process by its whole time, as the last act before it stops."""
         try:
             await self._extend()
         except StoreUnavailable as exc:
-            log.warning("store away, leases that are held end sooner: %s", exc)
+            log.warning("store away, leases of this worker end sooner: %s", exc)
 
     async def _extend(self) -> None:
         if tokens := list(self._held()):

@@ -39,13 +39,13 @@ log = logging.getLogger("penstock.recurring")
 BATCH = 500
 """Rows planted together."""
 MAX_PUT = 2_000
-"""Occurrences put together, about: rows that have more due come again."""
+"""Approximate number of occurrences per put: rows that have more due are taken again."""
 AWAY_MS = 500
-"""Between two looks while the store does not answer."""
+"""Between two attempts while the store does not answer."""
 AGAIN_MS = 30_000
 """A rule that cannot be planted is tried again after so long."""
 STAND_BACK_MS = 200
-"""A worker that lost a race for rows looks this much later next time, at most: others plant."""
+"""A worker that lost a race for rows waits at most this much longer next time: others plant."""
 FRESH_MS = 10_000
 """Rows read longer ago are read again before anything is put by them."""
 NEVER = 1 << 62
@@ -56,18 +56,18 @@ ServedRoutes = Callable[[], Awaitable[frozenset[str]]]
 
 @dataclass(slots=True)
 class Planted:
-    """What came of one batch of rows."""
+    """The counts of one batch of rows."""
 
     rows: int = 0
     """Rows that were moved on …"""
     lost: int = 0
-    """… and those that somebody else had changed."""
+    """… and rows that another process had changed."""
     failed: int = 0
     """Rows that cannot be planted now."""
 
 
 class Plant:
-    """Puts what rows have due, and moves them on."""
+    """Puts the occurrences that rows have due, and advances the rows."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Plant:
         routes: AbstractSet[str] | None = None,
         served: ServedRoutes | None = None,
     ) -> None:
-        """`routes`: those known here; None: any may be served. `served`: what others serve."""
+        """`routes`: known in this process (None: any). `served`: routes that others serve."""
         self._rules = rules
         self._messages = store.messages
         self._clock = store.clock
@@ -134,7 +134,7 @@ class Plant:
             return Planting((), failed(row, error, now + AGAIN_MS))
 
     async def _served_of(self, rows: Sequence[RuleRow]) -> AbstractSet[str] | None:
-        """The routes that somebody serves; others are asked about only for a route not known."""
+        """The routes that any process serves; others are asked only about an unknown route."""
         if self._routes is None or self._served is None:
             return self._routes
         if all(row.rule.route in self._routes for row in rows):
@@ -153,7 +153,7 @@ class Plant:
         }
 
     async def _cancel(self, plans: Sequence[Planting], now: int) -> None:
-        """Those that another takes the place of; one that is being sent is not sent again."""
+        """Cancel occurrences that are replaced; one that is being sent is not sent again."""
         amendments = [
             Amendment(action=Action.CANCEL, id=occurrence_id(plan.row.id, plan.cancel))
             for plan in plans
@@ -182,20 +182,20 @@ class Plant:
         swaps = [Swap(row.id, row.revision, then) for row, then in zip(rows, after, strict=True)]
         with self._observer.asking("advance"):
             done = await self._rules.swap(swaps)
-        told = Planted()
+        counts = Planted()
         for row, then, is_done in zip(rows, after, done, strict=True):
-            told.lost += not is_done
+            counts.lost += not is_done
             if not is_done:
                 continue
-            told.rows += 1
+            counts.rows += 1
             route = row.rule.route
             self._observer.count("missed", route, then.missed - row.missed)
             self._observer.count("skipped", route, then.skipped - row.skipped)
             if then.error is not None:
-                told.failed += 1
+                counts.failed += 1
                 if then.error != row.error:
                     log.warning("rule %s cannot be planted: %s; tried again", row.id, then.error)
-        return told
+        return counts
 
 
 def _refused(row: RuleRow, why: PenstockError, now: int) -> RuleRow:
@@ -203,7 +203,7 @@ def _refused(row: RuleRow, why: PenstockError, now: int) -> RuleRow:
 
 
 class Planter:
-    """Plants what is due until it is cancelled; sleeps until the nearest moment that it knows."""
+    """Plants due occurrences until cancelled; sleeps until the nearest moment that it knows."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Planter:
         self._chance = given_or_fresh(chance)
         self._alarm = Alarm(store.clock)
         self._nearer = NEVER
-        """The earliest moment of what was written since the last look."""
+        """The earliest wake of rows written since the last look."""
         self._stand_back = 0
         self.lag = 0
         """Milliseconds that the oldest row waited for this worker when it last looked."""
@@ -230,7 +230,7 @@ class Planter:
             try:
                 until = await self._look()
             except StoreUnavailable as exc:
-                log.warning("store away, no rule is planted: %s", exc)
+                log.warning("store away, no rule is planted until it answers: %s", exc)
                 await self._clock.sleep_until(self._clock.now() + AWAY_MS)
             except PenstockError:
                 log.exception("rules cannot be planted; they are tried again")
@@ -240,7 +240,7 @@ class Planter:
                     await self._alarm.wait(min(until, self._nearer))
 
     async def _look(self) -> int | None:
-        """Plant what is due; when to look again, None: at once."""
+        """Plant what is due; return when to look again, None: at once."""
         now = self._clock.now()
         self._nearer = NEVER
         due = await self._rules.due(now, BATCH)

@@ -1,4 +1,4 @@
-"""RECURRING: what people and programs ask of rules: put, look, pause, trigger, backfill, delete."""
+"""RECURRING: the verbs for rules: put, get, pause, trigger, backfill, delete."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ROUNDS = 20
 """Times a change is tried again because the row is another one by now."""
 BATCH = 500
 FORECAST_RULES = 1_000
-"""Rules that a forecast looks at, the nearest first …"""
+"""Rules that a forecast includes, the nearest first …"""
 FORECAST_MOMENTS = 100
 """… and moments of each that are counted one by one; the rest are spread evenly."""
 
@@ -71,7 +71,7 @@ class Configured:
 
 
 class Recurring:
-    """The one way to change rules, whoever calls: HTTP, gRPC, SDK, CLI or the settings."""
+    """The one way to change rules, whether the caller is HTTP, gRPC, SDK, CLI or the settings."""
 
     def __init__(
         self,
@@ -101,10 +101,10 @@ class Recurring:
         source: str | None = None,
         managed: bool = False,
     ) -> tuple[RulePut, bool]:
-        """Make or change a rule; and whether it was made.
+        """Create or change a rule; the flag says whether it was created.
 
-        `version`: only if the rule has this one (VersionConflict). What the rule so far has due is
-        planted first: no moment that both have is left out, and none is planted twice.
+        `version`: change it only at this version (VersionConflict). Occurrences that the previous
+        rule has due are planted first: no moment that both rules have is left out or planted twice.
         """
         self.check(rule_id, rule)
 
@@ -139,12 +139,12 @@ class Recurring:
         return RulePage([rule_out(row, now) for row in shown], more)
 
     async def delete(self, rule_id: str, version: int | None = None) -> None:
-        """The rule is gone, its messages stay; UnknownThing if there is none."""
+        """Delete the rule and keep its messages; UnknownThing if there is none."""
         was_there = False
         for _ in range(ROUNDS):
             (row,) = await self._rules.rules([rule_id])
             if row is None:
-                if was_there:  # our own delete, whose answer was lost, or somebody else's
+                if was_there:  # our own delete, whose answer was lost, or another caller's
                     return
                 raise _unknown(rule_id)
             _check_version(rule_id, row, version)
@@ -154,7 +154,7 @@ class Recurring:
         raise _busy(rule_id)
 
     async def pause(self, rule_id: str, paused: bool, version: int | None = None) -> RecurringOut:
-        """While paused nothing is planted, and what passes meanwhile is not made up for."""
+        """Pause or resume a rule; moments missed while it is paused are not made up for."""
         await self._row(rule_id)
 
         def changed(row: RuleRow | None, now: int) -> RuleRow:
@@ -167,9 +167,9 @@ class Recurring:
         return await self.get(rule_id)
 
     async def trigger(self, rule_id: str) -> str:
-        """Put one more occurrence, due now; the id of its message.
+        """Put one additional occurrence, due now; return its message's id.
 
-        Its id is the second it was asked for, with milliseconds where that is a moment of the rule.
+        The id is the second of the call, with milliseconds if that second is a moment of the rule.
         """
         row = await self._row(rule_id)
         now = self._clock.now()
@@ -186,9 +186,9 @@ class Recurring:
         raise _busy(rule_id)
 
     async def backfill(self, rule_id: str, first: str, last: str) -> int:
-        """Put every moment from `first` to `last` that is not known, due now; how many there were.
+        """Put every unknown moment from `first` to `last`, due now; return how many there were.
 
-        Both are included, and past. Whatever the rule says of misfires, expiry counts from now.
+        Both are included, and past. Whatever the rule sets for misfires, expiry counts from now.
         """
         row = await self._row(rule_id)
         now = self._clock.now()
@@ -203,15 +203,15 @@ class Recurring:
         return planted
 
     def preview(self, rule: Rule) -> Preview:
-        """When such a rule would fire, and how that is said."""
+        """When such a rule would fire, and its description in words."""
         check_moments(rule)
         return preview_of(rule, self._clock.now())
 
     async def reconcile(self, configured: Mapping[str, Configured]) -> None:
-        """Make the rules of the settings those of the store, without firing a moment twice.
+        """Make the store's rules match those of the settings, without firing a moment twice.
 
-        A rule that the settings have not changed since is left as it is, also if an API has
-        changed it meanwhile. One that is gone from the settings goes if it was `managed`.
+        A rule that is unchanged in the settings stays as it is, also if an API call has changed it
+        since. A rule removed from the settings is deleted if it was `managed`.
         """
         for rule_id, one in configured.items():
             self.check(rule_id, one.rule)
@@ -226,7 +226,7 @@ class Recurring:
                 await self._forget(rule_id)
 
     async def configure(self, rule_id: str, one: Configured) -> None:
-        """One rule of a program's own, as `reconcile` does it."""
+        """Put one rule of a program's own, by the same steps as `reconcile`."""
         self.check(rule_id, one.rule)
         (row,) = await self._rules.rules([rule_id])
         await self._configure(rule_id, row, one)
@@ -237,7 +237,7 @@ class Recurring:
             await self.put(rule_id, one.rule, source=mark, managed=one.managed)
 
     async def add_to(self, forecast: Forecast) -> None:
-        """Count the moments that are not planted yet among what is coming due."""
+        """Add the moments that are not planted yet to a forecast."""
         end = forecast.first_hour + HOURS * HOUR_MS
         due = await self._rules.due(end, FORECAST_RULES)
         for row in due.rows:
@@ -263,7 +263,7 @@ class Recurring:
         changed: Callable[[RuleRow | None, int], RuleRow],
         version: int | None,
     ) -> tuple[RuleRow, bool]:
-        """Read, plant what has come due, change, write; again if somebody was faster."""
+        """Read, plant due occurrences, change, write; start over if another writer was faster."""
         for _ in range(ROUNDS):
             (row,) = await self._rules.rules([rule_id])
             _check_version(rule_id, row, version)
@@ -280,7 +280,7 @@ class Recurring:
         raise _busy(rule_id)
 
     async def _note(self, rule_id: str, moment: int) -> None:
-        """Show it among the latest; the message is there, whatever becomes of this."""
+        """Show the moment among the rule's latest; the message exists even if this write fails."""
         for _ in range(ROUNDS):
             (row,) = await self._rules.rules([rule_id])
             if row is None:

@@ -1,8 +1,8 @@
-"""RELEASE: one lane a route. Claim what is due, only as much as can be sent now; decide, send,
+"""RELEASE: one lane per route. Claim due messages, only as many as can be sent now; decide, send,
 settle.
 
 A claim's messages go downwards through `_release` (decide), `_send` and `_end` (settle); each batch
-is a task of its own, so that a slow send holds up no other.
+is a task of its own, so that a slow send delays no other.
 """
 
 from __future__ import annotations
@@ -38,46 +38,51 @@ log = logging.getLogger("penstock.release")
 POLL_MS = 200
 """The safety net: wake-ups and known due times do the real work …"""
 ANNOUNCED_POLL_MS = 1_000
-"""… and where the store announces what other processes put, it is for what was lost on the way."""
+"""… and where the store announces other processes' puts, to find lost announcements."""
 REFILL_MS = 2
-"""With a backlog and few free slots, wait this long for more: one claim for many, not many."""
+"""With a backlog and few free slots, wait this long for more: one claim of many, not many of one.
+"""
 SPACING_MS, PER_MS = 5, 8
-"""Where more than so many come due in a millisecond, claims keep up to this distance: a claim, a
-send and a settlement for a hundred together cost little more than for ten."""
+"""If more than PER_MS messages come due per millisecond, claims keep up to SPACING_MS apart: a
+claim, a send and a settlement of a hundred together cost little more than of ten.
+"""
 DECIDING = 2
-"""Claims that policies are asked about at once."""
+"""Claims per lane whose policies are being decided at the same time."""
 SETTLE_AHEAD = 100
-"""Messages sent and not settled while which another send begins, unless the route says more."""
+"""Messages sent and not settled while which another send begins, unless the route sets more."""
 STORE_AWAY_MS = 500
 OVERDUE_MS = 5_000
-"""How much longer than its timeout a send may take: a sink ends most of them by itself."""
+"""Milliseconds by which a send may overrun its timeout; most sinks end the send themselves."""
 INTERRUPT_MS = 1_000
-"""How long a send that is interrupted may take to end."""
+"""Milliseconds that an interrupted send may take to end."""
 NEVER = 1 << 62
 AHEAD_MS = 20
-"""Our clock is ahead of the store's: what is due by ours is not yet. Asking at once, and again and
-again until it is, would keep the store busy for as long as we are wrong."""
+"""Delay when our clock is ahead of the store's: a message due by ours is not due yet. Claiming
+again at once until it is due would keep the store busy for the whole difference.
+"""
 TIMES_FREE = 3
-"""A lane holds at most so many times what is free: one with a dead sink leaves a quarter of all to
-the others, two leave a seventh."""
+"""A lane's bytes are at most this multiple of the free bytes: one with a dead sink leaves a quarter
+of all to the others, two leave a seventh.
+"""
 WORTH_A_CLAIM = 64
-"""Of the whole, this part at least must be free for a lane that holds something to claim more: one
-claim for some, not one for each message that is settled."""
+"""At least one part in this many of the whole must be free before a lane with messages in flight
+claims more: one claim for several messages, not one for each that is settled.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What the store gave us, perhaps nothing."""
+    """The claim that the store answered, perhaps empty."""
 
     claim: Claim
     at: int
-    """When it was asked for, by the store's clock as we know it."""
+    """When the claim was made, by this process's estimate of the store's clock."""
     has_backlog: bool
-    """It gave as many as were asked for: more may be due."""
+    """True if it gave as many as were requested: more may be due."""
 
     @property
     def is_ahead(self) -> bool:
-        """What is due by our clock is not due yet by the store's."""
+        """True if messages that are due by our clock are not due yet by the store's."""
         return self.claim.next_due is not None and self.claim.next_due <= self.at
 
     @property
@@ -102,7 +107,7 @@ NOTHING_YET = Claimed(Claim(0, (), None), 0, has_backlog=False)
 
 
 def share_of_free(lane: int, free: int) -> int:
-    """Bytes that a lane with so many in flight may add, by its share of what is free."""
+    """Bytes that a lane with so many in flight may add, by its share of the free bytes."""
     return (TIMES_FREE * free - lane) // (TIMES_FREE + 1)
 
 
@@ -140,7 +145,7 @@ class Leases:
     def __init__(self) -> None:
         self._messages: Counter[int] = Counter()
         self._ends: dict[int, int] = {}
-        """When each of them surely still is ours until."""
+        """Token → until when this process surely has the lease."""
 
     def take(self, token: int, number: int, until: int) -> None:
         self._messages[token] += number
@@ -152,7 +157,7 @@ class Leases:
             del self._messages[token], self._ends[token]
 
     def hold(self, token: int, now: int) -> bool:
-        """Whether nobody else can have got its messages by now."""
+        """True if no other worker can have leased the messages of this token by now."""
         return now < self._ends.get(token, 0)
 
     def extended(self, tokens: Iterable[int], now: int, until: int) -> None:
@@ -167,7 +172,7 @@ class Leases:
 
 
 class Unsettled:
-    """How many messages of a lane are sent and not settled: a kill now would repeat these."""
+    """Counts messages of a lane that are sent and not settled: a kill now would repeat these."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -202,7 +207,7 @@ class Lanes(dict[str, "Lane"]):
 
 
 class Lane:
-    """One route's gate: never holds more than its capacity, whatever is pending."""
+    """One route's gate: never has more than its capacity in flight, however many are pending."""
 
     def __init__(
         self,
@@ -222,7 +227,8 @@ class Lane:
         held: InFlight | None = None,
     ) -> None:
         """`gather`: milliseconds for which messages that come due after a claim are gathered for
-        the next one."""
+        the next one.
+        """
         self.route = route
         self.sink = sink
         self.capacity = route.semaphore_limit or sink.concurrency
@@ -234,8 +240,9 @@ class Lane:
         self.breaker = Breaker(chance)
         self._unsettled = Unsettled(route.settle_ahead or SETTLE_AHEAD)
         self._entries = _beside(store.entries, sink)
-        """The sink, where its stream is in the store: messages are added to it as they are settled,
-        in one step, and none can come twice."""
+        """The sink, if its stream is in the store: messages are added to it as they are settled, in
+        one step, so none can be delivered twice.
+        """
         self._store = store.messages
         self._keyed = store.keyed
         self._clock = store.clock
@@ -253,27 +260,28 @@ class Lane:
         self._held = InFlight() if held is None else held
         self._alarm = Alarm(store.clock)
         self._tasks: dict[asyncio.Task[None], None] = {}
-        """Claims that are decided and batches until they are settled, in the order of their
-        beginning: what goes through them does not depend on chance."""
+        """Claims that are decided and batches until they are settled, in the order in which they
+        began: the order of what passes through them does not depend on chance.
+        """
         self._sends: dict[asyncio.Task[None], int] = {}
-        """Of these, batches that are being sent, or wait to be; and since when."""
+        """Of these, batches in flight or waiting to be sent, with the moment since when."""
         self._deciding: deque[tuple[asyncio.Task[None], int]] = deque()
-        """Claims that policies are asked about, while the next one is made; and their messages."""
+        """Claims whose policies are being decided while the next one is made, with their sizes."""
         self._last = NOTHING_YET
         """The last claim."""
         self._resting = False
-        """Nothing was left that is due: there is nothing to claim until something is."""
+        """True if the last claim left nothing due: the lane waits until something is."""
         self._nearer = NEVER
-        """The earliest of what was put since the last claim was begun."""
+        """The earliest due of messages put since the last claim began."""
         self._stopping = False
         self._failure: BaseException | None = None
-        """What nobody expects of a batch: it ends the worker."""
+        """An unexpected failure of a batch: it ends the worker."""
 
     def wake(self, due: int) -> None:
         """Something on this route may be due at `due`, and can be claimed then."""
         if self._resting:
             self._alarm.ring_by(max(due, self._worth_at()))
-        else:  # the claim that is under way may have come too early to see it
+        else:  # the claim in flight may be too early to include it
             self._nearer = min(due, self._nearer)
 
     @property
@@ -301,7 +309,7 @@ class Lane:
             self._alarm.ring()
 
     def stop(self) -> None:
-        """Claim no more; what is in flight goes on."""
+        """Claim no more; sends in flight continue."""
         self._stopping = True
         self._alarm.ring()
 
@@ -334,7 +342,7 @@ class Lane:
                 raise self._failure
 
     async def finish(self, deadline: int, *, leave: bool) -> None:
-        """Wait for sends under way, then interrupt those that are not done by the deadline.
+        """Wait for sends in flight, then interrupt those that are not done by the deadline.
 
         A call in a thread cannot be interrupted: it is waited for, or left with its lease.
         """
@@ -360,7 +368,7 @@ class Lane:
     # Claim
 
     async def _gather(self) -> None:
-        """Let some more come due, or some slots come free, where one claim is better than two."""
+        """Wait briefly for more due messages or free slots, where one claim is better than two."""
         if self._last.has_backlog:
             if self.in_flight > self.capacity * 3 // 4:
                 await self._clock.sleep_until(self._clock.now() + REFILL_MS)
@@ -390,7 +398,9 @@ class Lane:
             with self._observer.asking("claim"):
                 claim = await self._take(wanted, now)
         except StoreUnavailable as exc:
-            log.warning("store away, %s waits: %s", self.route.name, exc)
+            log.warning(
+                "store away, route %s claims nothing until it answers: %s", self.route.name, exc
+            )
             return StoreAway()
         except PenstockError:
             log.exception("a claim for %s failed; it is repeated", self.route.name)
@@ -401,7 +411,7 @@ class Lane:
         return Claimed(claim, now, has_backlog)
 
     async def _allowance(self, wanted: int) -> PaceAllowance:
-        """How many may be claimed, whatever becomes of those that are not decided yet."""
+        """Number of messages to claim, whatever is decided about those still undecided."""
         undecided = sum(number for _, number in self._deciding)
         allowance = await self._decide.allowance(wanted + undecided)
         if undecided and allowance.number < wanted + undecided:
@@ -418,7 +428,7 @@ class Lane:
         return await self._keyed.claim_keyed(name, number, self._lease, now, per_key, max_bytes)
 
     def _when_paced(self, paced: Paced) -> int:
-        """When the pace lets more through; sooner too, since it may be changed or dropped."""
+        """When the pace allows more; sooner, since the pace may be changed or dropped by then."""
         now = self._clock.now()
         again = now + REFRESH_MS if paced.again_at is None else paced.again_at
         return now + AHEAD_MS if again <= now else min(again, now + REFRESH_MS)
@@ -433,8 +443,9 @@ class Lane:
         return max(look, self._worth_at())
 
     async def _begin(self, claimed: Claimed) -> None:
-        """With more to come the next claim need not wait for what policies say of this one; but
-        what was claimed first is asked about first and sent first."""
+        """Begin to decide and send a claim; with a backlog, the next claim is made without waiting
+        for the policies' answer, but claims are decided and sent in their order.
+        """
         claim = claimed.claim
         self.in_flight += len(claim.messages)
         self._hold(total_size(claim.messages))
@@ -457,33 +468,37 @@ class Lane:
             await releasing
 
     def _is_plain(self, claim: Claim) -> bool:
-        """Whether there is nothing to decide: no policy has a say, no message can have expired or
-        used up its attempts, and no other claim is being decided."""
+        """True if there is nothing to decide: no policy applies, no message can have expired or
+        used up its attempts, and no other claim is being decided.
+        """
         if self._deciding or (self._policies is not None and self._policies.active):
             return False
         return not any(map(needs_ruling, claim.messages))
 
     async def _extend(self, token: int) -> None:
-        """The answer to a claim came late: what is left of its lease may be too short for a send
-        that takes long, and to be extended in time with the others."""
+        """Extend a lease whose claim was answered late: the rest of it may be too short for a long
+        send that is to be extended with the others.
+        """
         try:
             times = await extend_leases(
                 self._store, self._contact, self._observer, [token], self._lease
             )
         except StoreUnavailable as exc:
-            log.warning("store away, a lease for %s is not extended: %s", self.route.name, exc)
+            log.warning(
+                "store away, a lease of %s may end during its send: %s", self.route.name, exc
+            )
         else:
             self.leases.extended([token], *times)
 
     def _only_probe(self, claim: Claim) -> Claim:
-        """One of them is sent to see whether the sink answers; the others go back unsent."""
+        """Reduce the claim to one probe of the sink; give the other messages back unsent."""
         chosen = probe_of(claim.messages)
         others = [message for message in claim.messages if message is not chosen]
         self._spawn(self._end(_returned(others, claim.token)))
         return Claim(claim.token, (chosen,), claim.next_due)
 
     async def _decided_to(self, number: int) -> None:
-        """Wait until at most so many claims are not decided; those that are go off the list."""
+        """Wait until at most so many claims are undecided; drop the decided ones."""
         while self._deciding and (len(self._deciding) > number or self._deciding[0][0].done()):
             task, _ = self._deciding[0]
             await task
@@ -526,7 +541,7 @@ class Lane:
     async def _send(
         self, batch: Sequence[Message], token: int, allowed: Mapping[str, str], probe: int
     ) -> None:
-        """One batch until it is settled."""
+        """Send one batch and settle it."""
         if self._entries is not None and not self._observer.traces:
             self._sent()
             self.breaker.record((), self._clock.now(), probe)
@@ -571,8 +586,9 @@ class Lane:
     async def _add_entries(
         self, sink: EntrySink, batch: Sequence[Message], token: int, allowed: Mapping[str, str]
     ) -> Sequence[Message]:
-        """Into their stream and settled in one step. Those that the stream did not take go the
-        ordinary way, which tells why."""
+        """Add the batch to its stream and settle it in one step. Messages that the stream did not
+        take are returned to be sent one by one, which reports the reason.
+        """
         settlements = [
             Settlement(
                 message,
@@ -623,14 +639,14 @@ class Lane:
 
     @property
     def _has_bytes(self) -> bool:
-        """Whether another claim fits beside what this process holds; one message always does."""
+        """True if another claim fits the memory limit of this process; one message always does."""
         if not self.in_flight or self._held.share_of(self.bytes):
             return True
         self._held.ring_when_freed(self._alarm)
         return False
 
     def _hold(self, number: int) -> None:
-        """So many bytes more, or fewer."""
+        """Add so many bytes to those of the messages in flight; negative to release."""
         self.bytes += number
         (self._held.add if number >= 0 else self._held.remove)(abs(number))
 
@@ -668,7 +684,7 @@ class Lane:
 
 
 def needs_ruling(message: Message) -> bool:
-    """Whether a message may have to be refused even though no policy has a say."""
+    """True if a message may have to be refused even without any policy."""
     return message.expires is not None or message.attempt > 1
 
 
@@ -680,7 +696,7 @@ def _beside(entries: EntryStore | None, sink: Sink) -> EntrySink | None:
 
 
 def _puts_back(settlements: Sequence[Settlement]) -> bool:
-    """Whether there may be something to claim sooner than was known."""
+    """True if a settlement may make a message claimable sooner than was known."""
     return any(settlement.state is State.SCHEDULED for settlement in settlements)
 
 

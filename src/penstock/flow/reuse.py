@@ -1,4 +1,4 @@
-"""REUSE: an answer that is costly to find serves for a while, whoever asks."""
+"""REUSE: an answer that is costly to compute serves every caller for a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from penstock.time.clock import Clock
 
 SLOW_MS = 25
-"""An answer that takes longer is not found anew for everyone who asks …"""
+"""An answer that takes longer than this is reused instead of computed for every caller …"""
 SHARE = 50
 """… but when this many times as long has passed."""
 

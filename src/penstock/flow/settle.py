@@ -1,4 +1,4 @@
-"""SETTLE: end leases in batches; what piles up while one call is under way is the next batch."""
+"""SETTLE: end leases in batches; settlements that arrive during one call form the next batch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RETRY_MS = (50, 100, 250, 500, 1_000)
 
 
 class Settler:
-    """Shared by all lanes of a worker. Bounded, because what is in flight is."""
+    """Shared by all lanes of a worker. Bounded, because the messages in flight are."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class Settler:
         self._again: Coalescer[_Settlements, SettledStates] = Coalescer(
             self._settle_these, max_items=BATCH, weigh=len
         )
-        """What the store, or a part of it, could not take: tried again together, beside others."""
+        """Settlements that the store did not take: repeated together, apart from new ones."""
         self._unsettled = 0
         """Calls of settle() that wait for the store …"""
         self._late = 0
-        """… and those that it has failed to answer once."""
+        """… and settlements that have failed once."""
         self._one_settled = Alarm(store.clock)
         self._give_up_at: int | None = None
 
     async def settle(self, settlements: _Settlements) -> SettledStates:
-        """Until the store has taken them: a lease lost meanwhile is for the store to tell."""
+        """Settle, waiting until the store has answered; the store reports leases that were lost."""
         if not settlements:
             return ()
         self._unsettled += 1
@@ -88,7 +88,7 @@ class Settler:
     async def _settle_late(
         self, settlements: _Settlements, failed: StoreUnavailable
     ) -> SettledStates:
-        """Again and again what was not answered; None for the rest once there is no hope."""
+        """Repeat unanswered settlements; None for the rest if the store recovers too late."""
         clock = self._clock
         states: dict[int, State | None] = {}
         left = list(range(len(settlements)))
@@ -97,7 +97,7 @@ class Settler:
             if isinstance(failed, PartlyUnavailable):
                 states |= {left[place]: state for place, state in failed.answers.items()}
                 left = [place for place in left if place not in states]
-            # It takes no more before the process is restarted, or there is no time to wait for it.
+            # The store accepts nothing before a restart of the process, or no time is left to wait.
             if isinstance(failed, StoreFailed) or self._gives_up():
                 break
             await clock.sleep_until(clock.now() + RETRY_MS[min(tries, len(RETRY_MS) - 1)])
@@ -114,7 +114,7 @@ class Settler:
     async def _settle_these(
         self, some: Sequence[_Settlements]
     ) -> Sequence[SettledStates | Exception]:
-        """One call of the store for all of them: for each its states, or what was answered."""
+        """Settle all groups in one call of the store; return each group's states or its failure."""
         batch = [settlement for settlements in some for settlement in settlements]
         ends = accumulate(map(len, some))
         now = self._clock.now()
@@ -135,7 +135,7 @@ class Settler:
 
     def _tell(self, exc: StoreUnavailable) -> None:
         if not self._late:
-            log.warning("store away while settling: %s", exc)
+            log.warning("store away, settling is repeated until it answers: %s", exc)
 
     def _gives_up(self) -> bool:
         return self._give_up_at is not None and self._clock.now() >= self._give_up_at
@@ -149,7 +149,7 @@ class Settler:
     async def _settle_counted(
         self, policies: Policies, batch: list[Settlement], now: int
     ) -> SettledStates:
-        """In one step, or counted first: should it fail, saying it again changes nothing."""
+        """Count and settle in one step, or count first: repeating the count changes nothing."""
         counted = sent(batch)
         try:
             if counted and self._counted is not None:
@@ -183,7 +183,7 @@ class Settler:
 
 
 def _answered(failed: PartlyUnavailable, places: range) -> SettledStates | PartlyUnavailable:
-    """What was answered of the settlements at these places of a batch."""
+    """The answered settlements at these indexes of a batch."""
     answers = {
         place - places.start: failed.answers[place] for place in places if place in failed.answers
     }

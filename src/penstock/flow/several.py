@@ -1,14 +1,14 @@
-"""Decisions about messages with several keys: every key is asked, all or nothing.
+"""Decisions about messages with several keys: every key is decided, all or nothing.
 
-Each key first reserves its own caps, one Share each. If any of them refuses, all give back what
-they reserved and the strictest answer is the message's. If all allow, the message itself is decided
-with everything that keys share (paces, caps without a key), and a refusal there gives the places of
-all keys back. A crash in between leaves reservations that deciding again finds by their ids, or
-that expire.
+Each key first reserves its own caps, one Share each. If any of them refuses, all give back their
+reservations and the strictest answer is the message's. If all allow, the message itself is decided
+by everything that keys share (paces, caps without a key), and a refusal there gives the
+reservations of all keys back. A crash in between leaves reservations that deciding again finds by
+their ids, or that expire.
 
-For one caller a batch gives the answers its messages would get one by one: messages that touch
-each other's keys are decided one after the other. Between two callers a cap is never exceeded; the
-worst is that one of them waits for a place that the other then gives back.
+For one caller a batch gives the answers its messages would get one by one: messages that share a
+key are decided one after the other. Between two callers a cap is never exceeded; at worst one of
+them waits for a reservation that the other then gives back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from penstock.ports.policies import PolicyStore
 async def decide(
     store: PolicyStore, messages: Sequence[Message], now: int, hold: int
 ) -> list[Decision]:
-    """One decision each, in order; ALLOW holds a place for every key of the message."""
+    """One decision each, in order; ALLOW holds a reservation for every key of the message."""
     decisions: list[Decision] = []
     for wave in _waves(messages):
         decisions += await _decide_wave(store, wave, now, hold)
@@ -92,7 +92,7 @@ async def _decide_wave(
 
 
 async def explain(store: PolicyStore, questions: Sequence[Question], now: int) -> list[Decision]:
-    """What would be decided of each now, on its own. Writes nothing."""
+    """Explain the decision for each question now, on its own. Writes nothing."""
     decisions = await store.explain(questions, now)
     for place, question in enumerate(questions):
         others = _others_of(question)
@@ -135,6 +135,6 @@ def _strictness(decision: Decision) -> tuple[bool, int]:
 
 
 def _with_shadows(decision: Decision, of_keys: Sequence[Decision]) -> Decision:
-    """With what shadow rules said of the further keys."""
+    """Add the shadow rules' answers about the further keys to the decision."""
     said = tuple(rule for one in of_keys[1:] for rule in one.rules)
     return replace(decision, rules=(*decision.rules, *said)) if said else decision

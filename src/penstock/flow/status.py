@@ -1,4 +1,4 @@
-"""STATUS: how things stand, as one value each for the API, the clients and the command line."""
+"""STATUS: the state of fleet and store, as values for the API, clients and command line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAX_ASKED = 100
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What the whole fleet has counted."""
+    """The totals that the whole fleet has counted."""
 
     totals: dict[str, int] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -69,13 +69,13 @@ class Status:
         version: str,
         recurring: Recurring | None = None,
     ) -> None:
-        """`recurring`: rules whose moments to come are part of the forecast."""
+        """`recurring`: rules whose future moments are part of the forecast."""
         self._recurring = recurring
         self._store = store
         self._fleet = fleet
         self._sinks = sinks
         self._version = version
-        # A count that the store keeps for everybody must not be kept again: it would be too old.
+        # A count that the store itself reuses must not be reused again: it would be too old.
         shared = store.figures_serve > 0
         self._figures = Reuse(store.clock, self._count, at_most=0 if shared else None)
         self._forecast = Reuse(
@@ -87,7 +87,7 @@ class Status:
         self._dead: dict[str | None, Reuse[DeadGroups]] = {}
 
     async def figures(self) -> StoreFigures:
-        """What the store holds. Where counting is slow (millions), a count serves for a while."""
+        """The store's figures. Where counting is slow (millions), a count is reused for a while."""
         return await self._figures.get()
 
     async def routes(self) -> list[RouteStatus]:
@@ -107,26 +107,26 @@ class Status:
     async def stats(self) -> Stats:
         now = self._store.clock.now()
         everyone = await self._fleet.everyone()
-        told = tally(everyone)
+        counted = tally(everyone)
         alive = {beat.id for beat in self._fleet.alive(everyone)}
         return Stats(
             now=format_moment(now),
             version=self._version,
             uptime=(now - self._fleet.facts.started) / 1000,
             states=(await self.figures()).states,
-            routes=await self._route_stats(everyone, told),
-            totals=told.totals,
-            counts=told.counts,
-            lateness={name: _lateness(late) for name, late in told.lateness.items()},
+            routes=await self._route_stats(everyone, counted),
+            totals=counted.totals,
+            counts=counted.counts,
+            lateness={name: _lateness(late) for name, late in counted.lateness.items()},
             processes=[_process(beat, beat.id in alive) for beat in self._fleet.shown(everyone)],
             policies={
                 policy: dict.fromkeys(VERDICTS, 0) | verdicts
-                for policy, verdicts in told.policies.items()
+                for policy, verdicts in counted.policies.items()
             },
         )
 
     async def tally(self) -> Tally:
-        """What the whole fleet has counted until now."""
+        """The totals that the whole fleet has counted until now."""
         return tally(await self._fleet.everyone())
 
     async def forecast(self) -> ForecastView:
@@ -146,7 +146,7 @@ class Status:
         )
 
     async def dead_groups(self, route: str | None) -> DeadGroups:
-        """Dead letters by what went wrong, of one route or of all."""
+        """Dead letters grouped by error, of one route or of all."""
         if route not in self._dead:
             if len(self._dead) >= MAX_ASKED:
                 self._dead.clear()
@@ -185,7 +185,7 @@ class Status:
         return found
 
     async def _route_stats(
-        self, everyone: Sequence[Heartbeat], told: Tally
+        self, everyone: Sequence[Heartbeat], counted: Tally
     ) -> dict[str, RouteStats]:
         figures = (await self.figures()).routes
         paused = await self._store.messages.paused()
@@ -200,28 +200,28 @@ class Status:
                 **_doing(served.get(name, [])),
                 sink=self._sinks.get(name) or next((s.sink for s in served.get(name, [])), None),
                 paused=name in paused,
-                errors=sum(told.counts.get(name, {}).get(stage, 0) for stage in FAILED),
+                errors=sum(counted.counts.get(name, {}).get(stage, 0) for stage in FAILED),
             )
             for name in names
         }
 
 
 def tally(everyone: Sequence[Heartbeat]) -> Tally:
-    """Add up what every process counted."""
-    told = Tally()
+    """Add up the counters of every process."""
+    counted = Tally()
     for beat in everyone:
         for route, stages in beat.counts.items():
-            by_stage = told.counts.setdefault(route, {})
+            by_stage = counted.counts.setdefault(route, {})
             for stage, number in stages.items():
                 by_stage[stage] = by_stage.get(stage, 0) + number
-                told.totals[stage] = told.totals.get(stage, 0) + number
+                counted.totals[stage] = counted.totals.get(stage, 0) + number
         for route, late in beat.lateness.items():
-            told.lateness.setdefault(route, Lateness()).merge(late)
+            counted.lateness.setdefault(route, Lateness()).merge(late)
         for policy, verdicts in beat.policies.items():
-            by_verdict = told.policies.setdefault(policy, {})
+            by_verdict = counted.policies.setdefault(policy, {})
             for verdict, number in verdicts.items():
                 by_verdict[verdict] = by_verdict.get(verdict, 0) + number
-    return told
+    return counted
 
 
 class _Held(TypedDict):

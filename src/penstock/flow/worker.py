@@ -1,4 +1,4 @@
-"""WORKER: every lane of this process, what serves them all, and an orderly end."""
+"""WORKER: every lane of this process, the tasks that serve them all, and an orderly shutdown."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ SHUTDOWN_MS = 10_000
 
 
 async def probe_sink(lane: Lane) -> None:
-    """Reach the sink before there is something to send, which also lets it make its topic.
+    """Reach the sink before there is a message to send, which also lets it create its topic.
 
-    Until it is reached, by this or by a message, messages go to it one by one.
+    Until the sink has answered the probe or a message, messages are sent to it one by one.
     """
     lane.breaker.half_open()
     name, sink = lane.route.name, lane.sink
@@ -109,7 +109,7 @@ class Worker:
         store.messages.listen(self.lanes.wake)
 
     async def run(self) -> None:
-        """Until stop() or cancellation; returns when nothing is in flight any more."""
+        """Run until stop() or cancellation; return when nothing is in flight any more."""
         async with asyncio.TaskGroup() as group:
             helpers = [
                 group.create_task(self._recover.run()),
@@ -142,7 +142,7 @@ class Worker:
             self._claiming.append(self._group.create_task(lane.run()))
 
     def stop(self) -> None:
-        """Claim no more, finish or give back what is in flight, then let run() return."""
+        """Claim no more, finish or give back messages in flight, then let run() return."""
         self._stop.ring()
 
     async def _finish(self, claiming: list[asyncio.Task[None]]) -> None:
@@ -156,7 +156,7 @@ class Worker:
 
     @property
     def calls_left(self) -> bool:
-        """Whether calls go on that could not be interrupted; only after run() has returned."""
+        """True if calls go on that could not be interrupted; only after run() has returned."""
         return any(lane.is_sending for lane in self.lanes.values())
 
     @property

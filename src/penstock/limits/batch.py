@@ -1,4 +1,4 @@
-"""Whole batches over loaded books: what every store does between loading and writing back."""
+"""Whole batches over loaded books: the steps of every store between loading and writing back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def decide_batch(
     books: Books,
     needs: Needs | None = None,
 ) -> list[Decision]:
-    """In order: the same as one by one. `needs`: of these subjects, where they are known."""
+    """One decision each, in order: the same as one by one. `needs`: of these subjects, if known."""
     until = now + hold
     batch = bulk.Batch(rules, subjects, needs or Needs(rules, subjects))
     if batch.has_room(now, books):
@@ -51,12 +51,12 @@ def conclude_batch(
 def count_batch(
     rules: Rules, subjects: Sequence[Subject], now: int, books: Books, needs: Needs
 ) -> None:
-    """All of these were sent now."""
+    """Count all subjects as sent now."""
     bulk.Batch(rules, subjects, needs).count(now, books)
 
 
 def room_on(rules: Rules, route: str, now: int, books: Books) -> PaceAllowance | None:
-    """What the paces that cover the whole route leave; None: there is no such pace."""
+    """The allowance of the paces that cover the whole route; None: there is no such pace."""
     rooms = [pace.rate.room(books.pace(pace), now) for pace in rules.whole_paces(route)]
     if not rooms:
         return None

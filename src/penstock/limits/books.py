@@ -1,4 +1,4 @@
-"""What decisions read and change: counters by account, paces, and who is suppressed."""
+"""The data that decisions read and change: counters by account, paces, and suppressed keys."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from penstock.limits.rules import CapRule, PaceRule, Rules
 from penstock.model.decision import Subject
 
 Account: TypeAlias = dict[str, Counter]
-"""Name → counter. What has always counted alike is one counter under several names."""
+"""Name → counter. Caps that have always counted the same sends share one counter under several
+names.
+"""
 
 
 class Held(NamedTuple):
     """Reservations that messages of one plan took, where nothing else was changed."""
 
     own: tuple[tuple[str, ...], ...]
-    """Names of the counters kept with each key, by what counts together,"""
+    """Names of the counters kept with each key, grouped by what counts together,"""
     shared: tuple[str, ...]
-    """and of those that keys share."""
+    """and names of those that keys share."""
     keys: list[str]
     ids: list[str]
 
@@ -51,7 +53,7 @@ def _parted(account: Account, counter: Counter, names: tuple[str, ...]) -> Count
 
 
 def account_of(key: str) -> str:
-    """Where the counters of one key are kept together; no other account begins like this."""
+    """The account with the counters of one key; no other account begins like this."""
     return f"={key}"
 
 
@@ -64,12 +66,12 @@ class Books:
         self.suppressed: dict[str, Collection[str]] = {}
         """Key → the lists it is on."""
         self.changed_accounts: set[str] = set()
-        """Accounts that changed in more than the places in `held`."""
+        """Accounts that changed in more than the reservations in `held`."""
         self.held: list[Held] = []
         self.changed_paces: set[str] = set()
 
     def own(self, key: str) -> Account | None:
-        """The counters kept with the key."""
+        """The counters of the key."""
         return self.accounts.get(account_of(key))
 
     def open_own(self, key: str) -> Account:
@@ -105,17 +107,18 @@ class Books:
 
 
 class Needs:
-    """What has to be loaded before a batch is decided or concluded."""
+    """The rows to load before a batch is decided or concluded."""
 
     def __init__(self, rules: Rules, subjects: Sequence[Subject]) -> None:
         self.plans = rules.plans(subjects)
         self.distinct = dict(zip(map(id, self.plans), self.plans, strict=True))
         plans = self.distinct.values()
         self.names = ["=" + subject.key for subject in subjects]
-        """Of each its account (account_of, without the call), whether it has any cap there or not:
-        made once, because a text that was looked for once is found faster the next time."""
+        """The account of each subject (account_of, without the call), whether it has any cap there
+        or not: made once, because a text is found faster once its hash is known.
+        """
         self.accounts = [cap.counter for plan in plans for cap in plan.shared]
-        """With those of the keys, some more than once."""
+        """The accounts to load, including those of the keys; some occur more than once."""
         if any(plan.keyed for plan in plans):
             self.accounts += self.names
         self.paces = {pace.state for plan in plans for pace in plan.all_paces()}

@@ -1,7 +1,7 @@
-"""Whole batches whose shared rules have room for everybody: the same answers as one by one, for
-less. What keys share is then asked and written once a batch; what is kept with a key, by message.
+"""Whole batches whose shared rules have room for all: the same answers as one by one, at a lower
+cost. Shared counters are read and written once per batch; counters of a key once per message.
 
-Whatever is not beyond doubt goes the ordinary way, message by message through `engine`.
+Every batch that might differ goes message by message through `engine`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Batch:
         )
 
     def decide(self, now: int, until: int, books: Books) -> list[Decision]:
-        """When there is room in everything shared."""
+        """Decide the batch, if all shared rules have room for it."""
         quiet = {place for place, plan in self.distinct.items() if engine.quiet_findings(plan, now)}
         passed: dict[int, list[Subject]] = {place: [] for place in self.distinct}
         suppressed, accounts = books.suppressed, books.accounts
@@ -76,7 +76,7 @@ class Batch:
         return decisions
 
     def count(self, now: int, books: Books) -> None:
-        """All of these were sent now."""
+        """Count all messages as sent now."""
         sent: dict[int, list[str]] = {place: [] for place in self.distinct}
         if len(self.distinct) == 1:
             (plan,) = self.distinct.values()
@@ -107,8 +107,9 @@ def _fits(cap: CapRule, number: int, now: int, books: Books) -> bool:
 def _reserved(
     plan: Plan, name: str, me: str, now: int, until: int, accounts: dict[str, Account]
 ) -> bool:
-    """Take a place in every cap kept with the key; False, and nothing is taken: it has one, or is
-    counted, or one refuses."""
+    """Reserve every cap kept with the key; False, and nothing is reserved: it has a reservation, or
+    is counted, or a cap refuses.
+    """
     if not plan.counter_groups:
         return True
     account = accounts.get(name)
@@ -164,14 +165,14 @@ def _count_shared(cap: CapRule, ids: list[str], now: int, books: Books) -> None:
     if cap.shadow:
         known = books.counter(cap, "")
         ids = [] if known is None else [me for me in ids if me in known.held]
-    if ids:  # a shadow would have held the others back
+    if ids:  # a shadow would have deferred the others
         cap.limit.count_all(books.open_counter(cap, ""), ids, now)
 
 
 def _count_keyed(
     plan: Plan, names: Sequence[str], ids: Sequence[str], now: int, books: Books
 ) -> None:
-    """In the caps kept with the keys, whose accounts these are."""
+    """Count in the caps kept with the keys, whose accounts these are."""
     if not plan.counter_groups:
         return
     books.changed_accounts.update(names)
@@ -193,6 +194,6 @@ def _count_own(group: CounterGroup, account: Account, me: str, now: int) -> None
     if group.shadow:
         counter = account.get(group.first)
         if counter is None or me not in counter.held:
-            return  # it would have held it back
+            return  # the shadow would have deferred it
     for part in open_counters(account, group.names):
         group.limit.count(part, me, now)

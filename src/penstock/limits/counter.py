@@ -1,4 +1,4 @@
-"""What a cap remembers of one recipient (or channel, campaign …), and the arithmetic on it."""
+"""The counter of a cap for one recipient (or channel, campaign …), and its arithmetic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.model.times import format_duration
 REMEMBER_MS = 600_000
 """How long a counted id is known, so that counting it again changes nothing."""
 REMEMBERED = 1_000
-"""Counted ids that one counter knows, about: what many share would know too many."""
+"""Approximate number of counted ids per counter; one shared by many would have too many."""
 TIDY = 16
 """Places that are over are dropped when there are so many more,"""
 MANY = 256
@@ -21,20 +21,20 @@ MANY = 256
 
 
 class Counter(msgspec.Struct, array_like=True, gc=False):
-    """Sends that may still count, oldest first, and places held by messages on their way.
+    """Sends that may still count, oldest first, and reservations of messages in flight.
 
-    There are many of these, and nothing in them is ever looked at by the garbage collector.
+    There are many of these, and the garbage collector never scans them.
     """
 
     times: tuple[int, ...] = ()
     counts: tuple[int, ...] = ()
     """How many sends each time stands for; empty: one each."""
     held: dict[str, int] = {}
-    """Message id → held until; negative: already counted, and remembered until then."""
+    """Message id → reserved until; negative: already counted, and remembered until then."""
     last: int = 0
     """The latest send, to the millisecond."""
     names: tuple[str, ...] = ()
-    """In an account, all the names it goes by there: what always counts alike is counted once."""
+    """In an account, all the counter's names there: caps that always count the same share it."""
 
 
 class Limit:
@@ -48,21 +48,21 @@ class Limit:
         self.interval = interval
         self.exact = limit <= EXACT
         self.always_allows_below = 0 if interval else limit
-        """With fewer sends and places than this there is one more, whatever they are."""
+        """Below this number of sends and reservations one more fits, whatever their times."""
 
     def used(self, counter: Counter, now: int, me: str = "") -> int:
-        """Sends that count now, and places held by others."""
+        """Sends that count now, and reservations of other messages."""
         return self._sent(counter, now) + _waiting(counter, now, me)
 
     def has_room(self, counter: Counter, now: int, number: int) -> bool:
-        """For so many more, as far as the window goes?"""
+        """True if so many more fit, as far as the window is concerned."""
         room = self.limit - number - self._sent(counter, now)
         return len(counter.held) <= room or _waiting(counter, now, "") <= room
 
     def free_at(self, counter: Counter, now: int, me: str) -> int:
-        """When there is a place for `me`, should nobody else come; 0: there is one now.
+        """When a unit is free for `me`, if no other message takes it; 0: one is free now.
 
-        Whoever holds a place, or is counted already, keeps it. Places held count as sent now.
+        A message with a reservation, or already counted, keeps it. Reservations count as sent now.
         """
         held = counter.held
         if len(counter.times) + len(held) < self.always_allows_below and not counter.counts:
@@ -108,10 +108,10 @@ class Limit:
             held.update({me: until for me in ids if held.get(me, 0) >= -now})
 
     def count(self, counter: Counter, me: str, now: int) -> None:
-        """`me` was sent now; saying so again changes nothing.
+        """Count `me` as sent now; counting it again changes nothing.
 
-        Sends that count no more are dropped here, where every store writes the counter, and not
-        when a place is held: one whose clock is behind would else see them in one process only.
+        Sends that no longer count are dropped here, where every store writes the counter, and not
+        on reservation: a process whose clock is behind would else drop them in its own view only.
         """
         held = counter.held
         if held.get(me, 0) < -now:
@@ -131,7 +131,7 @@ class Limit:
             counter.last = now
 
     def count_all(self, counter: Counter, ids: Sequence[str], now: int) -> None:
-        """All of these were sent now."""
+        """Count all ids as sent now."""
         held = counter.held
         fresh = [me for me in dict.fromkeys(ids) if held.get(me, 0) >= -now]
         if fresh:
@@ -145,9 +145,9 @@ class Limit:
                 self._add(counter, sent, len(fresh))
 
     def resets(self, counter: Counter, now: int) -> int | None:
-        """When the count next goes down by itself, or the interval is over; None: nothing counts.
+        """When the count next falls by itself, or the interval is over; None: nothing counts.
 
-        Places held count as sent now.
+        Reservations count as sent now.
         """
         waiting = _waiting(counter, now, "")
         ends = []
@@ -165,7 +165,7 @@ class Limit:
         return max(self.interval, 0 if self.window is None else self.window.keeps)
 
     def keeps_sends(self) -> int:
-        """How long it looks back on single sends; -1: it does not."""
+        """How long the limit looks back on single sends; -1: it does not."""
         return -1 if self.window is None else self.window.keeps
 
     def text(self, used: int) -> str:
@@ -252,6 +252,6 @@ def _tidy(held: dict[str, int], now: int) -> None:
 def _forget(held: dict[str, int]) -> None:
     """The counted ids that were counted first, if they are too many."""
     counted = [me for me, end in held.items() if end < 0]
-    counted.sort(key=held.__getitem__, reverse=True)  # stable: of one moment as they were held
+    counted.sort(key=held.__getitem__, reverse=True)  # stable: one moment keeps its order
     for me in counted[: max(0, len(counted) - REMEMBERED)]:
         del held[me]

@@ -18,7 +18,7 @@ from penstock.model.times import format_duration, format_moment
 from penstock.model.verdict import Verdict
 
 EXPIRES = "expires"
-"""Stands where a policy's id would when the message's own deadline decides."""
+"""Stands for a policy's id when the message's own deadline decides."""
 MAX_STEPS = 60
 """Quiet windows passed over in search of a legal moment before it counts as none."""
 
@@ -37,8 +37,9 @@ _until = attrgetter("until")
 
 
 def decide(rules: Rules, subject: Subject, now: int, hold: int, books: Books) -> Decision:
-    """ALLOW holds a place in every cap until `hold`; anything else leaves the counters as if
-    the message had never come, but for the slot that a pace gave it."""
+    """ALLOW reserves a unit of every cap until `hold`; any other verdict leaves the counters as if
+    the message had never come, but for the slot that a pace gave it.
+    """
     plan = rules.plan_of(subject)
     refused = _refused_outright(plan, subject, now, books)
     if refused is not None:
@@ -55,7 +56,7 @@ def decide(rules: Rules, subject: Subject, now: int, hold: int, books: Books) ->
 
 
 def judge(plan: Plan, subject: Subject, findings: Findings) -> Decision:
-    """What follows from what the rules found, however they found it."""
+    """The decision that follows from the rules' findings, however they were found."""
     if not findings:
         return plan.allowed
     if all(finding.rule.shadow for finding in findings):
@@ -64,7 +65,7 @@ def judge(plan: Plan, subject: Subject, findings: Findings) -> Decision:
 
 
 def explain(rules: Rules, subject: Subject, now: int, books: Books) -> Decision:
-    """The decision that would be made now, with what every rule says; changes nothing."""
+    """The decision that would be made now, with every rule's result; changes nothing."""
     plan = rules.plan_of(subject)
     refused = _refused_outright(plan, subject, now, books)
     findings = _findings(plan, subject, now, books)
@@ -83,12 +84,12 @@ def tell(
     refused: Decision | None,
     used: Callable[[CapRule], int],
 ) -> Decision:
-    """The decision with what every rule says; `used` tells what counts in a cap now."""
+    """The decision with every rule's result; `used` returns what counts in a cap now."""
     decision = judge(plan, subject, findings) if refused is None else refused
     if decision.verdict is Verdict.ALLOW:
-        decision = ALLOWED  # what shadows say comes with the others
+        decision = ALLOWED  # the results of shadows are among the others
     said = {result.policy for result in decision.rules}
-    # Of what is refused outright it is not known on which of the other lists it is.
+    # For a message refused outright the other lists are not read.
     lists = plan.suppressions if refused is None else ()
     clear = (_allows(list_id, "not on the list") for list_id in lists)
     return Decision(
@@ -112,7 +113,8 @@ def conclude(rules: Rules, conclusion: Conclusion, now: int, books: Books) -> No
                     release(counter, subject.id)
         case End.KEEP:
             for counter in _open_held(plan, subject, books):
-                if counter.held[subject.id] > now:  # one that is over may be somebody else's by now
+                # An expired reservation may be another message's by now.
+                if counter.held[subject.id] > now:
                     keep(counter, subject.id, conclusion.until)
 
 
@@ -127,7 +129,7 @@ def _count(plan: Plan, subject: Subject, now: int, books: Books) -> None:
 
 
 def _counts(cap: CapRule, subject: Subject, books: Books) -> bool:
-    """A shadow counts only what it would not have held back."""
+    """True if the cap counts it: a shadow counts only messages that it would have allowed."""
     counter = books.counter(cap, subject.key) if cap.shadow else None
     return not cap.shadow or (counter is not None and subject.id in counter.held)
 
@@ -190,7 +192,7 @@ def waits_for(pace: PaceRule, subject: Subject) -> bool:
 def _reserve(
     plan: Plan, subject: Subject, now: int, hold: int, books: Books, shadowed: Findings
 ) -> None:
-    """A shadow rule counts what it would have let go, so that it shows what it would do."""
+    """Reserve every cap; a shadow rule only what it would have allowed, to show its effect."""
     refusing = {id(finding.rule) for finding in shadowed} if shadowed else ()
     me = subject.id
     for group in plan.counter_groups:
@@ -206,7 +208,7 @@ def _reserve(
 
 
 def _let_go(plan: Plan, subject: Subject, books: Books) -> None:
-    """Give back the places that an earlier decision about this message held."""
+    """Release the reservations of an earlier decision about this message."""
     for counter in _open_held(plan, subject, books):
         release(counter, subject.id)
 
@@ -235,7 +237,7 @@ def _refusal(plan: Plan, subject: Subject, findings: Findings) -> Decision:
     binding, passed = _first_legal(plan, max(acting, key=_until))
     if binding in findings:
         detail = results[findings.index(binding)].detail
-    else:  # a quiet window that lies between now and the moment the others give
+    else:  # a quiet window between now and the moment of the others
         results = (*results, _result(binding))
         detail = results[-1].detail
     deadline = deadline_of(subject, [*acting, binding])
@@ -255,10 +257,10 @@ def _too_late(binding: Finding, detail: str, results: tuple[RuleResult, ...]) ->
 
 
 def _first_legal(plan: Plan, latest: Finding) -> tuple[Finding, bool]:
-    """The first moment from there on that no quiet window forbids, and what it waits for.
+    """The first moment from there on that no quiet window forbids, and the last rule waited for.
 
-    Caps and paces only wait for a moment, which every later one is past: it is quiet windows
-    that may come in between. False: none was found.
+    Caps and paces only wait for a moment, which every later one is past: only quiet windows may
+    come in between. False: none was found.
     """
     quiets = [quiet for quiet in plan.quiets if not quiet.shadow]
     for _ in range(MAX_STEPS):
@@ -293,7 +295,7 @@ def waiting_since(subject: Subject) -> int:
 
 
 def spread(plan: Plan, binding: Finding, subject: Subject, deadline: int | None) -> int:
-    """What a quiet window held does not go out all at once: each at a moment of its own."""
+    """Spread messages deferred by a quiet window over time: each gets a moment of its own."""
     rule, until = binding.rule, binding.until
     if not isinstance(rule, QuietRule) or not subject.id:
         return until
@@ -305,8 +307,9 @@ def spread(plan: Plan, binding: Finding, subject: Subject, deadline: int | None)
 
 
 def _give_slots(findings: Findings, decision: Decision, books: Books) -> None:
-    """Only the pace that is told as the reason gives one: its name is what the message has when it
-    comes back, and a slot of another pace would hold up the message it was given to."""
+    """Give a slot only of the pace that is the decision's reason: its name is with the message when
+    it returns, and a slot of another pace would delay the message it was given to.
+    """
     if decision.verdict is Verdict.DEFER and decision.reason is not None:
         for rule, _, _ in findings:
             if isinstance(rule, PaceRule) and rule.id == decision.reason.policy:
@@ -350,7 +353,7 @@ def _used(cap: CapRule, subject: Subject, now: int, books: Books) -> int:
 def _others(
     plan: Plan, now: int, findings: Findings, said: set[str], used: Callable[[CapRule], int]
 ) -> list[RuleResult]:
-    """What the rules say that are not part of the decision: mostly that it may go."""
+    """The results of rules that are not part of the decision: mostly that it is allowed."""
     found = {id(finding.rule): finding for finding in findings}
     rules: list[AnyRule] = [*plan.quiets, *plan.caps, *plan.paces]
     results = []

@@ -10,7 +10,7 @@ from penstock.model.policy import Cap, Scope
 
 
 def figures(rules: Rules, account: Account, key: str, now: int) -> list[CounterFigure]:
-    """Every cap that counts something of this key; those by key alone also when it is nothing."""
+    """Every cap that counts for this key; those by key alone also when they count nothing."""
     found = []
     for name, counter in account.items():
         born, *parts = name.split(SEPARATOR)

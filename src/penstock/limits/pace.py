@@ -1,4 +1,4 @@
-"""Pace: smooth in the long run, a burst at most, and a slot of its own for whoever must wait.
+"""Pace: an even rate in the long run, bounded bursts, and a slot for each message that must wait.
 
 The generic cell rate algorithm in exact integers: a millisecond has `ticks` ticks, and one message
 every `gap` ticks is the rate.
@@ -19,9 +19,9 @@ class PaceState(msgspec.Struct, array_like=True, gc=False):
     ticks: int
     """The unit the two below are in: ticks a millisecond."""
     next: int = 0
-    """When the next message would go out if they went out evenly."""
+    """When the next message would be sent if they were sent evenly."""
     cursor: int = 0
-    """What `next` will be when everyone who waits for a slot has gone out at it."""
+    """The value of `next` once every message that waits for a slot has been sent."""
 
 
 class Rate:
@@ -50,9 +50,9 @@ class Rate:
         return state
 
     def free_at(self, state: PaceState, now: int, *, has_slot: bool) -> int:
-        """The slot of a message that may not go now; 0: it may.
+        """The slot of a message that may not be sent now; 0: it may.
 
-        Nobody overtakes messages that wait for slots already given, but whoever comes at its own.
+        No message overtakes those that wait for slots already given, unless its own slot has come.
         """
         last = max(state.next, state.cursor)
         if (state.next if has_slot else last) - self.slack <= now * self.ticks:
@@ -60,7 +60,7 @@ class Rate:
         return -(-(last - self.slack) // self.ticks)
 
     def fits(self, state: PaceState, now: int, number: int, *, whole: bool) -> bool:
-        """May so many go now, one after the other? `whole`: slots given out hold nobody back."""
+        """True if so many may be sent now, in a row. `whole`: given slots delay no message."""
         at = now * self.ticks
         last = state.next if number <= 1 else max(state.next, at) + (number - 1) * self.gap
         return (last if whole else max(last, state.cursor)) - self.slack <= at
@@ -75,7 +75,7 @@ class Rate:
         state.cursor = max(last, slot * self.ticks) + self.gap
 
     def room(self, state: PaceState, now: int) -> tuple[int, int]:
-        """How many may go now, and when the next one may if none."""
+        """How many may be sent now, and when the next one may if none."""
         at = now * self.ticks
         ready = state.next - self.slack
         if ready > at:

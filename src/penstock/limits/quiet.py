@@ -1,4 +1,4 @@
-"""Quiet hours: when a recipient's wall clock says that nothing may go out."""
+"""Quiet hours: when a recipient's wall clock forbids sending."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.model.policy import DAY_MINUTES, Day, Quiet, parse_wall
 _DAYS = {day: number for number, day in enumerate(Day)}
 _ONE_DAY = timedelta(days=1)
 _WEEKS = range(-9, 17)
-"""Days looked at around a moment: two weeks, because a zone may skip a whole day;"""
+"""Days examined around a moment: two weeks, because a zone may skip a whole day;"""
 _DAYS_AROUND = range(-3, 9)
 """fewer where every day has its quiet hours."""
 
@@ -91,5 +91,5 @@ class QuietHours:
 
 @lru_cache(maxsize=4096)
 def quiet_hours(policy: Quiet, zone: str) -> QuietHours:
-    """Shared, because it remembers the span it looked at last."""
+    """Shared, because it caches the last span it found."""
     return QuietHours(policy, ZoneInfo(zone))

@@ -34,7 +34,7 @@ from penstock.model.verdict import Verdict
 from penstock.model.zone import DEFAULT_ZONE, is_zone
 
 SEPARATOR = "\x1f"
-"""Between the parts of a counter's name; no label contains it."""
+"""Separates the parts of a counter's name; no label contains it."""
 BURST_MS = 10
 """A pace without a burst of its own is smooth to within this."""
 MAX_PLANS = 20_000
@@ -44,7 +44,7 @@ _NO_LABELS = Labels()
 
 
 class Rule:
-    """What all rules of a policy share."""
+    """Common to all rules of a policy."""
 
     __slots__ = ("blocks", "id", "max_defer", "shadow")
 
@@ -108,16 +108,16 @@ class CounterGroup:
         self.names = tuple(cap.counter for cap in caps)
         self.first = self.names[0]
         self.shadow = caps[0].shadow
-        """It stands alone."""
+        """A shadow cap is a group of its own."""
         self.limit = max((cap.limit for cap in caps), key=Limit.keeps_sends)
-        """Of the cap that looks back the longest: what is enough for it is enough for all."""
+        """The limit that looks back the longest: the sends it keeps are enough for all."""
         self.count = self.limit.count
         self.enforcing = [cap for cap in caps if cap in enforcing]
         """The caps that may refuse."""
         self.always_allows_below = min(
             (cap.limit.always_allows_below for cap in self.enforcing), default=sys.maxsize
         )
-        """With fewer sends and reservations than this, none of them refuses."""
+        """Below this number of sends and reservations, no cap of the group refuses."""
 
 
 class PaceRule(Rule):
@@ -169,26 +169,26 @@ class Plan:
         self.passed: list[PaceRule] = []
         """Paces that are bypassed and count all the same."""
         self.keyed = False
-        """Some cap is kept with the key."""
+        """True if some cap is kept with the key."""
         self.own: list[CapRule] = []
-        """All that count and are kept with the key,"""
+        """All caps that are kept with the key,"""
         self.own_asked: list[CapRule] = []
-        """and of those the ones that may refuse."""
+        """and those of them that may refuse."""
         self.counter_groups: list[CounterGroup] = []
-        """All of `own`, by what counts together."""
+        """All of `own`, grouped by what counts together."""
         self.shared: list[CapRule] = []
         self.shared_asked: list[CapRule] = []
         self.allowed = ALLOWED
         """The decision when nothing refuses: one for all messages, with the rules by name."""
 
     def keep_own(self) -> None:
-        """Drop what is not about the key itself, before it is complete."""
+        """Drop the caps that are not about the key itself, before the plan is complete."""
         self.caps = [cap for cap in self.caps if cap.account is None]
         self.counted = [cap for cap in self.counted if cap.account is None]
         self.paces, self.passed = [], []
 
     def complete(self, *, together: bool) -> Plan:
-        """With its caps sorted by where they are kept, and its rules by name."""
+        """Sort the caps by where they are kept, and the rules by name."""
         self.own = [cap for cap in self.all_caps() if cap.account is None]
         self.own_asked = [cap for cap in self.caps if cap.account is None]
         self.counter_groups = list(self._group(share=together))
@@ -201,7 +201,7 @@ class Plan:
         return self
 
     def _group(self, *, share: bool) -> Iterator[CounterGroup]:
-        """Exact caps that are enforced share a counter: a shadow may not count what they do."""
+        """Group exact, enforced caps, which share a counter: a shadow may not count with them."""
         sharing = [cap for cap in self.own if share and cap.limit.exact and not cap.shadow]
         if sharing:
             yield CounterGroup(sharing, self.own_asked)
@@ -252,7 +252,7 @@ class Rules:
     def plan(self, route: str, labels: Labels | None, *, share: bool = False) -> Plan:
         """`share`: of one of the several keys of a message."""
         if labels is not None and labels.keys:
-            labels = replace(labels, keys=())  # the same rules, whoever else it concerns
+            labels = replace(labels, keys=())  # the same rules, for other subjects
         asked = (route, labels or _NO_LABELS, share)
         plan = self._plans.get(asked)
         if plan is None:
@@ -262,7 +262,7 @@ class Rules:
         return plan
 
     def plans(self, subjects: Iterable[Subject]) -> list[Plan]:
-        """One for each; neighbours mostly share theirs."""
+        """One plan each; neighbours mostly share theirs."""
         found = []
         route, labels, kind, plan = "", _NO_LABELS, None, None
         for subject in subjects:
@@ -292,7 +292,7 @@ class Rules:
         return paces
 
     def living(self, account: dict[str, Counter]) -> dict[str, Counter]:
-        """Without the counters of policies that were dropped."""
+        """The account without the counters of dropped policies."""
         if not self._alive.issuperset(account):
             for name in list(account):
                 if name.partition(SEPARATOR)[0] in self.names:
@@ -308,7 +308,7 @@ class Rules:
         self._alive.add(name)
 
     def cap(self, policy_id: str, policy: Cap, values: dict[str, str]) -> CapRule:
-        """One counter of a cap, as it is without a zone of the message's own."""
+        """One counter of a cap, in the zone of its policy."""
         zone = self._cap_zone(policy, _NO_LABELS)
         return CapRule(policy_id, policy, values, self._born[policy_id], zone)
 
@@ -354,12 +354,12 @@ class Rules:
         return self._zone(labels.tz if Scope.KEY in cap.scope else None, written)
 
     def _zone(self, *chain: str | None) -> str:
-        """The first that is given and known here; a label may come from a newer calendar."""
+        """The first zone that is given and known here; a label may come from a newer calendar."""
         return next((zone for zone in chain if zone and is_zone(zone)), self._default_zone)
 
 
 def covers_whole_routes(pace: Pace) -> bool:
-    """Does it hold back all messages of its routes alike, whatever their labels?"""
+    """True if the pace applies to all messages of its routes, whatever their labels."""
     to = pace.applies_to
     by_label = to is not None and any((to.channel, to.campaign, to.class_, to.tag))
     return not (by_label or pace.bypass or pace.shadow or pace.on_exceed is OnExceed.BLOCK)
@@ -384,8 +384,8 @@ def _bypasses(suppression: Suppression, labels: Labels) -> bool:
 def _values(cap: Cap, route: str, labels: Labels) -> list[dict[str, str]]:
     """The combinations that the message counts in, without the key.
 
-    A label it does not have: with the key in the scope it counts as one without, so that a
-    person's cap never fails open; otherwise there is nothing that the cap could count.
+    A missing label: with the key in the scope the message counts as one without it, so that a
+    person's cap never fails open; otherwise the cap has nothing to count.
     """
     given: dict[Scope, tuple[str, ...]] = {
         Scope.CHANNEL: () if labels.channel is None else (labels.channel,),

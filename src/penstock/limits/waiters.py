@@ -1,13 +1,13 @@
-"""Each message behind a full cap is told of a place of its own, not all of the next one.
+"""Gives each message behind a full cap a time of its own, instead of the next one to all.
 
-A cap says when the next place comes free. If everything behind it came back at that moment, a
+A cap computes when the next unit is free. If every message behind it returned at that moment, a
 backlog of one recipient would be claimed and decided again and again for one send each time. So the
-first to be deferred gets that moment, as many more as the cap lets through at once get the same,
-those after them the moments that follow at the cap's own rate. That is known only so far ahead
-(places may come free sooner: policies are changed, messages cancelled); beyond it waiters come back
-at moments drawn from their ids.
+first to be deferred gets that moment, as many more as the cap allows at once get the same, and
+later ones the moments that follow at the cap's own rate. That is known only so far ahead (units may
+be free sooner: policies are changed, messages cancelled); beyond it waiters return at moments drawn
+from their ids.
 
-What is remembered is this process's own and may be lost: a moment told twice costs one more
+The turns given are this process's own and may be lost: a moment given twice costs one more
 decision, never a send too many, because the cap itself decides again.
 """
 
@@ -23,9 +23,9 @@ from penstock.model.policy import Calendar, CalendarWindow, Cap, Scope
 from penstock.model.times import parse_duration
 
 KNOWN_MS = 300_000
-"""Places are told by their turn up to this far ahead, and drawn for no longer than this after."""
+"""Turns are given in order up to this far ahead, and drawn within at most this time after."""
 LINES = 10_000
-"""Lines that are remembered; with more, those are dropped of which no place lies ahead."""
+"""Lines remembered; beyond it those without a future turn are dropped."""
 
 _HOUR_MS = 3_600_000
 _PERIODS = {
@@ -39,7 +39,7 @@ _NO_LABELS = Labels()
 
 
 class _Turns:
-    """The place given out last, to how many, and how many came when no more were known."""
+    """The last turn given, to how many messages, and how many came beyond the known turns."""
 
     __slots__ = ("beyond", "given", "place")
 
@@ -62,15 +62,15 @@ class _Turns:
 
 
 class Waiters:
-    """Everything that waits for caps, as far as this process has told it."""
+    """The turns of messages waiting for caps, as far as this process has given them."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[object, ...], tuple[_Turns, _Turns]] = {}
 
     def place(self, policy_id: str, cap: Cap, subject: Subject, until: int, now: int) -> int:
-        """When to decide about the message again, of which the cap says that it is full until then.
+        """When to decide about the message again, given that the cap is full until `until`.
 
-        One that came at its moment and found the place taken goes before those that never waited.
+        A message that returned at its moment and found no unit goes before those that never waited.
         """
         line = (policy_id, *_values(cap, subject))
         turns = self._lines.get(line)
@@ -99,7 +99,7 @@ class Waiters:
 
 
 def _values(cap: Cap, subject: Subject) -> tuple[object, ...]:
-    """What the cap counts the message by."""
+    """The values by which the cap counts the message."""
     labels = subject.labels or _NO_LABELS
     values: dict[Scope, object] = {
         Scope.KEY: subject.key,
@@ -128,7 +128,7 @@ def _rate(cap: Cap) -> tuple[int, int]:
 
 
 def _latest(cap: Cap, subject: Subject) -> int | None:
-    """The last moment at which it may still go; None: it may wait for ever."""
+    """The last moment at which it may be sent; None: it may wait without end."""
     latest = None if subject.expires is None else subject.expires - 1
     if cap.max_defer is None:
         return latest

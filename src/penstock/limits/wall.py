@@ -25,7 +25,7 @@ def instant(day: date, minutes: int, zone: ZoneInfo, *, last: bool) -> int:
 
 
 def wall_time(at: int, zone: ZoneInfo) -> datetime:
-    """What the wall clock shows, without its zone."""
+    """The time that the wall clock shows, without its zone."""
     return datetime.fromtimestamp(at // 1000, zone).replace(tzinfo=None)
 
 

@@ -31,7 +31,7 @@ class Rolling:
         return now - self.length
 
     def leaves(self, sent: int, now: int) -> int:
-        """When a send that counts now counts no more."""
+        """When a send that counts now no longer counts."""
         del now
         return sent + self.length
 
@@ -60,7 +60,7 @@ class Period:
         return self.bounds(now)[1]
 
     def grain(self, sent: int) -> int:
-        """To the minute: no period begins within one."""
+        """The minute of a send: no period begins within one."""
         return sent // 60_000 * 60_000
 
     def bounds(self, now: int) -> tuple[int, int]:
@@ -73,7 +73,7 @@ class Period:
         here = wall_time(now, self.zone)
         first, following = _period(here, self.unit)
         start = self._begin(first)
-        if start > now:  # the period's first minute comes twice, and this is before the last one
+        if start > now:  # the period's first minute occurs twice, and this is before the second one
             before, _ = _period(first - timedelta(minutes=1), self.unit)
             return self._begin(before), start
         return start, self._begin(following)
@@ -115,5 +115,5 @@ def _period(wall: datetime, unit: Calendar) -> tuple[datetime, datetime]:
 
 @lru_cache(maxsize=4096)
 def period(unit: Calendar, zone: str) -> Period:
-    """Shared, because it remembers the period it looked at last."""
+    """Shared, because it caches the last period it found."""
     return Period(unit, ZoneInfo(zone))

@@ -1,4 +1,4 @@
-"""What a store may offer besides keeping messages: figures of the fleet and of what is to come.
+"""Optional parts of a store besides messages: figures of the fleet and of what is coming due.
 
 Each is an optional part of a `penstock.ports.store.Store`.
 """
@@ -19,31 +19,31 @@ class HeartbeatStore(Protocol):
         ...
 
     async def heartbeats(self) -> list[Heartbeat]:
-        """All that are kept, in no order; what an unknown version wrote is left out."""
+        """Every stored heartbeat, in no order; one written by an unknown version is left out."""
         ...
 
     async def forget_heartbeats(self, before: int) -> None:
-        """Drop those of processes last seen before that moment."""
+        """Delete the heartbeats of processes last seen before that moment."""
         ...
 
 
 class Forecasting(Protocol):
     async def forecast(self, now: int) -> Forecast:
-        """What is coming due. At millions pending it may take a while, away from the path."""
+        """How much is coming due, by time. With millions pending it may take a while."""
         ...
 
 
 class DeadLetter(NamedTuple):
-    """As much of a dead message as a group of them tells."""
+    """The fields of a dead message that grouping needs."""
 
     route: str
     error: str
     at: int
-    """When it died."""
+    """When the message died."""
     id: str
 
 
 class DeadLetters(Protocol):
     async def dead_letters(self, route: str | None, limit: int) -> list[DeadLetter]:
-        """At most `limit` of the dead, without their payloads."""
+        """At most `limit` dead messages, without their payloads."""
         ...

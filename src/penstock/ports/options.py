@@ -22,7 +22,7 @@ def read_own(
     whose: str,
     wrong: Callable[[str, str], ConfigError],
 ) -> Own:
-    """From a settings table and a URL's query (which wins).
+    """Read a driver's own options from a settings table and a URL's query (which wins).
 
     A name that `own` does not have is a ConfigError: nothing is silently ignored.
     """
@@ -39,7 +39,7 @@ def read_own(
 
 
 def read_query(own: type[Own], query: str) -> Own:
-    """What follows the `?` of a store's URL; ConfigError says what would be right."""
+    """Read the query of a store's URL; ConfigError names the options that are valid."""
     given = dict(parse_qsl(query, keep_blank_values=True))
     fields = own.__struct_fields__
     for name in given:
@@ -58,7 +58,7 @@ def read_query(own: type[Own], query: str) -> Own:
 
 
 def _in_words(kind: object) -> str:
-    """What a value of that type may be."""
+    """Describe the values of that type in words."""
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(map(str, get_args(kind)))
     kinds = {kind, *get_args(kind)}

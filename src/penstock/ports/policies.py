@@ -1,7 +1,7 @@
-"""The seam to whatever keeps policies and counts by them.
+"""The seam to a store of policies and their counters.
 
-The rules of `ports/store.py` hold here too: batch first, `now` is given, outcomes are values, and
-a store that is away raises StoreUnavailable. `penstock.limits` says what every answer must be.
+The rules of `ports/store.py` hold here too: batch first, `now` is given, outcomes are values, and a
+store that is unavailable raises StoreUnavailable. `penstock.limits` defines every answer.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ class PolicyStore(Protocol):
     """Policies, suppressions and counters, shared by every process on the same store."""
 
     def use_zone(self, zone: str) -> None:
-        """The zone where neither a message nor its policy names a known one; UTC unless told."""
+        """Set the zone used where neither a message nor its policy names a known one; UTC by
+        default.
+        """
         ...
 
     async def book(self) -> RuleBook:
-        """Everything now in force. Its version grows with every change, by whichever process."""
+        """Everything now in force. Its version grows with every change, by any process."""
         ...
 
     async def put_policy(self, policy_id: str, policy: Policy) -> int:
-        """Keep it for what is decided from now on; the version that has it.
+        """Store the policy for every decision from now on; return the version that includes it.
 
-        The same policy again changes nothing. Counters go on; they start anew only after a drop.
+        The same policy again changes nothing. Counters continue; they restart only after a drop.
         """
         ...
 
@@ -38,7 +40,7 @@ class PolicyStore(Protocol):
         ...
 
     async def put_suppression(self, list_id: str, suppression: Suppression) -> int:
-        """Keep the list with exactly these keys; the version that has it."""
+        """Store the list with exactly these keys; return the version that includes it."""
         ...
 
     async def drop_suppression(self, list_id: str) -> bool: ...
@@ -50,15 +52,15 @@ class PolicyStore(Protocol):
     async def suppress(
         self, list_id: str, add: Sequence[str] = (), remove: Sequence[str] = ()
     ) -> bool:
-        """Add keys, then remove keys; False: there is no such list."""
+        """Add keys, then remove keys; False if there is no such list."""
         ...
 
     async def decide(self, subjects: Sequence[Subject], now: int, hold: int) -> list[Decision]:
         """One decision each, in order, the same as one by one.
 
-        ALLOW holds a place in every cap for `hold` ms and moves every pace on; anything else
-        leaves the counters as if the message had never come (a place it held is given back), but
-        for the slot that a pace gave out. Deciding an id again uses the places that it holds.
+        ALLOW reserves a unit of every cap for `hold` ms and advances every pace; any other verdict
+        leaves the counters as if the message had never come (its own reservation is released), but
+        for the slot that a pace gave out. Deciding an id again uses the reservations it has.
         """
         ...
 
@@ -67,7 +69,7 @@ class PolicyStore(Protocol):
         ...
 
     async def explain(self, subjects: Sequence[Subject], now: int) -> list[Decision]:
-        """What would be decided now, each on its own, with what every rule says. Never writes."""
+        """The decision for each subject now, on its own, with every rule's answer. Never writes."""
         ...
 
     async def counters(self, key: str, now: int) -> list[CounterFigure]:
@@ -75,16 +77,16 @@ class PolicyStore(Protocol):
         ...
 
     async def forget(self, key: str, now: int) -> int:
-        """Drop every counter of this key; how many there were.
+        """Delete every counter of this key; return how many there were.
 
-        Places held by messages that are being sent may stay until their lease has ended.
+        Reservations of messages that are being sent may stay until their lease has ended.
         """
         ...
 
     async def allowance(self, route: str, now: int) -> PaceAllowance | None:
-        """How many of a route may go now by the paces that cover all of it; None: no such pace.
+        """How many of a route the paces that cover all of it allow now; None: no such pace.
 
-        A look, not a reservation.
+        Reads only; reserves nothing.
         """
         ...
 
@@ -95,6 +97,7 @@ class CountedSettle(Protocol):
     async def settle_counted(
         self, settlements: Sequence[Settlement], sent: Sequence[Subject], now: int
     ) -> list[State | None]:
-        """Count what was sent, then settle. Nothing is settled that was not counted; a call that
-        raises may have counted, and counting again changes nothing."""
+        """Count the sent subjects, then settle. Nothing is settled that was not counted; a call
+        that raises may have counted, and counting again changes nothing.
+        """
         ...

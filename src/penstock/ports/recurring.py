@@ -1,8 +1,8 @@
-"""The seam to whatever keeps recurring rules.
+"""The seam to a store of recurring rules.
 
-The rules of `ports/store.py` hold here too. A store knows four things of a row: its id, its
-revision, when it is to be looked at (`wake`) and whether settings manage it; the rest it keeps as
-it is. `penstock.testing.recurring_suite` is the executable form of this file.
+The rules of `ports/store.py` hold here too. A store reads four fields of a row: its id, its
+revision, when it is due to be read (`wake`) and whether settings manage it; it stores the rest
+unread. `penstock.testing.recurring_suite` is the executable form of this file.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 from penstock.model.recurrence import RuleRow
 
 RuleListener: TypeAlias = Callable[[int], None]
-"""Called with a moment at which a rule is to be looked at sooner than was known."""
+"""Called with a moment at which a rule is due sooner than was known."""
 NEWS = "@recurring"
-"""In the place of a route in a store's wake-ups; no route has such a name."""
+"""Stands for a route in a store's wake-ups; no route has such a name."""
 LOOK_MS = 1_000
-"""Between two looks where other processes' writes are heard of: the safety net."""
+"""Period of the safety-net read where other processes' writes are announced."""
 
 
 class Swap(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Swap(msgspec.Struct, frozen=True):
     expected: int
     """The revision that was read; 0: there was no row."""
     row: RuleRow | None
-    """None: delete it."""
+    """The new row; None: delete it."""
 
 
 class DueRules(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class RecurringStore(Protocol):
 
     @property
     def look_ms(self) -> int:
-        """Milliseconds after which a planter that nobody woke looks again."""
+        """Milliseconds after which a planter reads the due rows again without a wake-up."""
         ...
 
     async def rules(self, ids: Sequence[str]) -> list[RuleRow | None]:
@@ -53,9 +53,9 @@ class RecurringStore(Protocol):
         ...
 
     async def swap(self, swaps: Sequence[Swap]) -> list[bool]:
-        """Compare and set, each by itself, in order; False: the row is another one by now.
+        """Compare and set each row on its own, in order; False: the row has changed since.
 
-        Durable when it returns. A swap whose answer was lost may have been done: the row says so.
+        Durable when it returns. A swap whose answer was lost may have been done: the row shows it.
         """
         ...
 
@@ -64,7 +64,7 @@ class RecurringStore(Protocol):
         ...
 
     async def page(self, after: str | None, limit: int) -> list[RuleRow]:
-        """Rows whose id comes after this one, in the order of their ids."""
+        """Rows whose id follows `after`, in the order of their ids."""
         ...
 
     async def managed(self) -> list[str]:
@@ -72,9 +72,9 @@ class RecurringStore(Protocol):
         ...
 
     def listen(self, listener: RuleListener) -> None:
-        """Call back when a row that was written is to be looked at, with that moment.
+        """Register a callback that receives the `wake` of a row that was written.
 
-        Every row that this process wrote, and of those of other processes what is nearer than
-        every other, as far as the store is told of them; `look_ms` bounds what it is not told of.
+        It is called for every row that this process wrote, and, as far as the store reports them,
+        for rows of other processes that are earlier than all others; `look_ms` bounds the rest.
         """
         ...

@@ -1,9 +1,9 @@
 """The seam to a store of waiting rooms.
 
 Rules as for messages: batch first; `now` is epoch milliseconds of the store's own clock and is
-given, not read; expected outcomes are values; a store that is away raises StoreUnavailable, and
-then nothing of the call took effect, or it is safe to repeat. A room nobody has PUT may exist
-all the same, when another program writes its keys: it has the default settings.
+given, not read; expected outcomes are values; a store that is unavailable raises StoreUnavailable,
+and then nothing of the call took effect, or it is safe to repeat. A room that was never PUT may
+exist all the same, when another program writes its keys: it has the default settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.model.ticket import (
 from penstock.time.clock import Clock
 
 RoomListener: TypeAlias = Callable[[str], None]
-"""Called with the room in which a slot may have become free or somebody may be waiting."""
+"""Called with a room in which a slot may be free or a visitor may be waiting."""
 
 TurnListener: TypeAlias = Callable[[str, Sequence[str]], None]
 """Called with a room and users who were let in there, perhaps by another process."""
@@ -65,24 +65,26 @@ class RoomStore(Protocol):
         ...
 
     async def set_state(self, name: str, state: RoomState, now: int) -> Room | None:
-        """Open, pause, close; None if there is no such room."""
+        """Open, pause or close the room; None if there is no such room."""
         ...
 
     async def reset(self, name: str, now: int) -> Room | None:
-        """A new epoch: nobody waits, nobody is inside, every earlier token is void."""
+        """Begin a new epoch: the line and the room are empty, every earlier token is void."""
         ...
 
     async def join(self, name: str, joining: Sequence[Joining], now: int) -> JoinedAll | None:
-        """Line up at the end of the lane, once: whoever has a live ticket keeps it.
+        """Put each visitor at the end of the lane, once: a visitor with a live ticket keeps it.
 
-        It counts as a sign of life. None if there is no such room.
+        Counts as a sign of life. None if there is no such room.
         """
         ...
 
     async def look(
         self, name: str, users: Sequence[str], now: int, *, alive: bool = False
     ) -> Looked | None:
-        """Tickets with their place. `alive`: those who wait have asked themselves."""
+        """Tickets with their position. `alive`: the visitors themselves asked, which is a sign
+        of life.
+        """
         ...
 
     async def heartbeat(self, name: str, users: Sequence[str], now: int) -> Looked | None:
@@ -90,9 +92,9 @@ class RoomStore(Protocol):
         ...
 
     async def promote(self, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
-        """One atomic step for each room, in order.
+        """Promote in each room, in order, one atomic step per room.
 
-        End what is over → drop waiters not seen for wait_grace → let in as many as slots and
+        End expired sessions → drop waiters not seen for wait_grace → admit as many as slots and
         rate allow, at most `limit`, in order. Reads only as many members as there are slots.
         """
         ...
@@ -106,15 +108,17 @@ class RoomStore(Protocol):
     async def leave(
         self, name: str, users: Sequence[str], now: int, state: TicketState = TicketState.LEFT
     ) -> list[Ticket | None] | None:
-        """End live tickets as LEFT or REVOKED; each that held a slot gives exactly one back."""
+        """End live tickets as LEFT or REVOKED; each that had a slot gives exactly one back."""
         ...
 
     async def figures(self, names: Sequence[str], now: int) -> list[RoomFigures | None]:
-        """What each room holds and has seen; None where there is no such room."""
+        """The figures of each room; None where there is no such room."""
         ...
 
     async def take_due(self, now: int, limit: int) -> list[str]:
-        """Rooms to look at now: each comes up again within a second, for one process of all."""
+        """Rooms to promote in now: each is returned again within a second, to one process of
+        all.
+        """
         ...
 
     async def discover(self, now: int) -> int | None:
@@ -128,19 +132,20 @@ class RoomStore(Protocol):
     def listen_rooms(self, listener: RoomListener) -> None: ...
 
     def listen_turns(self, listener: TurnListener) -> None:
-        """Hear who is let in by other processes, where the store can tell; else one has to look."""
+        """Register a callback for visitors admitted by other processes, where the store announces
+        them; elsewhere callers must poll.
+        """
         ...
 
     async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
-        """Of those who wait for news, by room, who is in line no more by what another process did
-
-        since this was asked before. Nobody where `listen_turns` hears of that, and then `waiting`
-        is not asked.
+        """Of the visitors waiting for news, by room, those whom another process took out of the
+        line since the previous call. Empty, without calling `waiting`, where `listen_turns` reports
+        them.
         """
         ...
 
     async def secret(self, proposed: bytes) -> bytes:
-        """The key kept for tokens; the first one proposed to a new store stays."""
+        """The stored key for tokens; a new store keeps the first one proposed."""
         ...
 
 
@@ -148,15 +153,15 @@ class EntryQueue(Protocol):
     """Promotions on their way out, on stores where other programs wait for them (Redis)."""
 
     async def take(self, limit: int, wait: int) -> list[Entry]:
-        """Entries nobody has been given yet; waits up to `wait` ms for the first."""
+        """Take entries that no consumer has taken yet; wait up to `wait` ms for the first."""
         ...
 
     async def take_abandoned(self, idle: int, limit: int) -> list[Entry]:
-        """Entries that were given to somebody who has not finished them for `idle` ms."""
+        """Take entries that another consumer took and has not finished for `idle` ms."""
         ...
 
     async def dispatch(self, dispatches: Sequence[Dispatch]) -> int:
-        """Pass on and acknowledge in one step; what was finished before is not repeated."""
+        """Pass on and acknowledge in one step; a finished entry is not repeated."""
         ...
 
     async def trim(self) -> int:
@@ -176,15 +181,15 @@ class OpenRooms:
 
     store: RoomStore
     entries: EntryQueue | None
-    """Where other programs wait for promotions; None: nobody does in this store."""
+    """The queue through which other programs wait for promotions; None: this store has none."""
     close: Callable[[], Awaitable[None]]
     away: Callable[[], bool]
-    """Whether the breaker towards the store is open."""
+    """True while the breaker towards the store is open."""
     figures: Callable[[], StoreCalls]
 
 
 class StoreCalls(msgspec.Struct, frozen=True):
-    """What the calls of a store came to."""
+    """Counters of the calls of a store."""
 
     errors: int = 0
     scripts: Durations = msgspec.field(default_factory=Durations)
@@ -198,7 +203,7 @@ class RoomHost(Protocol):
     async def open_rooms(
         self, capacity: int, consumer: str, *, serves_all: bool = False, signs: str = ""
     ) -> OpenRooms:
-        """`capacity` is for rooms nobody has PUT; `consumer` names this process.
+        """`capacity` is for rooms that were never PUT; `consumer` names this process.
 
         Promotions of rooms that only other programs have made are left to processes that open the
         rooms with `serves_all`. `signs` is the id of a signing key from the settings: once a
@@ -215,11 +220,13 @@ class TokenSigner(Protocol):
         ...
 
     def read(self, token: str, room: str, now: int) -> tuple[str, str] | None:
-        """(user, pass id), or None: not one of ours, of another room, or outside its time."""
+        """(user, pass id) of an entry token; None if it is not ours, of another room or out of
+        its time.
+        """
         ...
 
     def ticket_secret(self, room: str, epoch: int, user: str, number: int) -> str:
-        """What shows that somebody is the visitor of this ticket."""
+        """The secret that proves a visitor owns this ticket."""
         ...
 
     def is_ticket_secret(self, text: str, room: str, epoch: int, user: str, number: int) -> bool:

@@ -1,8 +1,8 @@
-"""The seam to whatever receives messages.
+"""The seam to a receiver of messages.
 
 A sink is a module with `async def open_sink(url: str, options: SinkOptions) -> Sink`. Opening
-checks the address and the options (ConfigError) and reaches nobody: a connection is made by the
-first send or by check(), so a settings file can be checked where the other side is not.
+checks the address and the options (ConfigError) and connects to nothing: a connection is made by
+the first send or by check(), so a settings file can be checked where the receiver is not reachable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PATIENCE = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """What a route's settings say to its sink. Never shows what may be secret."""
+    """A route's settings for its sink. Its repr leaves out secrets."""
 
     route: str = "default"
     timeout: float = 10.0
@@ -33,9 +33,9 @@ class SinkOptions:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Fixed: sent with every message of the route."""
     topics: tuple[str, ...] = ()
-    """Patterns of destinations a message may choose by itself."""
+    """Patterns of the destinations that a message may choose."""
     at: str | None = None
-    """Where in the settings its address stands; unset: routes.<route>.sink."""
+    """The setting that names its address; unset: routes.<route>.sink."""
     more: Mapping[str, object] = field(default_factory=dict, repr=False)
     """The route's other settings: a sink reads its own from here, and no other layer knows them."""
 
@@ -60,7 +60,7 @@ class SinkOptions:
 
 
 class Sink(Protocol):
-    """Takes batches; says of each message what became of it."""
+    """Sends batches and returns an outcome for each message."""
 
     @property
     def name(self) -> str:
@@ -69,19 +69,19 @@ class Sink(Protocol):
 
     @property
     def max_batch(self) -> int:
-        """How many messages one send takes; 1: each message is sent and settled by itself."""
+        """Messages that one send takes; 1: each message is sent and settled on its own."""
         ...
 
     @property
     def concurrency(self) -> int:
-        """Messages in flight that suit it when the route does not say."""
+        """Messages in flight that suit the sink when the route sets no number."""
         ...
 
     async def send(self, batch: Sequence[Message]) -> Sequence[SendOutcome]:
         """Send in order; one outcome each. A crash may repeat the call: same id, higher attempt.
 
-        Delivered only on the receiver's own acknowledgement. Raises nothing for what the other
-        side does; whatever is raised counts as Retry for the whole batch.
+        Delivered only on the receiver's own acknowledgement. Never raises because of the receiver;
+        any exception counts as Retry for the whole batch.
         """
         ...
 
@@ -105,10 +105,10 @@ class EntrySink(Protocol):
 
 
 async def still_answers(sink: Sink) -> bool:
-    """Whether the other side answers a check now.
+    """True if the receiver answers a check now.
 
-    After a time-out this tells a message that is waited for in vain, which is that message's own
-    affair, from a side that cannot be reached, for which the circuit breaker opens.
+    After a time-out this distinguishes a message whose answer is late, which concerns that message
+    alone, from an unreachable receiver, for which the circuit breaker opens.
     """
     try:
         async with asyncio.timeout(PATIENCE):

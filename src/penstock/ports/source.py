@@ -1,7 +1,8 @@
-"""The seam to whatever messages are taken from.
+"""The seam to a broker that messages are taken from.
 
 A source is a module with `async def open_source(url: str, options: SourceOptions) -> Source`.
-Opening checks the address and the options (ConfigError) and reaches nobody; the first read does.
+Opening checks the address and the options (ConfigError) and connects to nothing; the first read
+does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from penstock.ports.options import Own, read_own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a source's settings say to its driver. Never shows what may be secret."""
+    """A source's settings for its driver. Its repr leaves out secrets."""
 
     source: str
     more: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -36,19 +37,21 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One broker message, as it came."""
+    """One broker message, as it was received."""
 
     value: bytes
     headers: Mapping[str, str]
     key: str | None = None
     origin: str | None = None
-    """Where it stands in the broker, the same at every redelivery; None: the broker cannot say."""
+    """Its position in the broker, the same at every redelivery; None: the broker has none."""
     handle: object = None
     """The driver's own."""
 
 
 class Source(Protocol):
-    """Gives records at least once: what is not done comes again, here or to another reader."""
+    """Reads records at least once: an unfinished record is redelivered, here or to another
+    reader.
+    """
 
     @property
     def name(self) -> str:
@@ -56,17 +59,17 @@ class Source(Protocol):
         ...
 
     async def read(self, limit: int) -> Sequence[Record]:
-        """The next records, at most `limit`; none when nothing came for a while.
+        """The next records, at most `limit`; empty when none arrived for a while.
 
         Raises SourceUnavailable when the broker cannot be reached; reading again tries again.
         """
         ...
 
     async def done(self, records: Sequence[Record]) -> None:
-        """These need not come again. Those that are no longer ours are passed over in silence.
+        """Acknowledge these records. Records that are no longer ours are skipped silently.
 
-        Called with everything read before the next read, in order. SourceUnavailable: they come
-        again.
+        Called with everything read before the next read, in order. SourceUnavailable: they are
+        redelivered.
         """
         ...
 

@@ -44,12 +44,12 @@ class MessageStore(Protocol):
         ...
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-        """Keep each message whose id is new; one receipt each, in order.
+        """Store each message whose id is new; one receipt each, in order.
 
-        A known id (also earlier in the same batch) is a duplicate: `on_conflict` decides, and
-        only while the first is still scheduled. The receipt shows the message then held.
-        One that comes `blocked` is settled as it is put: BLOCKED, with that reason as its error,
-        and nobody ever claims it.
+        A known id (also earlier in the same batch) is a duplicate: `on_conflict` decides, and only
+        while the first is still scheduled. The receipt shows the message then stored. A message
+        that is put `blocked` is settled at once: BLOCKED, with that reason as its error, and is
+        never claimed.
         """
         ...
 
@@ -60,20 +60,20 @@ class MessageStore(Protocol):
 
         Higher priority first, then earlier due. All get one new token, attempt + 1 and a lease
         until now + lease ms. Never a message with due > now; nothing from a paused route. Together
-        they have at most `max_bytes`, by the store's own measure, unless the first has more alone;
+        they have at most `max_bytes`, by the store's own measure, unless the first alone has more;
         a claim that ended there says so (`stopped_at_bytes`). A claim whose answer was lost is
-        repeated by the next one for the route, which may then give what the lost one took alone,
-        under the token of that one.
+        repeated by the next one for the route, which may then give only the messages of the lost
+        one, under its token.
         """
         ...
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
-        """End leases. The state each message then has, or None: the token was stale, no change.
+        """End leases. Returns each message's new state, or None: the token was stale, no change.
 
-        A cancel asked meanwhile turns SCHEDULED into CANCELLED. Delivered messages lose payload
-        and headers; the rest is kept for the retention time. A store that is away in part raises
-        PartlyUnavailable with the states of those that were settled: only the others are to be
-        settled again.
+        A cancel requested during the lease turns SCHEDULED into CANCELLED. Delivered messages lose
+        payload and headers; the rest stays for the retention time. A store that is unavailable in
+        part raises PartlyUnavailable with the states of those that were settled: only the others
+        are to be settled again.
         """
         ...
 
@@ -92,10 +92,10 @@ class MessageStore(Protocol):
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
         """Cancel, reschedule, release, redrive, delete, erase: a definite answer each, in order.
 
-        Order of checks: unknown id → already so (cancel of a cancelled message is DONE) → not in
-        a state that allows it (RELEASED; a cancel or erasure of a leased one also marks it) →
-        version (CONFLICT) → done, version + 1. `penstock.model.lifecycle.amend` is this rule. Of
-        what is deleted or erased nothing is kept, and its id is new again.
+        Order of checks: unknown id → already so (cancel of a cancelled message is DONE) → not in a
+        state that allows it (RELEASED; a cancel or erasure of a leased one also marks it) → version
+        (CONFLICT) → done, version + 1. `penstock.model.lifecycle.amend` is this rule. Nothing stays
+        of a deleted or erased message, and its id is new again.
         """
         ...
 
@@ -109,7 +109,7 @@ class MessageStore(Protocol):
     async def find(self, ids: Sequence[str]) -> list[Message | None]: ...
 
     async def timeline(self, message_id: str) -> list[Event]:
-        """What happened to the message, oldest first; empty if it is not known."""
+        """The message's events, oldest first; empty if it is not known."""
         ...
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
@@ -143,7 +143,7 @@ class MayFail(Protocol):
     """A store that may have to be given up, though every call to it is still answered."""
 
     async def failure(self) -> StoreFailed:
-        """Wait until it accepts nothing any more, and say why: the process should end then."""
+        """Wait until the store fails for good and return why: the process should end then."""
         ...
 
 
@@ -151,19 +151,23 @@ class SelfChecking(Protocol):
     """A store that can look itself over on demand; not every one has anything to look at."""
 
     async def integrity(self) -> None:
-        """Read everything that is kept; StoreCorrupt says what is wrong with it."""
+        """Read everything stored; StoreCorrupt names the damage."""
         ...
 
 
 class AdmittingStore(Protocol):
-    """A store with a near future of its own, which may be told later of what it keeps."""
+    """A store with a near future of its own, which may be notified later of messages it has."""
 
     async def put_unadmitted(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-        """As `put`, but for the near future: `admit`, or else a sweep, brings them there."""
+        """Like `put`, without the near future: `admit`, or else a sweep, adds the messages to
+        it.
+        """
         ...
 
     async def admit(self, ids: Iterable[str], now: int) -> int:
-        """Bring those that wait and are near; how many wait. May be repeated, ids may be gone."""
+        """Admit those that wait and are near; return how many wait. May be repeated; ids
+        may be gone.
+        """
         ...
 
 
@@ -171,7 +175,7 @@ class EntryStore(Protocol):
     """Adds an entry to a stream and settles its message in one step."""
 
     def is_at(self, place: tuple[str, int, int]) -> bool:
-        """Whether streams of that host, port and database are beside the messages."""
+        """True if streams of that host, port and database are on the server of the messages."""
         ...
 
 
@@ -187,10 +191,10 @@ class KeyedClaims(Protocol):
         per_key: KeyLimit,
         max_bytes: int = ANY_SIZE,
     ) -> Claim:
-        """Like `claim`, with no more of one key in flight than `per_key` says.
+        """Like `claim`, with no more of one key in flight than `per_key` allows.
 
-        Ordered: one of a key at a time by due, and whatever was begun before the rest. A busy
-        key holds back no other; keys are served by the due of their next message.
+        Ordered: one of a key at a time by due, and a begun message before the rest. A busy key
+        delays no other; keys are served by the due of their next message.
         """
         ...
 
@@ -199,18 +203,18 @@ class KeepsTurns(Protocol):
     """A store in which it matters from the first put on that a route promises something per key."""
 
     async def keep_turns(self, routes: Iterable[str]) -> None:
-        """What is put on these routes from now on, by any process, can be claimed by key."""
+        """From now on, index messages put on these routes, by any process, to be claimed by key."""
         ...
 
 
 class JoinsTransactions(Protocol):
-    """A store in the callers' own database: a message is committed with what it belongs to."""
+    """A store in the caller's own database: a message is committed with the caller's own rows."""
 
     async def put_within(self, connection: object, message: NewMessage) -> Receipt:
-        """Put the message in the transaction under way on a connection of the caller's.
+        """Put the message in the open transaction of a caller's own connection.
 
-        Nobody sees it before that transaction is committed; rolled back, it never was there.
-        ConfigError for a connection of a kind that is not known.
+        It becomes visible when that transaction commits; after a rollback it never existed.
+        ConfigError for an unknown kind of connection.
         """
         ...
 
@@ -226,7 +230,7 @@ class Store:
     fleet: HeartbeatStore | None = None
     """None: each process knows only its own figures."""
     forecasting: Forecasting | None = None
-    """None: the forecast says how much is coming due, not when."""
+    """None: the forecast has only the number coming due, without times."""
     dead: DeadLetters | None = None
     """None: dead letters are grouped from a list of whole messages."""
     keyed: KeyedClaims | None = None
@@ -234,12 +238,12 @@ class Store:
     turns: KeepsTurns | None = None
     """None: `keyed` needs no notice before messages are put."""
     admitting: AdmittingStore | None = None
-    """None: there is nothing for an intake topic to carry."""
+    """None: an intake topic would have nothing to carry."""
     counted: CountedSettle | None = None
     """Settles and counts in one step. None: sends are counted, then settled."""
     entries: EntryStore | None = None
     transactions: JoinsTransactions | None = None
-    """None: no caller has a transaction that it could be part of."""
+    """None: no caller can put within a transaction of its own."""
     self_check: SelfChecking | None = None
     may_fail: MayFail | None = None
     max_message: int | None = None
@@ -247,12 +251,13 @@ class Store:
     figures_serve: int = 0
     """Milliseconds for which one count of its figures serves every process; 0: each call counts."""
     health_name: str = "store"
-    """What a list of components calls it."""
+    """The store's name in a list of components."""
     announces: Callable[[], bool] = bool
-    """Whether listeners hear now of every put of other processes: then a worker need not look for
-    them as often."""
+    """True while listeners are notified of every put of other processes: a worker then polls less
+    often.
+    """
     warnings: Sequence[str] = ()
-    """What an operator should change, though everything works; logged at start."""
+    """Advice for the operator about a working store; logged at start."""
 
     @property
     def name(self) -> str:
@@ -279,11 +284,11 @@ class OpenStore(Protocol):
         bucket_size_sec: int = 60,
         clock: Clock | None = None,
     ) -> Store:
-        """Open the store at `url`, or make it where that costs nothing; the caller closes it.
+        """Open the store at `url`, or create it where that costs nothing; the caller closes it.
 
         `retention` (milliseconds) and `retention_count` bound how long and how many settled
-        messages stay known, whichever comes first. `total_partitions` None: as many as it has.
-        A store that has no partitions or buckets ignores theirs.
+        messages stay known, whichever comes first. `total_partitions` None: as many as it has. A
+        store that has no partitions or buckets ignores theirs.
         """
         ...
 
@@ -295,7 +300,7 @@ class ScratchStores:
     url: Callable[[str, str], str]
     """(address of the real store, mark) → the address of an empty one with the same settings."""
     erase: Callable[[str], Awaitable[None]]
-    """Remove everything at such an address; StoreUnavailable names what is left behind."""
+    """Remove everything at such an address; StoreUnavailable names what remains."""
 
 
 def _outlives_the_process(_url: str) -> bool:
@@ -304,7 +309,7 @@ def _outlives_the_process(_url: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreDriver:
-    """What can be done with a store's address; the module of a store has one, as `DRIVER`."""
+    """The operations on a store's address; the module of a store has one, as `DRIVER`."""
 
     open_store: OpenStore
     nothing_to_read: Callable[[str], str | None]
@@ -312,12 +317,15 @@ class StoreDriver:
 
     ConfigError when something is wrong with the address."""
     in_memory: Callable[[str], bool] = _outlives_the_process
-    """Whether the store at this address ends with the process that opens it."""
+    """True if the store at this address ends with the process that opens it."""
     on_server: bool = False
-    """A server that is away at start may come: a process waits for it. A file is an error."""
+    """True for a server, which may be down at start: a process waits for it. A missing file is
+    an error.
+    """
     init_store: Callable[[str], Awaitable[str]] | None = None
-    """Make what the store needs before it is opened, and say what was done; harmless to repeat.
+    """Create what the store needs before it is opened, and describe it; harmless to repeat.
 
-    None: opening it makes it."""
+    None: opening it creates everything.
+    """
     scratch: ScratchStores | None = None
-    """None: it has no place to try things in."""
+    """None: it has no scratch stores."""

@@ -1,4 +1,4 @@
-"""The seam to whatever records spans; without one, nothing is recorded and nothing imported."""
+"""The seam to a recorder of spans; without one, nothing is recorded and nothing imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.model.message import Message
 class Tracer(Protocol):
     @property
     def is_on(self) -> bool:
-        """Whether anything is recorded: while nothing is, nobody need be told of anything."""
+        """True if spans are recorded: while they are not, no call needs to be made."""
         ...
 
     def intake(self, drafts: Sequence[Draft]) -> AbstractContextManager[None]:
@@ -23,5 +23,5 @@ class Tracer(Protocol):
     def deliver(
         self, route: str, sink: str, batch: Sequence[Message]
     ) -> AbstractContextManager[None]:
-        """Around sending a batch: a trace of its own, linked to those that scheduled it."""
+        """Trace the sending of a batch: a trace of its own, linked to those that scheduled it."""
         ...

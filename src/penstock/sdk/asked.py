@@ -1,4 +1,4 @@
-"""What a program passes in → a Draft: the same rules for the embedded engine and the clients."""
+"""Converts a program's arguments to a Draft, for the embedded engine and the clients alike."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def draft(
 def _check_kinds(
     route: object, id_: object, key: object, topic: object, content_type: object, priority: object
 ) -> None:
-    """Text is text and a number a number; quick when they are, since every message is asked."""
+    """Check the types of these arguments, with a fast path since every message is checked."""
     if (
         isinstance(route, str)
         and (id_ is None or isinstance(id_, str))
@@ -102,7 +102,7 @@ def check_kind(name: str, value: object) -> None:
 
 
 def draft_for(verb: str, payload: object, fields: Mapping[str, Any]) -> Draft:
-    """`draft` on behalf of a verb, whose own name a wrong argument is told with."""
+    """`draft` on behalf of a verb, whose own name appears in the error of a wrong argument."""
     check_names(verb, fields)
     return draft(payload, **fields)
 
@@ -124,8 +124,8 @@ def draft_of(_: object, message: Mapping[str, Any]) -> Draft:
 def drafted(
     message: object, make: Callable[[object, Mapping[str, Any]], Draft] = draft_of
 ) -> Draft | PenstockError:
-    """A message of a batch, or what is wrong with it: a bad one must not hold back the good."""
-    if type(message) is not dict:  # nearly all of them are: quicker asked than of a Mapping
+    """A message of a batch, or its error: a bad one must not stop the good ones."""
+    if type(message) is not dict:  # nearly all of them are: a faster check than for a Mapping
         if isinstance(message, Draft):
             return message
         if not isinstance(message, Mapping):
@@ -151,7 +151,7 @@ def change_of(
     priority: int | None = None,
     labels: LabelsLike | None = None,
 ) -> Patch:
-    """What to change of a waiting message."""
+    """The changes to make to a waiting message."""
     change = Patch(
         at=None if at is None else moment_text(at, "at"),
         delay=None if delay is None else delay_value(delay),
@@ -207,7 +207,7 @@ def _body(
 
 
 def json_text(payload: object) -> bytes:
-    """What is no bytes is written as JSON."""
+    """Encode a payload that is not bytes as JSON."""
     try:
         text = _encode(payload)
         no_number = (
@@ -217,13 +217,13 @@ def json_text(payload: object) -> bytes:
         raise InvalidMessage("payload", f"cannot be written as JSON ({exc})") from exc
     if no_number:
         raise InvalidMessage("payload", "nan and infinity cannot be written as JSON")
-    if not text.isascii():  # somebody's own JSON (msgspec.Raw) may be in it
+    if not text.isascii():  # the caller's own JSON (msgspec.Raw) may be in it
         check_utf8(text)
     return text
 
 
 def _holds_no_number(value: object) -> bool:
-    """Whether a float that JSON has no word for is in there; it would be written as null."""
+    """True if it contains a float that JSON cannot express; it would be encoded as null."""
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):
@@ -232,7 +232,7 @@ def _holds_no_number(value: object) -> bool:
 
 
 def _plain(payload: object) -> object:
-    """Without classes of the caller's; text that is JSON already (Raw) says null itself."""
+    """Convert the caller's own classes to plain values; encoded JSON (Raw) may contain null."""
     return msgspec.to_builtins(payload, enc_hook=lambda _: None)
 
 
@@ -253,7 +253,7 @@ def moment_text(value: Moment, field: str) -> str:
 def delay_value(value: object, field: str = "delay") -> float | str:
     if isinstance(value, timedelta):
         return value / timedelta(seconds=1)
-    if isinstance(value, float) and not math.isfinite(value):  # JSON would say null: now
+    if isinstance(value, float) and not math.isfinite(value):  # JSON would encode null: now
         raise InvalidMessage(field, "must be a finite number of seconds, not negative")
     if not isinstance(value, _DELAYS) or isinstance(value, bool):
         raise InvalidMessage(field, f"must be a timedelta, seconds or text, not {_kind(value)}")

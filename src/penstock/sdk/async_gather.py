@@ -1,6 +1,6 @@
-"""What tasks schedule at the same time becomes one batch request: for programs with an event loop.
+"""Messages that tasks schedule at the same time share one batch request; for event loops.
 
-A caller alone is sent alone and at once; how long others wait is said by `Load`.
+A single message is sent alone and at once; `Load` decides how long others wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TURNS = 8
 
 
 class _Place(NamedTuple):
-    """A message that waits for its call, and what its caller waits for."""
+    """A message that waits for its request, and the future of its caller."""
 
     draft: Draft
     line: bytes
@@ -28,7 +28,7 @@ class _Place(NamedTuple):
 
 
 class AsyncGather:
-    """Carries what the tasks of one event loop schedule."""
+    """Sends the messages that the tasks of one event loop schedule."""
 
     def __init__(self, send: AsyncSend) -> None:
         self._send = send
@@ -40,7 +40,7 @@ class AsyncGather:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def schedule(self, draft: Draft) -> Receipt:
-        """Keep a message that has its id; raises what is wrong with this one."""
+        """Schedule a message that has its id; raises the error of this one."""
         if self._load.is_alone and not self._waiting:
             self._load.begin(1)
             try:

@@ -41,7 +41,7 @@ class AsyncLink:
         self._closed = False
 
     async def carry(self, call: Call[Any]) -> Reply:
-        """Send it once; NoReply when nothing came back."""
+        """Send it once; NoReply when no answer arrived."""
         session = self._session or self._open()
         try:
             async with session.request(
@@ -64,7 +64,7 @@ class AsyncLink:
             await self._session.close()
 
     def _open(self) -> aiohttp.ClientSession:
-        """Not before there is a loop: a client may be made without one."""
+        """Open the session on first use, since a client may be made without a running loop."""
         if self._closed:
             raise RuntimeError("the client has been closed")
         secure = self._wiring.url.startswith("https:")
@@ -81,7 +81,7 @@ class AsyncLink:
         return self._session
 
     def _timeout(self, call: Call[Any]) -> aiohttp.ClientTimeout:
-        """For each step; for the whole too, since a body that does not leave is no step."""
+        """A limit for each step, and for the whole: a body that cannot be sent is no step."""
         step = self._wiring.timeout
         if call.bulk:
             return aiohttp.ClientTimeout(total=None, connect=step)

@@ -34,7 +34,7 @@ class AsyncRecurring:
         return await self._send(about_rule("putRule", rule_id, content=fields, version=version))
 
     async def get(self, rule_id: str) -> RecurringOut:
-        """The rule, its next moments and what became of the latest; UnknownThing: there is none."""
+        """The rule, its next moments and its latest results; UnknownThing if there is none."""
         return await self._send(about_rule("rule", rule_id))
 
     async def list(
@@ -44,7 +44,7 @@ class AsyncRecurring:
         return await self._send(page("rules", cursor, limit))
 
     async def delete(self, rule_id: str, *, version: int | None = None) -> None:
-        """The rule is gone; messages that it has planted stay."""
+        """Delete the rule; messages that it has planted stay."""
         deleted: RuleDeleted = await self._send(about_rule("dropRule", rule_id, version=version))
         del deleted
 
@@ -53,7 +53,7 @@ class AsyncRecurring:
         return await self._send(about_rule("pauseRule", rule_id, version=version))
 
     async def resume(self, rule_id: str, *, version: int | None = None) -> RecurringOut:
-        """Plant again; what passed meanwhile is not made up for."""
+        """Plant again; moments that passed during the pause are not made up for."""
         return await self._send(about_rule("resumeRule", rule_id, version=version))
 
     async def trigger(self, rule_id: str) -> str:
@@ -68,5 +68,5 @@ class AsyncRecurring:
         return filled.planted
 
     async def preview(self, **fields: Unpack[RuleFields]) -> Preview:
-        """When such a rule would fire, and that in words; nothing is stored."""
+        """The moments of such a rule and their description in words; nothing is stored."""
         return await self._send(call("previewRule", content=fields))

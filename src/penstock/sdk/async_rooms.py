@@ -28,11 +28,11 @@ class AsyncRooms:
         self._send = send
 
     async def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:
-        """Make a room, or change it; whoever waits keeps the place."""
+        """Create or change a room; waiting visitors keep their places."""
         return await self._send(call("putRoom", room, content=settings))
 
     async def get(self, room: str) -> RoomOut:
-        """The room and how it stands; UnknownThing if there is none."""
+        """The room and its figures; UnknownThing if there is none."""
         return await self._send(call("room", room))
 
     async def list(
@@ -42,7 +42,7 @@ class AsyncRooms:
         return await self._send(page("rooms", cursor, limit))
 
     async def pause(self, room: str) -> RoomOut:
-        """Let nobody in; people may go on lining up."""
+        """Stop admitting visitors; they may still join."""
         return await self._send(call("pauseRoom", room))
 
     async def resume(self, room: str) -> RoomOut:
@@ -50,7 +50,7 @@ class AsyncRooms:
         return await self._send(call("resumeRoom", room))
 
     async def close(self, room: str) -> RoomOut:
-        """Let nobody line up any more."""
+        """Let no more visitors join."""
         return await self._send(call("closeRoom", room))
 
     async def reset(self, room: str) -> RoomOut:
@@ -66,7 +66,7 @@ class AsyncRooms:
         instance: str | None = None,
         ticket: str | None = None,
     ) -> TicketOut:
-        """Line up, once: whoever has a live ticket keeps it. RoomClosed when nobody may."""
+        """Join the line, once: a visitor with a live ticket keeps it. RoomClosed if closed."""
         content = {"user": user, "lane": lane, "instance": instance}
         return await self._send(call("joinRoom", room, content=content, ticket=ticket))
 
@@ -87,5 +87,5 @@ class AsyncRooms:
         return await self._send(call("leaveRoom", room, user, ticket=ticket))
 
     async def revoke(self, room: str, user: str) -> EnteredOut:
-        """Put somebody out, of the line or of the room."""
+        """Remove a visitor from the line or the room."""
         return await self._send(call("revokeTicket", room, user))

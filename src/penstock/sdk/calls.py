@@ -1,7 +1,7 @@
-"""Every call of the HTTP API as a value: what to send and how to read the answer. No I/O.
+"""Every call of the HTTP API as a value: the request and how to read its answer. No I/O.
 
 Method, path and the answer's schema come from the table of verbs (`penstock.api.verbs`). The two
-clients only carry calls back and forth, so they cannot differ.
+clients only transport calls, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Outcome: TypeAlias = Receipt | PenstockError
 NDJSON = "application/x-ndjson"
 BATCH_MESSAGES = 5_000
 BATCH_BYTES = 4 * 1024 * 1024
-"""One request of a long batch at most: small enough to be sent again when the server goes away."""
+"""Bytes of one request of a long batch: few enough to be sent again after a server failure."""
 VALUES: Mapping[str, str] = {
     "Accepted": "penstock.model.view:receipt_of",
     "Message": "penstock.model.view:message_of",
@@ -54,7 +54,7 @@ READERS: Mapping[str, str] = {
     "suppressions": "penstock.model.policy_view:suppressions_of",
     "suppression": "penstock.model.policy_view:suppression_of",
 }
-"""Verb → what reads the whole body, where the schema does not say enough."""
+"""Verb → reader of the whole body, where the schema is not enough."""
 BODIES: Mapping[str, str] = {
     "putPolicy": "penstock.sdk.rules:policy_value",
     "putSuppression": "penstock.sdk.rules:suppression_value",
@@ -63,19 +63,19 @@ BODIES: Mapping[str, str] = {
     "putRule": "penstock.sdk.recurring:rule_value",
     "previewRule": "penstock.sdk.recurring:rule_value",
 }
-"""Verb → what makes its body of what a program passes in."""
+"""Verb → function that makes its body from a program's arguments."""
 
 
 TIMELINE = "penstock.model.view:timeline_of"
 ONLY_CANCEL = {"state": State.SCHEDULED.value}
-"""Without it a server would delete what it cannot cancel because it is dead."""
+"""Without it a server would delete a message that it cannot cancel because it is dead."""
 ONLY_DELETE = {"state": State.DEAD.value}
 EITHER = frozenset({200, 503})
-"""A server that is not ready says so in the same shape as one that is."""
+"""A server that is not ready answers in the same shape as one that is."""
 
 
 class _Line(msgspec.Struct):
-    """One outcome of a batch: taken, or not."""
+    """One outcome of a batch: a receipt or an error."""
 
     id: str | None = None
     state: State = State.SCHEDULED
@@ -101,21 +101,23 @@ class Call(Generic[T]):
     version: int | None = None
     about_id: str | None = None
     about_kind: str = "message"
-    """What `about_id` names, in the words of an error."""
+    """The kind of object that `about_id` names, in the words of an error."""
     good: frozenset[int] = frozenset({200, 201})
     bulk: bool = False
-    """It takes as long as there are messages, so there is no answer that comes too late."""
+    """Its duration grows with the number of messages, so no answer is too late."""
     counts: bool = False
-    """Only the first to ask is told: how many it changed, or that its token was good."""
+    """A repeated call would get another answer than the first: a count, or whether a token is
+    valid.
+    """
     ticket: str | None = None
-    """What shows that a visitor's call is the visitor's own."""
+    """The secret that proves that a visitor's call is the visitor's own."""
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be sent again when nobody knows if it arrived.
+        """True if it may be sent again when it is unknown whether it arrived.
 
         Ids make everything idempotent; a version that was just used up is not, and a count of
-        what was changed would be that of the second time.
+        changes would be that of the second time.
         """
         return self.version is None and not self.counts
 
@@ -147,8 +149,8 @@ def call(
 ) -> Call[T]:
     """The call of a verb of the table; `segments` fill the names in its path, in their order.
 
-    `content` becomes the body: a struct, or a mapping, of which what is None is left out. `value`
-    names what reads the answer in place of the usual; `more` are fields of the Call.
+    `content` becomes the body: a struct, or a mapping, whose fields of None are left out. `value`
+    names the reader of the answer in place of the usual; `more` are fields of the Call.
     """
     verb = BY_NAME[name]
     path = verb.path
@@ -183,7 +185,7 @@ def about_rule(name: str, rule_id: str, **more: Any) -> Call[T]:
 
 
 def matching(name: str, where: Filter, *, dry_run: bool, **fields: object) -> Call[T]:
-    """The call of a verb that changes whatever matches."""
+    """The call of a verb that changes every message that matches."""
     content = {"filter": wire_filter(where), "dry_run": dry_run, **fields}
     return call(name, content=content, dry_run=dry_run)
 
@@ -204,7 +206,7 @@ def schedule_batch(lines: bytes) -> Call[list[Outcome]]:
 
 
 def schedule_lines(lines: Sequence[bytes]) -> Call[list[Outcome]]:
-    """One batch of these, as `in_one_line` made them: an outcome each, in order."""
+    """One batch of these lines, as `in_one_line` made them: an outcome each, in order."""
 
     def read(body: bytes) -> list[Outcome]:
         return _as_many(outcomes(body), len(lines))
@@ -218,13 +220,13 @@ def in_one_line(draft: Draft) -> bytes:
 
 
 def is_busy(outcome: object) -> bool:
-    """Whether one message of a batch was refused only for now."""
+    """True if one message of a batch was refused only for now."""
     return isinstance(outcome, Overloaded | StoreUnavailable)
 
 
 @cache
 def _reader(name: str, value: str | None) -> Callable[[bytes], Any]:
-    """What reads the answer of a verb."""
+    """The reader of a verb's answer."""
     if value is None and name in READERS:
         reader: Callable[[bytes], Any] = load(READERS[name])
         return reader
@@ -250,7 +252,7 @@ class Batch:
     lines: bytearray = field(default_factory=bytearray)
     sent: int = 0
     known: list[PenstockError | None] = field(default_factory=list)
-    """One a message, in order; None: the server's next outcome."""
+    """One per message, in order; None: the server's next outcome."""
 
     def outcomes(self, answered: list[Outcome]) -> list[Outcome]:
         following = iter(_as_many(answered, self.sent))
@@ -289,7 +291,7 @@ def with_id(draft: Draft, make_id: Callable[[], str]) -> Draft:
 
 
 def segment(text: str) -> str:
-    """One path segment whatever the text: dots too, which clients and proxies would walk."""
+    """Encode a text as one path segment: dots too, which clients and proxies would resolve."""
     return quote(text, safe="").replace(".", "%2E")
 
 

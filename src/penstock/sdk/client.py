@@ -56,16 +56,17 @@ T = TypeVar("T")
 
 
 class Client:
-    """A connection pool to one server. What is safe to repeat is repeated, up to `retries` times.
+    """A connection pool to one server. Calls that are safe to repeat are repeated, up to `retries`
+    times.
 
     `ca` names a file of authorities to trust for https (PEM); without it the usual ones are.
     `timeout` is in seconds. A bulk change (`cancel_where`, `redrive` …) has none while it runs, and
-    is sent again only when it never left: its count would be that of the second time.
-    Messages that are scheduled concurrently share requests, each with its own answer; with
-    `gather=False` every one is a request of its own.
+    is sent again only when it never left: its count would be that of the second time. Messages that
+    are scheduled concurrently share requests, each with its own answer; with `gather=False` every
+    one is a request of its own.
 
-    with penstock.Client("http://127.0.0.1:8700", token="…") as client:
-        client.schedule({"hello": "later"}, delay="15m")
+        with penstock.Client("http://127.0.0.1:8700", token="…") as client:
+            client.schedule({"hello": "later"}, delay="15m")
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Client:
         return list(self.schedule_stream(messages))
 
     def schedule_stream(self, messages: Iterable[MessageLike]) -> Iterator[Outcome]:
-        """Keep any number in constant memory: outcomes come as the messages are durable."""
+        """Store any number in constant memory; an outcome follows once its message is durable."""
         for batch in batches(messages, self._wiring.make_id):
             answered = self._send(schedule_batch(bytes(batch.lines))) if batch.sent else []
             yield from batch.outcomes(answered)
@@ -128,7 +129,7 @@ class Client:
         return self._send(about("get", message_id))
 
     def timeline(self, message_id: str) -> list[Event]:
-        """What happened to it, oldest first."""
+        """The message's events, oldest first."""
         return self._send(about("get", message_id, value=TIMELINE))
 
     def list(
@@ -148,7 +149,7 @@ class Client:
     def reschedule(
         self, message_id: str, *, version: int | None = None, **change: Unpack[ChangeFields]
     ) -> Message:
-        """Change when it goes out, or what it says, while it is still waiting."""
+        """Change the due time or the content of a message that is still waiting."""
         return self._send(
             about("change", message_id, version=version, content=wire(change_of(**change)))
         )
@@ -173,9 +174,9 @@ class Client:
         dry_run: bool = False,
         **where: Unpack[FilterFields],
     ) -> BulkResult:
-        """Make everything scheduled that matches due at one moment; `dry_run` only counts.
+        """Make every scheduled message that matches due at one moment; `dry_run` only counts.
 
-        What would have expired by then is matched and not done.
+        A message that would have expired by then counts as matched and is not changed.
         """
         when = wire(change_of(at=at, delay=delay))
         return self._send(matching("rescheduleMany", filter_of(**where), dry_run=dry_run, **when))
@@ -183,19 +184,19 @@ class Client:
     def redrive(
         self, *, rate: str | None = None, dry_run: bool = False, **where: Unpack[FilterFields]
     ) -> BulkResult:
-        """Send the dead that match once more; `rate` paces them ("100/s")."""
+        """Send every dead message that matches again; `rate` paces them ("100/s")."""
         return self._send(matching("redrive", filter_of(**where), rate=rate, dry_run=dry_run))
 
     def delete(self, message_id: str, *, version: int | None = None) -> Message:
-        """Delete a dead message; what it was. AlreadyReleased if it is not dead."""
+        """Delete a dead message and return it. AlreadyReleased if it is not dead."""
         return self._send(about("cancel", message_id, version=version, query=ONLY_DELETE))
 
     def delete_dead(self, *, dry_run: bool = False, **where: Unpack[FilterFields]) -> BulkResult:
-        """Delete the dead that match: nothing of them is kept; `dry_run` only counts."""
+        """Delete every dead message that matches, with all its data; `dry_run` only counts."""
         return self._send(matching("deleteDead", filter_of(**where), dry_run=dry_run))
 
     def forget(self, key: str) -> Erased:
-        """Erase every message and counter of a key; what is being sent goes when that has ended.
+        """Erase every message and counter of a key; a message being sent is erased after its send.
 
         Suppression lists keep the key, so that an opt-out outlives the erasure.
         """
@@ -207,7 +208,7 @@ class Client:
         return erased
 
     def routes(self) -> builtins.list[RouteStatus]:
-        """Every route, with what the store holds for it."""
+        """Every route, with the store's figures for it."""
         return self._send(call("routes"))
 
     def pause(self, route: str) -> None:
@@ -223,7 +224,7 @@ class Client:
         return self._send(call("policies"))
 
     def put_policy(self, policy_id: str, policy: PolicyLike) -> None:
-        """Keep a policy for what is decided from now on, in every process."""
+        """Store a policy; it binds every later decision in every process."""
         self._send(call("putPolicy", policy_id, content=policy))
 
     def drop_policy(self, policy_id: str) -> None:
@@ -257,19 +258,19 @@ class Client:
             self._send(call("unsuppress", list_id, key))
 
     def explain(self, **asked: Unpack[QuestionFields]) -> Decision:
-        """What would be decided of a message now, and why; writes nothing."""
+        """The decision about such a message now, and the reasons; writes nothing."""
         return self._send(call("explain", content=asked))
 
     def counters(self, key: str) -> builtins.list[CounterFigure]:
-        """What caps have counted for a key."""
+        """The counters of the caps for a key."""
         return self._send(call("counters", key))
 
     def stats(self) -> Stats:
-        """What the store holds, and what the server did."""
+        """The figures of the store and of the server."""
         return self._send(call("stats"))
 
     def health(self) -> Readiness:
-        """Whether messages can be taken now."""
+        """Whether the server accepts messages now."""
         return self._send(call("readyz", good=EITHER))
 
     def _send(self, call: Call[T]) -> T:

@@ -54,7 +54,7 @@ from penstock.wiring import Parts, handler_sink, open_parts, open_worker, put_co
 F = TypeVar("F", bound=Callable[..., object])
 Handler: TypeAlias = Callable[..., object]
 RouteLike: TypeAlias = str | Handler | RouteSettings | Mapping[str, Any]
-"""A sink's URL, a function to call, or everything a [routes.*] entry can say."""
+"""A sink's URL, a function to call, or the fields of a [routes.*] entry."""
 
 
 @asynccontextmanager
@@ -108,7 +108,7 @@ async def open_engine(
 
 @asynccontextmanager
 async def engine_over(parts: Parts, handlers: dict[str, Sink]) -> AsyncIterator[Engine]:
-    """The verbs on parts that are open; what the verbs open is closed in the end."""
+    """The verbs on parts that are open; parts that the verbs open are closed at the end."""
     async with AsyncExitStack() as closing:
         yield Engine(parts, handlers, EmbeddedRooms(parts, closing))
 
@@ -152,7 +152,7 @@ async def _beside(worker: Worker, store: Store, rooms: RoomParts | None) -> Asyn
 
 
 async def _work(worker: Worker, store: Store, rooms: RoomParts | None) -> None:
-    """Until the worker stops or the store fails for good; rooms are promoted as long."""
+    """Run until the worker stops or the store fails for good; rooms are promoted as long."""
     working = asyncio.ensure_future(worker.run())
     beside = [] if rooms is None else [asyncio.ensure_future(rooms.run())]
     if store.may_fail is not None:
@@ -231,7 +231,7 @@ class Engine:
     async def schedule_stream(
         self, messages: Iterable[MessageLike]
     ) -> AsyncIterator[Receipt | PenstockError]:
-        """Keep any number in constant memory: outcomes come as the messages are durable."""
+        """Store any number in constant memory; an outcome follows once its message is durable."""
         async for batch in schedule_batches(self._parts.intake, messages):
             for outcome in batch:
                 yield outcome
@@ -241,7 +241,7 @@ class Engine:
         return (await self._parts.control.get(message_id))[0]
 
     async def timeline(self, message_id: str) -> list[Event]:
-        """What happened to it, oldest first."""
+        """The message's events, oldest first."""
         return (await self._parts.control.get(message_id))[1]
 
     async def list(
@@ -263,7 +263,7 @@ class Engine:
     async def reschedule(
         self, message_id: str, *, version: int | None = None, **change: Unpack[ChangeFields]
     ) -> Message:
-        """Change when it goes out, or what it says, while it is still waiting."""
+        """Change the due time or the content of a message that is still waiting."""
         amendment = self._parts.intake.change(message_id, change_of(**change), version)
         return await self._parts.control.reschedule(amendment)
 
@@ -291,9 +291,9 @@ class Engine:
         dry_run: bool = False,
         **where: Unpack[FilterFields],
     ) -> BulkResult:
-        """Make everything scheduled that matches due at one moment; `dry_run` only counts.
+        """Make every scheduled message that matches due at one moment; `dry_run` only counts.
 
-        What would have expired by then is matched and not done.
+        A message that would have expired by then counts as matched and is not changed.
         """
         when = change_of(at=at, delay=delay)
         due = self._parts.intake.due(when.at, when.delay)
@@ -302,30 +302,30 @@ class Engine:
     async def redrive(
         self, *, rate: str | None = None, dry_run: bool = False, **where: Unpack[FilterFields]
     ) -> BulkResult:
-        """Send the dead that match once more; `rate` paces them ("100/s")."""
+        """Send every dead message that matches again; `rate` paces them ("100/s")."""
         return await self._parts.control.redrive_where(
             filter_of(**where), rate=None if rate is None else parse_rate(rate), dry_run=dry_run
         )
 
     async def delete(self, message_id: str, *, version: int | None = None) -> Message:
-        """Delete a dead message; what it was. AlreadyReleased if it is not dead."""
+        """Delete a dead message and return it. AlreadyReleased if it is not dead."""
         return await self._parts.control.delete(message_id, version)
 
     async def delete_dead(
         self, *, dry_run: bool = False, **where: Unpack[FilterFields]
     ) -> BulkResult:
-        """Delete the dead that match: nothing of them is kept; `dry_run` only counts."""
+        """Delete every dead message that matches, with all its data; `dry_run` only counts."""
         return await self._parts.control.delete_where(filter_of(**where), dry_run=dry_run)
 
     async def forget(self, key: str) -> Erased:
-        """Erase every message and counter of a key; what is being sent goes when that has ended.
+        """Erase every message and counter of a key; a message being sent is erased after its send.
 
         Suppression lists keep the key, so that an opt-out outlives the erasure.
         """
         return await self._parts.erase.all_of(key)
 
     async def routes(self) -> builtins.list[RouteStatus]:
-        """Every route, with what the store holds for it."""
+        """Every route, with the store's figures for it."""
         return await self._status.routes()
 
     async def pause(self, route: str) -> None:
@@ -341,7 +341,7 @@ class Engine:
         return dict((await self._policies.refresh()).policies)
 
     async def put_policy(self, policy_id: str, policy: PolicyLike) -> None:
-        """Keep a policy for what is decided from now on, in every process."""
+        """Store a policy; it binds every later decision in every process."""
         await self._policies.put({policy_id: policy_value(policy)})
 
     async def drop_policy(self, policy_id: str) -> None:
@@ -373,13 +373,13 @@ class Engine:
         await self._policies.suppress(list_id, remove=keys)
 
     async def explain(self, **asked: Unpack[QuestionFields]) -> Decision:
-        """What would be decided of a message now, and why; writes nothing."""
+        """The decision about such a message now, and the reasons; writes nothing."""
         now = self._parts.store.clock.now()
         (decision,) = await self._policies.explain([question_of(question(asked), now)])
         return decision
 
     async def counters(self, key: str) -> builtins.list[CounterFigure]:
-        """What caps have counted for a key."""
+        """The counters of the caps for a key."""
         return await self._policies.counters(key)
 
     @property
@@ -389,11 +389,11 @@ class Engine:
         return self._parts.policies
 
     async def stats(self) -> Stats:
-        """What the store holds, and what the processes on it did."""
+        """The figures of the store and of the processes on it."""
         return await self._status.stats()
 
     async def health(self) -> Readiness:
-        """Whether messages can be taken now."""
+        """Whether the engine accepts messages now."""
         return await self._status.readiness()
 
     async def _pause(self, route: str, paused: bool) -> None:

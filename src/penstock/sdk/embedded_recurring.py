@@ -27,7 +27,9 @@ class EmbeddedRecurring:
     """`engine.recurring`. A worker, of this program or of another, plants the messages."""
 
     def __init__(self, parts: Parts, sinks: dict[str, Sink]) -> None:
-        """`sinks`: those that are closed with the engine; functions are added to them."""
+        """`sinks`: the sinks that are closed with the engine; decorated functions are added to
+        them.
+        """
         self._parts = parts
         self._sinks = sinks
         self._worker: Worker | None = None
@@ -41,7 +43,7 @@ class EmbeddedRecurring:
         return (await self._rules().put(rule_id, rule, version=version))[0]
 
     async def get(self, rule_id: str) -> RecurringOut:
-        """The rule, its next moments and what became of the latest; UnknownThing: there is none."""
+        """The rule, its next moments and its latest results; UnknownThing if there is none."""
         return await self._rules().get(rule_id)
 
     async def list(
@@ -52,7 +54,7 @@ class EmbeddedRecurring:
         return page.items, page.next
 
     async def delete(self, rule_id: str, *, version: int | None = None) -> None:
-        """The rule is gone; messages that it has planted stay."""
+        """Delete the rule; messages that it has planted stay."""
         await self._rules().delete(rule_id, version)
 
     async def pause(self, rule_id: str, *, version: int | None = None) -> RecurringOut:
@@ -60,7 +62,7 @@ class EmbeddedRecurring:
         return await self._rules().pause(rule_id, True, version)
 
     async def resume(self, rule_id: str, *, version: int | None = None) -> RecurringOut:
-        """Plant again; what passed meanwhile is not made up for."""
+        """Plant again; moments that passed during the pause are not made up for."""
         return await self._rules().pause(rule_id, False, version)
 
     async def trigger(self, rule_id: str) -> str:
@@ -73,11 +75,13 @@ class EmbeddedRecurring:
         return await self._rules().backfill(rule_id, begin, end)
 
     async def preview(self, **fields: Unpack[RuleFields]) -> Preview:
-        """When such a rule would fire, and that in words; nothing is stored."""
+        """The moments of such a rule and their description in words; nothing is stored."""
         return self._rules().preview(rule_value(fields))
 
     async def ready(self) -> None:
-        """Wait until the rules of decorated functions are stored; raises what went wrong."""
+        """Wait until the rules of decorated functions are stored; raises the error of one that
+        failed.
+        """
         await asyncio.gather(*self._under_way)
 
     # --- functions
@@ -136,6 +140,6 @@ def _taking_message(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def _unwrapped(call: Callable[..., object]) -> Callable[..., object]:
-    """With the parameters of its own, which are what a sink looks at."""
+    """Remove `__wrapped__`, so that a sink inspects the parameters of the function itself."""
     del call.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
     return call

@@ -36,12 +36,12 @@ class EmbeddedRooms:
         return self._opened
 
     async def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:
-        """Make a room, or change it; whoever waits keeps the place."""
+        """Create or change a room; waiting visitors keep their places."""
         await (await self._rooms()).operate.put(room, room_draft(settings))
         return await self.get(room)
 
     async def get(self, room: str) -> RoomOut:
-        """The room and how it stands; UnknownThing if there is none."""
+        """The room and its figures; UnknownThing if there is none."""
         return room_out(await (await self._rooms()).operate.get(room))
 
     async def list(
@@ -53,7 +53,7 @@ class EmbeddedRooms:
         return [room_out(figures) for figures in page], after
 
     async def pause(self, room: str) -> RoomOut:
-        """Let nobody in; people may go on lining up."""
+        """Stop admitting visitors; they may still join."""
         return await self._set(room, RoomState.PAUSED)
 
     async def resume(self, room: str) -> RoomOut:
@@ -61,7 +61,7 @@ class EmbeddedRooms:
         return await self._set(room, RoomState.OPEN)
 
     async def close(self, room: str) -> RoomOut:
-        """Let nobody line up any more."""
+        """Let no more visitors join."""
         return await self._set(room, RoomState.CLOSED)
 
     async def reset(self, room: str) -> RoomOut:
@@ -78,8 +78,8 @@ class EmbeddedRooms:
         instance: str | None = None,
         ticket: str | None = None,
     ) -> TicketOut:
-        """Line up, once: whoever has a live ticket keeps it. RoomClosed when nobody may."""
-        del ticket  # whoever opened the store may everything
+        """Join the line, once: a visitor with a live ticket keeps it. RoomClosed if closed."""
+        del ticket  # the program that opened the store needs no token
         join = (await self._rooms()).join
         place = await join.join(room, user, lane=lane or DEFAULT_LANE, instance=instance)
         return ticket_out(place, secret=True)
@@ -104,7 +104,7 @@ class EmbeddedRooms:
         return entered_out(await (await self._rooms()).leave.leave(room, user))
 
     async def revoke(self, room: str, user: str) -> EnteredOut:
-        """Put somebody out, of the line or of the room."""
+        """Remove a visitor from the line or the room."""
         return entered_out(await (await self._rooms()).leave.revoke(room, user))
 
     async def _set(self, room: str, state: RoomState) -> RoomOut:

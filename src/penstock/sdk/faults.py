@@ -1,4 +1,4 @@
-"""An answer that is not what was asked for → the same exception the embedded engine raises."""
+"""Converts an error answer to the exception that the embedded engine raises."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from penstock.model.errors import (
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a server says went wrong."""
+    """The error of a server's answer."""
 
     code: str
     message: str
@@ -62,7 +62,7 @@ def fault_of(
     retry_after: float | None = None,
     kind: str = "message",
 ) -> PenstockError:
-    """The error an answer means; `about_id` is the message, or the rule, that was asked about."""
+    """The error of an answer; `about_id` is the message, or the rule, of the request."""
     try:
         fault = _decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -80,7 +80,7 @@ def known_fault(
     retry_after: float | None,
     kind: str = "message",
 ) -> PenstockError:
-    """The error a server of ours tells of, whatever wire it told it on."""
+    """The error of a Penstock server's answer, on HTTP or gRPC."""
     match fault.error.code:
         case AlreadyReleased.code:
             return AlreadyReleased(about_id or "", fault.state, cancel_pending=fault.cancel_pending)

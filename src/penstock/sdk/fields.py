@@ -12,7 +12,7 @@ from penstock.sdk.asked import Delay, LabelsLike, Moment
 
 
 class MessageFields(TypedDict, total=False):
-    """What a message can have besides its payload."""
+    """The fields of a message besides its payload."""
 
     route: str
     at: Moment | None
@@ -29,13 +29,13 @@ class MessageFields(TypedDict, total=False):
 
 
 class OwnMessageFields(MessageFields, total=False):
-    """What a message of the engine in this program can have besides."""
+    """The additional fields of a message scheduled in the engine's own program."""
 
     connection: object
 
 
 class ChangeFields(TypedDict, total=False):
-    """What can be changed of a message that is waiting."""
+    """The fields of a waiting message that can be changed."""
 
     at: Moment | None
     delay: Delay | None
@@ -47,7 +47,9 @@ class ChangeFields(TypedDict, total=False):
 
 
 class FilterFields(TypedDict, total=False):
-    """Which messages: all that are given must match. From `due_from` until before `due_to`."""
+    """Conditions on messages: all that are given must match. From `due_from` until before
+    `due_to`.
+    """
 
     state: State | str | None
     route: str | None
@@ -58,7 +60,7 @@ class FilterFields(TypedDict, total=False):
 
 
 class RoomFields(TypedDict, total=False):
-    """What a room can be told; what is absent takes its default. A duration of None: never."""
+    """The settings of a room; one that is absent takes its default. A duration of None: never."""
 
     capacity: int
     admit_rate: str | float | None

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS = "127.0.0.1:8701"
 BATCH = 500
 BATCH_BYTES = 2 * 1024 * 1024
-"""One request of a long batch at most: small enough to be sent again when the server goes away."""
+"""Bytes of one request of a long batch: few enough to be sent again after a server failure."""
 
 
 class GrpcClient:
-    """A channel to one server. What is safe to repeat is repeated, up to `retries` times.
+    """A channel to one server. Calls that are safe to repeat are repeated, up to `retries` times.
 
-    `timeout` is in seconds and is each try's deadline; a stream (`schedule_all`) has none.
-    `ca` names a file of authorities to trust (PEM): the channel then speaks TLS; `credentials` are
+    `timeout` is in seconds and is each try's deadline; a stream (`schedule_all`) has none. `ca`
+    names a file of authorities to trust (PEM): the channel then speaks TLS; `credentials` are
     grpc's own, for every other kind of TLS. Needs the `grpc` extra.
 
-    async with penstock.GrpcClient("127.0.0.1:8701", token="…") as client:
-        await client.schedule({"hello": "later"}, delay="15m")
+        async with penstock.GrpcClient("127.0.0.1:8701", token="…") as client:
+            await client.schedule({"hello": "later"}, delay="15m")
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class GrpcClient:
         return [outcome async for outcome in self.schedule_stream(messages)]
 
     async def schedule_stream(self, messages: Iterable[MessageLike]) -> AsyncIterator[Outcome]:
-        """Keep any number in constant memory: outcomes come as the messages are durable."""
+        """Store any number in constant memory; an outcome follows once its message is durable."""
         for batch in self._batches(messages):
             drafts = [item for item in batch if isinstance(item, Draft)]
             outcomes = iter(await self._link.schedule_batch(drafts))
@@ -107,11 +107,11 @@ class GrpcClient:
     async def schedule_all(
         self, messages: Iterable[MessageLike] | AsyncIterable[MessageLike]
     ) -> StreamSummary:
-        """Keep any number through one stream: what it came to, at the end.
+        """Store any number of messages through one stream; return its summary at the end.
 
-        `schedule_stream` sends batches, which costs much less CPU for a message. This one is not
-        repeated when it breaks. Send it again yourself, with ids of your own: what was kept before
-        is a duplicate then.
+        `schedule_stream` sends batches, which costs much less CPU per message. This one is not
+        repeated when it breaks. Send it again yourself, with ids of your own: a message that was
+        stored before is then a duplicate.
         """
         return await self._link.pour(self._drafts(messages))
 
@@ -120,7 +120,7 @@ class GrpcClient:
         return (await self._link.get(message_id))[0]
 
     async def timeline(self, message_id: str) -> list[Event]:
-        """What happened to it, oldest first."""
+        """The message's events, oldest first."""
         return (await self._link.get(message_id))[1]
 
     async def cancel(self, message_id: str, *, version: int | None = None) -> Message:
@@ -130,17 +130,17 @@ class GrpcClient:
     async def reschedule(
         self, message_id: str, *, version: int | None = None, **change: Unpack[ChangeFields]
     ) -> Message:
-        """Change when it goes out, or what it says, while it is still waiting."""
+        """Change the due time or the content of a message that is still waiting."""
         return await self._link.reschedule(message_id, change_of(**change), version)
 
     async def delete(self, message_id: str, *, version: int | None = None) -> Message:
-        """Delete a dead message; what it was. AlreadyReleased if it is not dead."""
+        """Delete a dead message and return it. AlreadyReleased if it is not dead."""
         return await self._link.delete(message_id, version)
 
     async def delete_dead(
         self, *, dry_run: bool = False, **where: Unpack[FilterFields]
     ) -> BulkResult:
-        """Delete the dead that match: nothing of them is kept; `dry_run` only counts."""
+        """Delete every dead message that matches, with all its data; `dry_run` only counts."""
         return await self._link.delete_dead(filter_of(**where), dry_run=dry_run)
 
     def _named(self, draft: Draft) -> Draft:

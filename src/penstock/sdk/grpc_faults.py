@@ -18,13 +18,13 @@ _BUSY = frozenset({_CODE.UNAVAILABLE, _CODE.RESOURCE_EXHAUSTED})
 
 
 class Failed(NamedTuple):
-    """What to tell the caller, and whether asking again may help."""
+    """The error for the caller, and whether a retry may help."""
 
     fault: PenstockError
     busy: bool
     """The server said it did nothing, and that it may later."""
     unheard: bool
-    """Nobody answered: it may have been done."""
+    """True if no server answered: the call may have been done."""
     retry_after: float | None
 
 

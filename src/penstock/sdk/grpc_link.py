@@ -1,4 +1,4 @@
-"""The channel of a gRPC client: carries requests, and asks again what may be asked again."""
+"""The channel of a gRPC client: sends requests, and repeats those that are safe to repeat."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Link:
         return receipt_from(answer)
 
     async def schedule_batch(self, drafts: Sequence[Draft]) -> list[Outcome]:
-        """One outcome each, in order; what is wrong with one is seen before it is sent."""
+        """One outcome each, in order; a draft's own error is found before it is sent."""
         items = [_requested(draft) for draft in drafts]
         sent = [item for item in items if isinstance(item, pb.ScheduleRequest)]
         outcomes: Iterator[Outcome] = iter(())
@@ -123,7 +123,7 @@ class Link:
         about_id: str | None = None,
         repeatable: bool = True,
     ) -> Answer:
-        """The answer; what nobody heard is asked again only if it is `repeatable`."""
+        """Send the request; an unanswered one is sent again only if it is `repeatable`."""
         call: Any = self._channel.unary_unary(f"{SERVICE}/{verb}")
         body = request.SerializeToString()
         patience = Patience(self._retries, self._chance)
@@ -142,7 +142,9 @@ class Link:
             await asyncio.sleep(pause)
 
     async def pour(self, drafts: AsyncIterator[Draft | PenstockError]) -> StreamSummary:
-        """One stream, at the server's pace; not repeated, since what it is fed cannot be reread."""
+        """Send one stream, at the server's pace; not repeated, since its source cannot be
+        reread.
+        """
         flow = Outpour(drafts)
         call: Any = self._channel.stream_unary(f"{SERVICE}/ScheduleStream")
         under_way = call(flow.bodies(), metadata=self._metadata)
@@ -151,7 +153,7 @@ class Link:
         except grpc.aio.AioRpcError as exc:
             raise failed(exc, self._address, None).fault from exc
         except asyncio.CancelledError:
-            if flow.broken is not None:  # the library says only that it was cancelled
+            if flow.broken is not None:  # the library reports only that it was cancelled
                 raise flow.broken from None
             raise
         finally:

@@ -1,4 +1,4 @@
-"""What a program passes in → requests of the proto, and its answers → what a program gets."""
+"""Converts a program's arguments to requests of the proto, and its answers to the SDK's values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def request_of(draft: Draft) -> pb.ScheduleRequest:
 
 
 def change_request(message_id: str, change: Patch, version: int | None) -> pb.RescheduleRequest:
-    """What to change; the SDK's Patch never takes an expiry away."""
+    """The request for these changes; the SDK's Patch never removes an expiry."""
     body = payload_bytes(change.payload, change.payload_base64, change.content_type)
     payload, content_type = (None, None) if body is None else body
     expires = change.expires if isinstance(change.expires, str) else None

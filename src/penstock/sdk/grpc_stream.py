@@ -1,4 +1,4 @@
-"""A program's messages as a stream of the proto: those that are none are left out and told of."""
+"""A program's messages as a stream of the proto: invalid ones are left out and reported."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.v1 import scheduler_pb2 as pb
 
 
 class Outpour:
-    """Feeds one stream, and puts what the server says of it beside what was known before."""
+    """Feeds one stream, and merges the server's outcomes with those known before."""
 
     def __init__(self, drafts: AsyncIterator[Draft | PenstockError]) -> None:
         self._drafts = drafts
         self._read = 0
         self._left_out: list[Refusal] = []
         self.broken: Exception | None = None
-        """What the program's own iterator raised."""
+        """The error that the program's own iterator raised."""
 
     async def bodies(self) -> AsyncIterator[bytes]:
         try:
@@ -34,11 +34,11 @@ class Outpour:
 
     def summary(self, answer: pb.ScheduleStreamResponse) -> StreamSummary:
         places = [refusal.index for refusal in self._left_out]
-        told = [
+        answered = [
             Refusal(_place(refused.index, places), refused.id or None, error_from(refused))
             for refused in answer.refusals
         ]
-        refusals = sorted([*told, *self._left_out], key=lambda refusal: refusal.index)
+        refusals = sorted([*answered, *self._left_out], key=lambda refusal: refusal.index)
         return StreamSummary(
             received=self._read,
             accepted=answer.accepted,
@@ -59,7 +59,7 @@ class Outpour:
 
 
 def _place(sent: int, left_out: Sequence[int]) -> int:
-    """Where the message that was sent as number `sent` stood among all."""
+    """The index, among all messages, of the one that was sent as number `sent`."""
     for place in left_out:
         if place > sent:
             break

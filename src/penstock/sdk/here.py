@@ -1,7 +1,7 @@
-"""What a program passes in, for the engine in the same program.
+"""Converts a program's arguments for the engine in the same program.
 
-As `asked.draft`, but nothing is written as text only to be read again: bytes stay bytes, and a
-datetime becomes the moment it stands for. Only what is given is looked at.
+Like `asked.draft`, but nothing is encoded as text only to be decoded again: bytes stay bytes, and a
+datetime becomes its moment. Only fields that are given are read.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from penstock.sdk.asked import (
 
 
 def local_draft(payload: object, fields: Mapping[str, Any]) -> BinaryDraft:
-    """One message to schedule here. `bytes` are sent as they are, anything else as JSON.
+    """One message to schedule in this program. `bytes` are sent as they are, anything else as JSON.
 
-    `fields` are those of MessageFields, and may have the payload among them.
+    `fields` are those of MessageFields, and may include the payload.
     """
     at = fields.get("at")
-    millis = moment_millis(at) if type(at) is datetime else None  # as nearly everybody says it
+    millis = moment_millis(at) if type(at) is datetime else None  # the usual form
     if type(payload) not in JSON_ONLY and isinstance(payload, BYTES):
         wanted = BinaryDraft(body=bytes(payload), content_type=OCTETS, at_ms=millis)
     else:
@@ -62,7 +62,7 @@ def _content_type(wanted: BinaryDraft, value: Any) -> None:
 
 
 def _plain(name: str) -> _Set:
-    """Kept as it is, if it is of the kind it should be."""
+    """Take the value unchanged, if it is of the right type."""
 
     def put(wanted: BinaryDraft, value: Any) -> None:
         check_kind(name, value)
@@ -72,7 +72,7 @@ def _plain(name: str) -> _Set:
 
 
 def _read(name: str, read: Callable[[Any], object]) -> _Set:
-    """Read where there is something to be read."""
+    """Convert the value if it is given."""
 
     def put(wanted: BinaryDraft, value: Any) -> None:
         if value is not None:
@@ -86,7 +86,7 @@ def _on_conflict(wanted: BinaryDraft, value: Any) -> None:
 
 
 JSON_ONLY = frozenset({str, dict, list, tuple, int, float, bool, type(None)})
-"""What is surely no bytes: quicker asked than what is."""
+"""Types that are certainly not bytes: a faster check than for those that are."""
 _Set: TypeAlias = Callable[[BinaryDraft, Any], None]
 _SET: dict[str, _Set] = {
     "at": _moment("at"),
@@ -98,4 +98,4 @@ _SET: dict[str, _Set] = {
     "on_conflict": _on_conflict,
     **{name: _plain(name) for name in ("route", "id", "key", "topic", "priority")},
 }
-"""What each field is set by."""
+"""Field → the function that sets it."""

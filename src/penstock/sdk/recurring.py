@@ -1,4 +1,4 @@
-"""What a program says of a recurring rule → the rule."""
+"""Converts a program's arguments to a recurring rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from penstock.sdk.asked import Delay, LabelsLike, Moment, delay_value, labels_va
 
 
 class RuleFields(TypedDict, total=False):
-    """What a rule can say: when (`cron` in a `zone`, or `every` from an `anchor`), and what."""
+    """The fields of a rule: when (`cron` in a `zone`, or `every` from an `anchor`), and its
+    message.
+    """
 
     cron: str
     every: Delay

@@ -1,4 +1,4 @@
-"""What a program passes in of policies, suppression lists, questions and rooms → their values.
+"""Converts a program's policies, suppression lists, questions and rooms to their values.
 
 Apart from `asked`, so that a client that only schedules does not load any of it.
 """
@@ -26,12 +26,12 @@ SuppressionLike: TypeAlias = Suppression | Mapping[str, Any]
 
 
 def policy_value(policy: PolicyLike) -> Policy:
-    """A policy, or what its JSON says."""
+    """A policy, given as one or as its JSON."""
     return policy_from(policy) if isinstance(policy, Mapping) else check_policy(policy)
 
 
 def room_draft(fields: Mapping[str, Any]) -> RoomDraft:
-    """What a room is told, in the words of its JSON."""
+    """The settings of a room, by the names of its JSON."""
     given = dict(fields)
     for name in ("claim_ttl", "session_ttl", "wait_grace"):
         if given.get(name) is not None:
@@ -42,14 +42,14 @@ def room_draft(fields: Mapping[str, Any]) -> RoomDraft:
 
 
 def suppression_value(suppression: SuppressionLike) -> Suppression:
-    """A suppression list, or what its JSON says."""
+    """A suppression list, given as one or as its JSON."""
     if isinstance(suppression, Mapping):
         return suppression_from(suppression)
     return check_suppression(suppression)
 
 
 def question(fields: Mapping[str, Any]) -> DecisionIn:
-    """A message that is only asked about."""
+    """A message to explain the decision for."""
     given = dict(fields)
     if given.get("labels") is not None:
         given["labels"] = labels_value(given["labels"])

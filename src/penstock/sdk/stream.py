@@ -1,4 +1,4 @@
-"""Any number of messages on their way in: the next batch is checked while the last is kept."""
+"""Any number of messages in: the next batch is checked while the previous one is stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.sdk.here import local_draft
 SIZE = 1_000
 """Messages of a batch."""
 BATCHES = 2
-"""On their way at once: one that is checked and packed here, one that the store keeps."""
+"""Batches in flight: one is checked and encoded here, one is stored."""
 
 _Batch: TypeAlias = list[Draft | PenstockError]
 _Sent: TypeAlias = tuple[_Batch, "asyncio.Task[list[Outcome]]"]
@@ -26,7 +26,7 @@ _Sent: TypeAlias = tuple[_Batch, "asyncio.Task[list[Outcome]]"]
 async def schedule_batches(
     intake: Intake, messages: Iterable[MessageLike], size: int = SIZE
 ) -> AsyncIterator[list[Outcome]]:
-    """Outcomes batch by batch, in order. When one fails, the next may have been kept already."""
+    """Yield outcomes batch by batch, in order. When one fails, the next may be stored already."""
     under_way: deque[_Sent] = deque()
     following = iter(messages)
     try:
@@ -40,12 +40,12 @@ async def schedule_batches(
         while under_way:
             yield await _outcomes(under_way.popleft())
     finally:
-        # What has begun comes to its end, whatever becomes of the caller; one error was told.
+        # A batch in flight completes even if the caller leaves; one error was raised.
         await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
 
 
 def _has_any(under_way: Iterable[_Sent], given: set[str | None]) -> bool:
-    """Whether an id is in there: the same id again must come after, as the caller wrote them."""
+    """True if an id is in flight: the same id again must come after, in the caller's order."""
     return bool(given) and any(
         isinstance(item, Draft) and item.id in given for batch, _ in under_way for item in batch
     )

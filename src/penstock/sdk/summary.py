@@ -1,4 +1,4 @@
-"""What a stream of messages came to."""
+"""The summary of a stream of messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ MAX_REFUSALS = 1_000
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A message of a stream that was not kept."""
+    """A message of a stream that was not stored."""
 
     index: int
-    """Which one, counted from 0."""
+    """Its index, counted from 0."""
     id: str | None
     error: PenstockError
 
@@ -25,4 +25,4 @@ class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: int
     refused: int
     refusals: tuple[Refusal, ...] = ()
-    """The first thousand of those that were refused."""
+    """The first thousand refusals."""

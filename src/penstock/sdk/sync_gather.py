@@ -1,7 +1,7 @@
-"""What threads schedule at the same time becomes one batch request: for programs without a loop.
+"""Messages that threads schedule at the same time share one batch request; without a loop.
 
-A caller alone is sent alone and at once; how long others wait is said by `Load`. One of those that
-wait, the leader, carries the call of its group in its own thread.
+A single message is sent alone and at once; `Load` decides how long others wait. One of the waiting
+threads, the leader, sends the request of its group.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _taken() -> threading.Lock:
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """A message that waits for its call, and what its caller waits for."""
+    """A message that waits for its request, and the signal to its caller."""
 
     draft: Draft
     line: bytes
@@ -44,12 +44,12 @@ class _Place:
         self._news.release()
 
     def wait(self, seconds: float = -1) -> bool:
-        """Whether there are news: an outcome, or that this one leads."""
+        """Wait; True if there is an outcome, or this one is the leader."""
         return self._news.acquire(timeout=seconds)
 
 
 class SyncGather:
-    """Carries what the threads of a program schedule."""
+    """Sends the messages that the threads of a program schedule."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -57,10 +57,10 @@ class SyncGather:
         self._load = Load()
         self._waiting: list[_Place] = []
         self._led = False
-        """There is a leader whose call has not begun."""
+        """True if there is a leader whose request has not begun."""
 
     def schedule(self, draft: Draft) -> Receipt:
-        """Keep a message that has its id; raises what is wrong with this one."""
+        """Schedule a message that has its id; raises the error of this one."""
         with self._lock:
             alone = self._load.is_alone and not self._waiting
             if alone:
@@ -96,7 +96,7 @@ class SyncGather:
         return place.outcome
 
     def _leave(self, place: _Place) -> None:
-        """Its caller was interrupted: it is not sent any more, and leads nobody."""
+        """Remove a message whose caller was interrupted: it is not sent, and leads no request."""
         with self._lock:
             if place in self._waiting:
                 self._waiting.remove(place)
@@ -105,7 +105,7 @@ class SyncGather:
                     self._appoint()
 
     def _appoint(self, *, patient: bool = True) -> None:
-        """Have the first of those that wait lead a call, if one may begin."""
+        """Make the first of those that wait the leader, if a request may begin."""
         waiting, load = self._waiting, self._load
         if self._led or not waiting or not load.has_room:
             return

@@ -34,7 +34,7 @@ class SyncLink:
         self._closed = False
 
     def carry(self, call: Call[Any]) -> Reply:
-        """Send it once; NoReply when nothing came back."""
+        """Send it once; NoReply when no answer arrived."""
         if self._closed:
             raise RuntimeError("the client has been closed")
         connection = self._take() or self._open()
@@ -125,7 +125,9 @@ class SyncLink:
 
 
 def _has_ended(connection: http.client.HTTPConnection) -> bool:
-    """Between calls nothing is said: what can be read is the end."""
+    """True if the server closed it: between calls nothing is sent, so readable data means the
+    end.
+    """
     if connection.sock is None:
         return True
     if sys.platform == "win32":
@@ -136,7 +138,7 @@ def _has_ended(connection: http.client.HTTPConnection) -> bool:
 
 
 def login(proxy: SplitResult) -> dict[str, str]:
-    """What a proxy's URL says of who may use it, as a header."""
+    """The credentials of a proxy's URL, as a header."""
     if proxy.username is None:
         return {}
     words = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"

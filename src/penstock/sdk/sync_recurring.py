@@ -35,7 +35,7 @@ class SyncRecurring:
         return self._send(about_rule("putRule", rule_id, content=fields, version=version))
 
     def get(self, rule_id: str) -> RecurringOut:
-        """The rule, its next moments and what became of the latest; UnknownThing: there is none."""
+        """The rule, its next moments and its latest results; UnknownThing if there is none."""
         return self._send(about_rule("rule", rule_id))
 
     def list(
@@ -45,7 +45,7 @@ class SyncRecurring:
         return self._send(page("rules", cursor, limit))
 
     def delete(self, rule_id: str, *, version: int | None = None) -> None:
-        """The rule is gone; messages that it has planted stay."""
+        """Delete the rule; messages that it has planted stay."""
         deleted: RuleDeleted = self._send(about_rule("dropRule", rule_id, version=version))
         del deleted
 
@@ -54,7 +54,7 @@ class SyncRecurring:
         return self._send(about_rule("pauseRule", rule_id, version=version))
 
     def resume(self, rule_id: str, *, version: int | None = None) -> RecurringOut:
-        """Plant again; what passed meanwhile is not made up for."""
+        """Plant again; moments that passed during the pause are not made up for."""
         return self._send(about_rule("resumeRule", rule_id, version=version))
 
     def trigger(self, rule_id: str) -> str:
@@ -69,5 +69,5 @@ class SyncRecurring:
         return filled.planted
 
     def preview(self, **fields: Unpack[RuleFields]) -> Preview:
-        """When such a rule would fire, and that in words; nothing is stored."""
+        """The moments of such a rule and their description in words; nothing is stored."""
         return self._send(call("previewRule", content=fields))

@@ -28,11 +28,11 @@ class SyncRooms:
         self._send = send
 
     def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:
-        """Make a room, or change it; whoever waits keeps the place."""
+        """Create or change a room; waiting visitors keep their places."""
         return self._send(call("putRoom", room, content=settings))
 
     def get(self, room: str) -> RoomOut:
-        """The room and how it stands; UnknownThing if there is none."""
+        """The room and its figures; UnknownThing if there is none."""
         return self._send(call("room", room))
 
     def list(
@@ -42,7 +42,7 @@ class SyncRooms:
         return self._send(page("rooms", cursor, limit))
 
     def pause(self, room: str) -> RoomOut:
-        """Let nobody in; people may go on lining up."""
+        """Stop admitting visitors; they may still join."""
         return self._send(call("pauseRoom", room))
 
     def resume(self, room: str) -> RoomOut:
@@ -50,7 +50,7 @@ class SyncRooms:
         return self._send(call("resumeRoom", room))
 
     def close(self, room: str) -> RoomOut:
-        """Let nobody line up any more."""
+        """Let no more visitors join."""
         return self._send(call("closeRoom", room))
 
     def reset(self, room: str) -> RoomOut:
@@ -66,7 +66,7 @@ class SyncRooms:
         instance: str | None = None,
         ticket: str | None = None,
     ) -> TicketOut:
-        """Line up, once: whoever has a live ticket keeps it. RoomClosed when nobody may."""
+        """Join the line, once: a visitor with a live ticket keeps it. RoomClosed if closed."""
         content = {"user": user, "lane": lane, "instance": instance}
         return self._send(call("joinRoom", room, content=content, ticket=ticket))
 
@@ -87,5 +87,5 @@ class SyncRooms:
         return self._send(call("leaveRoom", room, user, ticket=ticket))
 
     def revoke(self, room: str, user: str) -> EnteredOut:
-        """Put somebody out, of the line or of the room."""
+        """Remove a visitor from the line or the room."""
         return self._send(call("revokeTicket", room, user))

@@ -1,6 +1,6 @@
-"""What the two clients share besides the calls: addresses, trust, patience, faults in words.
+"""Shared by the two clients besides the calls: addresses, trust, retries, error texts.
 
-Who carries the calls is another matter: `sync_link` (http.client) and `async_link` (aiohttp).
+The transports themselves are `sync_link` (http.client) and `async_link` (aiohttp).
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ DEFAULT_URL = "http://127.0.0.1:8700"
 DEFAULT_TIMEOUT = 30.0
 DEFAULT_RETRIES = 4
 KEEP_ALIVE = 5.0
-"""Seconds an idle connection is kept: less than servers do, who else close it under a request."""
+"""Seconds an idle connection is kept: less than servers do, which would else close it during a
+request.
+"""
 PAUSE = Backoff(100, 5_000)
 MAX_RETRY_AFTER = 60.0
 """Seconds: a server that asks for more is answered with its own error."""
 GATHERED = 500
 GATHERED_BYTES = 1 << 20
-"""One request with what callers schedule at the same time has at most so much."""
+"""Bytes of one request with messages that are scheduled at the same time."""
 GATHER_SECONDS = 0.002
-"""A message waits at most so long for others, unless MOST_CALLS are under way."""
+"""Seconds that a message waits for others at most, unless MOST_CALLS requests are in flight."""
 MOST_CALLS = 8
 HALVED = 16
-"""So many messages, while no call is under way, become two: the server works on one while the
-client reads the answer to the other."""
+"""So many messages, while no request is in flight, become two: the server works on one while the
+client reads the answer to the other.
+"""
 
 
 class Reply(NamedTuple):
-    """What a server answered."""
+    """A server's answer."""
 
     status: int
     body: bytes
@@ -51,7 +54,7 @@ class Reply(NamedTuple):
 
 
 class NoReply(Exception):
-    """None came. `reached`: the request may have been sent; `late`: it only took too long."""
+    """No answer. `reached`: the request may have been sent; `late`: it only took too long."""
 
     def __init__(
         self,
@@ -66,14 +69,14 @@ class NoReply(Exception):
         self.reached = reached
         self.late = late
         self.hopeless = hopeless or untrusted
-        """Something came that cannot be read, and would again."""
+        """True if the answer cannot be read, and a retry would get the same."""
         self.untrusted = untrusted
-        """No authority that this client trusts has signed the server's certificate."""
+        """True if no authority that this client trusts has signed the server's certificate."""
 
 
 @dataclass(slots=True)
 class Wiring:
-    """One client's address and habits."""
+    """One client's address and options."""
 
     url: str
     token: str | None
@@ -97,7 +100,7 @@ class Wiring:
         check_ca(self.ca)
 
     def headers(self) -> dict[str, str]:
-        """Of every request."""
+        """The headers of every request."""
         return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
 
     def target(self, call: Call[Any]) -> str:
@@ -113,7 +116,7 @@ class Wiring:
 
 
 def _is_plain(url: str) -> bool:
-    """Ready to be sent as it is: what is not ASCII is to be encoded by those who wrote it."""
+    """True if it can be sent as it is; the caller must encode text that is not ASCII."""
     return url.isascii() and url.isprintable() and " " not in url
 
 
@@ -129,7 +132,9 @@ def check_ca(ca: str | None) -> None:
 
 
 def trust(ca: str | None = None) -> ssl.SSLContext:
-    """The authorities in this file; None: the system's, or those of SSL_CERT_FILE and _DIR."""
+    """Trust the authorities in this file; None: the system's, or those of SSL_CERT_FILE and
+    _DIR.
+    """
     from penstock.tls import client_context  # noqa: PLC0415 - only those who speak TLS pay for it
 
     return client_context(lambda reason, _: ConfigError(f"ca: {reason}", field="ca"), ca)
@@ -150,7 +155,7 @@ def proxy_for(url: str) -> str | None:
 
 
 class Patience:
-    """One call's: a pause before each further try, and an end to them."""
+    """The pauses of one call between its tries, and the limit of their number."""
 
     def __init__(self, retries: int, chance: random.Random) -> None:
         self._retries = retries
@@ -166,7 +171,7 @@ class Patience:
 
 
 class Tries:
-    """One call's patience: show it each answer or failure; it says how long to pause, or raises."""
+    """The tries of one call: takes each answer or failure, and returns a pause or raises."""
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
@@ -174,20 +179,22 @@ class Tries:
         self._wait = 0.0
 
     def busy(self, call: Call[Any], reply: Reply) -> bool:
-        """Whether to wait `pause` and ask again; raises when the server said no for good."""
+        """True if the call is to be repeated after `pause`; raises when the server refused for
+        good.
+        """
         if reply.status in call.good:
             return False
         asked = retry_after(reply.retry_after, time.time())
         fault = fault_of(reply.status, reply.body, call.about_id, asked, call.about_kind)
         if reply.status not in {429, 503} or (asked or 0.0) > MAX_RETRY_AFTER:
             raise fault
-        if call.counts and reply.status == 503:  # the store went away part of the way
+        if call.counts and reply.status == 503:  # the store became unavailable part of the way
             raise fault
         self._wait = self._patience.again(fault, asked)
         return True
 
     def failed(self, call: Call[Any], exc: NoReply) -> None:
-        """Nobody answered: try again after `pause`, or raise what to tell the caller."""
+        """Handle a missing answer: try again after `pause`, or raise the error for the caller."""
         unreachable = Unreachable(_sentence(self._wiring.url, exc))
         unreachable.__cause__ = exc
         if exc.hopeless or (exc.reached and not call.repeatable):
@@ -226,10 +233,10 @@ P = TypeVar("P", bound=HasLine)
 
 
 class Load:
-    """The calls under way that carry what callers schedule at the same time.
+    """The requests in flight that carry the messages scheduled at the same time.
 
-    A further call begins when half as many messages wait as those under way carry: callers that
-    come one by one are sent one by one, as long as they are few.
+    A further request begins when half as many messages wait as those in flight carry: messages that
+    arrive one by one are sent one by one, as long as they are few.
     """
 
     def __init__(self) -> None:
@@ -240,7 +247,7 @@ class Load:
 
     @property
     def is_alone(self) -> bool:
-        """No call is under way, and the last one had a single message."""
+        """True if no request is in flight, and the last one had a single message."""
         return not self._calls and self._last == 1
 
     @property
@@ -248,11 +255,11 @@ class Load:
         return self._calls < MOST_CALLS
 
     def may_begin(self, waiting: int) -> bool:
-        """Whether a call with so many messages may begin now."""
+        """True if a request with so many messages may begin now."""
         return self.has_room and 2 * waiting * self._calls >= self._carried
 
     def take(self, waiting: Sequence[P]) -> tuple[Sequence[P], list[P]]:
-        """What the next call carries, and what goes on waiting."""
+        """Split the waiting messages into those of the next request and the rest."""
         most = GATHERED
         if not self._calls and len(waiting) >= HALVED:
             most = min(most, (len(waiting) + 1) // 2)

@@ -21,11 +21,11 @@ from penstock.settings.tree import Settings, section
 from penstock.settings_origin import Read, read_layers
 
 DEFAULT_FILES = (Path("penstock.toml"), Path("/etc/penstock/penstock.toml"))
-"""The first of these that is there is read when no file is named."""
+"""The first of these files that exists is read when none is named."""
 
 
 def load(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
-    """Read everything once; ConfigError says what is wrong, where, and what would be right.
+    """Read all settings once; ConfigError names each error, its place and the remedy.
 
     `overrides` are arguments by dotted name ({"api.http": …}); None means not given.
     """
@@ -35,20 +35,20 @@ def load(config: Path | None = None, overrides: Mapping[str, object] | None = No
 def load_with_origins(
     config: Path | None = None, overrides: Mapping[str, object] | None = None
 ) -> tuple[Settings, Read]:
-    """The settings, and what was read and from where."""
+    """The settings, and the values read with their origins."""
     read = _read(config, overrides or {})
     return _examined(read).sound(), read
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """Settings that may be wrong, and what is wrong with them."""
+    """Settings that may be wrong, and their problems."""
 
     settings: Settings
-    """Without the sections and routes that are wrong."""
+    """The settings without the wrong sections and routes."""
     problems: list[str]
     warnings: list[str]
-    """What may be a mistake, though a server would start."""
+    """Possible mistakes, with which a server would start all the same."""
     file: Path | None
     """The TOML file; None: there was none."""
 
@@ -60,12 +60,12 @@ class Examined:
 
 
 def examine(config: Path | None = None, overrides: Mapping[str, object] | None = None) -> Examined:
-    """Everything that is wrong, and everything that may be."""
+    """Every error, and every possible mistake."""
     return _examined(_read(config, overrides or {}))
 
 
 def given(**values: Any) -> Settings:
-    """Settings from these values alone: a library must not read files nobody named."""
+    """Settings from these values alone: a library must not read files its caller did not name."""
     return _examined(Read(values)).sound()
 
 

@@ -25,7 +25,7 @@ class PortRange(NamedTuple):
 
 
 def port_range(value: Any) -> Any:
-    """As people write it → a range; "none", "0" and nothing: None."""
+    """Convert a written range; "none", "0" and nothing become None."""
     if isinstance(value, int) and value == 0:
         return None
     if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What is wrong with settings, told so that it can be put right."""
+"""Problems of settings, each with its remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DECISION_FORMATS = ("decision-batch", "decision-items")
 
 
 def route_problems(name: str, route: RouteSettings, read: Read) -> list[str]:
-    """What a sink calls its own is the sink's to judge, unless it only looks like a slip."""
+    """Problems of a route; a sink checks its own options, unless one looks like a typo of ours."""
     problems = []
     if route.ordered and route.max_in_flight_per_key not in (None, 1):
         problems.append(f"routes.{name}.max_in_flight_per_key: ordered means one at a time")

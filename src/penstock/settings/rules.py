@@ -17,7 +17,7 @@ from penstock.model.policy import (
 from penstock.model.recurrence import Rule, check_rule_id, rule_from
 
 Written: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Name → what its table says."""
+"""Name → the content of its table."""
 
 
 def policies_from(written: Written) -> dict[str, Policy]:
@@ -44,7 +44,7 @@ def _recurring(table: Mapping[str, Any], max_payload: int = MAX_PAYLOAD) -> tupl
 def recurring_problems(
     written: Written, routes: frozenset[str], max_payload: int = MAX_PAYLOAD
 ) -> list[str]:
-    """What makes no sense, each with the field it is about."""
+    """The errors of recurring rules, each with its field."""
     problems = []
     for name, table in written.items():
         try:
@@ -58,7 +58,7 @@ def recurring_problems(
 
 
 def rule_problems(policies: Written, suppressions: Written) -> list[str]:
-    """What makes no sense, each with the field it is about."""
+    """The errors of policies and suppressions, each with its field."""
     problems = []
     for section, written, read in (
         ("policies", policies, policy_from),

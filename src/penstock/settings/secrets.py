@@ -1,4 +1,4 @@
-"""What of a setting is not for every eye."""
+"""Which parts of a setting are secret."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refuse_placeholder(secret: str) -> None:
 
 
 def redact(url: str) -> str:
-    """A URL without its user, its password and whatever its query says in secret.
+    """A URL without its user, its password and the secrets of its query.
 
     Of http(s) addresses the whole path is left out: that of a webhook often is its secret.
     """
@@ -44,5 +44,5 @@ def _redact_pair(pair: re.Match[str]) -> str:
 
 
 def names_secret(name: str) -> bool:
-    """Whether the value of a setting, header or parameter so called is not for every eye."""
+    """True if a setting, header or parameter of this name is secret."""
     return _SECRET_NAME.search(name) is not None

@@ -1,4 +1,4 @@
-"""The tree of settings: every part with its defaults, checked by itself."""
+"""The tree of settings: every part with its defaults, validated on its own."""
 
 from __future__ import annotations
 
@@ -115,20 +115,21 @@ class _Part(BaseModel):
 
 
 class TokenSettings(_Part):
-    """Who may call the API."""
+    """A token of the API and its permissions."""
 
     name: str = Field(default="token", min_length=1, max_length=100)
-    """Who it is, in the log's audit lines. Unset: "token-1", "token-2" … by their order."""
+    """The token's name in the log's audit lines. Unset: "token-1", "token-2" … by their order."""
     secret: Secret
-    """What a caller sends: `Authorization: Bearer <secret>`. At least 16 bytes."""
+    """The secret of `Authorization: Bearer <secret>`. At least 16 bytes."""
     scope: Literal["metrics", "read", "write", "admin"] = "admin"
     """metrics: only /metrics; read: look at everything; write: also schedule, cancel …; admin:
     also routes, policies, rooms."""
     routes: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
-    """It may see and change messages of these routes alone. Unset: of all."""
+    """The routes whose messages the token may read and change. Unset: all."""
     classes: Annotated[tuple[str, ...] | None, BeforeValidator(_listed)] = None
-    """It may schedule and change messages with one of these in the label `class` alone. Unset:
-    any, and none."""
+    """The values of the label `class` whose messages the token may schedule and change. Unset: any
+    value, and none.
+    """
 
 
 def _tokens(value: Any) -> Any:
@@ -140,15 +141,17 @@ def _tokens(value: Any) -> Any:
 
 class ApiSettings(_Part):
     http: HostPort = "127.0.0.1:8700"
-    """Where HTTP listens."""
+    """The address on which HTTP listens."""
     grpc: HostPortOrOff = "127.0.0.1:8701"
-    """Where gRPC listens, or "off". Unset, it is served if the `grpc` extra is installed and the
-    port is free; set, either missing is an error."""
+    """The address on which gRPC listens, or "off". Unset, it is served if the `grpc` extra is
+    installed and the port is free; set, either missing is an error.
+    """
     tokens: Annotated[tuple[TokenSettings, ...], BeforeValidator(_tokens)] = ()
     """Non-empty: Bearer required on everything but health."""
     tls_cert: Path | None = None
-    """File of the certificate, and those that lead to its authority, that HTTP and gRPC show (PEM).
-    Unset: both speak without TLS. Files that change are used without a restart."""
+    """File of the certificate (PEM) of HTTP and gRPC, with those of the intermediate authorities.
+    Unset: both speak without TLS. Files that change are used without a restart.
+    """
     tls_key: Path | None = None
     """File of its key (PEM), without a password."""
     max_body: int = Field(default=8 * 1024 * 1024, ge=1024)
@@ -161,17 +164,21 @@ class ApiSettings(_Part):
     """HTTP connections open at one time at most, and never more than the process may open files;
     one more is answered 503 with Retry-After and closed."""
     max_receiving: int = Field(default=64 * 1024 * 1024, ge=1024)
-    """Bytes of bodies that have begun to arrive, of all connections together; a body past it is
-    answered 429 with Retry-After. One body of `max_body` is always taken."""
+    """Bytes of bodies that are arriving, over all connections; a body beyond it is answered 429
+    with Retry-After. One body of `max_body` is always accepted.
+    """
     hosts: Annotated[Texts, AfterValidator(_host_names)] = ()
-    """Names this server answers to ("scheduler"), besides localhost and every IP address; only
-    without tokens does it look at names at all."""
+    """Names this server answers to ("scheduler"), besides localhost and every IP address; checked
+    only without tokens.
+    """
     trusted_proxies: Annotated[Texts, AfterValidator(_networks)] = ()
     """Addresses or networks ("10.0.0.0/8") of the proxies in front: only their X-Forwarded-For
-    says who a visitor is. Unset: whoever connects is the visitor."""
+    names a visitor. Unset: the connecting address is the visitor's.
+    """
     metrics: Annotated[PortRange | None, BeforeValidator(port_range)] = None
-    """Where an API process serves /metrics besides, for those behind one load balancer:
-    "host:port", or "host:first-last" for the first that is free. Unset: only where HTTP listens."""
+    """An additional address of an API process's /metrics, for processes behind one load balancer:
+    "host:port", or "host:first-last" for the first that is free. Unset: only where HTTP listens.
+    """
 
     @model_validator(mode="after")
     def _both_tls_files(self) -> Self:
@@ -192,39 +199,41 @@ class WorkerSettings(_Part):
     """Bytes of payload and headers a worker holds at most, over all routes: claimed and not settled
     yet. A route may always have one message, however large."""
     gather: Millis = Field(default=4, ge=0, le=1_000)
-    """For so long after a claim, what comes due is gathered for the next one: a claim and a
+    """How long messages that come due after a claim are gathered for the next one: a claim and a
     settlement for several messages cost little more than for one. A message that comes due alone
     never waits. "0": each message at once."""
     lease: Millis = Field(default=30_000, ge=100)
-    """How long a claimed message is a worker's own; extended while a send is under way."""
+    """How long a claimed message is leased to its worker; extended during a send."""
     shutdown: Millis = 10_000
     """How long a stopping worker waits for sends in flight."""
     metrics: Annotated[PortRange | None, BeforeValidator(port_range)] = PortRange(
         "127.0.0.1", 9101, 9199
     )
-    """Where a worker without an API serves /metrics and health: "host:port", "host:first-last" for
-    the first that is free, or "none"."""
+    """The address of /metrics and health of a worker without an API: "host:port", "host:first-last"
+    for the first that is free, or "none".
+    """
 
 
 class RouteSettings(_Part):
-    """A route. Settings not named here are its sink's own, which refuses what it does not know."""
+    """A route. Settings not named here are options of its sink, which refuses unknown ones."""
 
     model_config = ConfigDict(extra="allow")
 
     sink: str = "log://"
-    """Where it goes: log:// · http(s)://… · python:pkg.mod:func · and the brokers."""
+    """The sink's address: log:// · http(s)://… · python:pkg.mod:func · and the brokers."""
     format: Literal["message", "decision-batch"] = "message"
-    """message: each payload as it is. decision-batch: what is due together, in one (see the
-    sources' format of this name)."""
+    """message: each payload as it is. decision-batch: messages due together, in one (see the
+    sources' format of this name).
+    """
     semaphore_limit: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Sends in flight at most; unset: what suits the sink."""
+    """Sends in flight at most; unset: the number that suits the sink."""
     settle_ahead: int | None = Field(default=None, ge=1, le=1_000_000)
     """No send begins while this many messages are sent and not settled, which is what a killed
     worker repeats. Unset: 100."""
     max_in_flight_per_key: int | None = Field(default=None, ge=1, le=1_000_000)
     """Messages of one key being sent at most; a busy key holds back no other."""
     ordered: bool = False
-    """One message of a key at a time, in the order of due; a retry holds back what follows it."""
+    """Send one message of a key at a time, in the order of due; a retry delays later ones."""
     max_attempts: int = Field(default=8, ge=1, le=1000)
     """Sends of one message before it is dead."""
     backoff: Annotated[Backoff, BeforeValidator(_backoff)] = Backoff()
@@ -274,20 +283,22 @@ class SourceSettings(_Part):
     model_config = ConfigDict(extra="allow")
 
     from_: str = Field(alias="from")
-    """Where records come from: kafka://…/topic · rabbitmq://…/queue · nats://…/subject."""
+    """The source's address: kafka://…/topic · rabbitmq://…/queue · nats://…/subject."""
     format: Literal["message", "decision-batch", "decision-items", "schedule-event", "sms"] = (
         "message"
     )
-    """What a record says: message is the JSON of POST /v1/messages."""
+    """The format of a record; message is the JSON of POST /v1/messages."""
     route: str = DEFAULT_ROUTE
-    """Where its messages go, unless they say so themselves."""
+    """The route of messages that name none."""
     routes: dict[str, str] = Field(default_factory=dict)
     """Only with decision-batch and decision-items: the route by a notification's `data.method`, as
     in `routes = { sendPush = "push", sendSms = "sms" }`; other methods go to `route`."""
     dead_letter: str | None = None
-    """A sink's address for what cannot be read or taken; unset: it is kept as dead messages."""
+    """A sink's address for records that cannot be read or accepted; unset: they are stored as
+    dead messages.
+    """
     batch: int | None = Field(default=None, ge=1, le=10_000)
-    """Records read at once at most; unset: what suits the format."""
+    """Records read at once at most; unset: the number that suits the format."""
 
     def as_source_options(self, name: str) -> SourceOptions:
         return SourceOptions(source=name, more=self.model_extra or {})
@@ -297,9 +308,13 @@ class LimitSettings(_Part):
     max_payload: int = Field(default=MAX_PAYLOAD, ge=1, le=64 * 1024 * 1024)
     """Bytes of one payload at most."""
     min_delay: Millis | None = None
-    """Nothing is accepted for sooner than this ahead, whoever asks; unset: any moment."""
+    """The shortest time ahead for which a message is accepted, from any caller; unset: no
+    minimum.
+    """
     max_delay: Millis | None = Field(default=None, ge=1)
-    """Nothing is accepted for later than this ahead, whoever asks; unset: any moment."""
+    """The longest time ahead for which a message is accepted, from any caller; unset: no
+    maximum.
+    """
     retention: Millis = 24 * 3_600_000
     """How long settled ids stay known."""
     retention_count: int = Field(default=1_000_000, ge=1)
@@ -307,7 +322,9 @@ class LimitSettings(_Part):
     dead_retention: Millis | None = Field(default=None, ge=1)
     """How long dead messages are kept; unset: until they are redriven or deleted."""
     zone: str = DEFAULT_ZONE
-    """Of quiet hours and calendar caps when neither message nor policy names a known zone."""
+    """The zone of quiet hours and calendar caps when neither message nor policy names a known
+    one.
+    """
 
     @field_validator("zone")
     @classmethod
@@ -351,13 +368,13 @@ class RoomsSettings(_Part):
     batch: int = Field(default=10, ge=1, le=10_000)
     """Promotions that are passed on at once."""
     poll: Millis = Field(default=2_000, ge=1)
-    """How long to wait for promotions to pass on."""
+    """How long a read waits for promotions to pass on."""
     take_over: Millis = Field(default=30_000, ge=100)
     """Promotions that another process took and did not pass on for this long are taken over."""
     capacity: int = Field(default=1000, ge=0)
-    """Of rooms that were made without one."""
+    """The capacity of rooms that set none."""
     keys: tuple[RoomKeySettings, ...] = ()
-    """The first signs, all are accepted. Unset: one is made once and kept in the store."""
+    """Signing keys: the first signs, all are accepted. Unset: one is created once and stored."""
     issuer: str = "penstock"
     """The `iss` of entry tokens."""
     instance: str = ""
@@ -368,7 +385,7 @@ class RoomsSettings(_Part):
 
 class LogSettings(_Part):
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """debug · info · warning · error: this and what is graver."""
+    """debug · info · warning · error: log this level and those above."""
     format: Literal["auto", "json", "text"] = "auto"
     """auto: text in a terminal, JSON elsewhere."""
     file: Path | None = None
@@ -376,16 +393,18 @@ class LogSettings(_Part):
 
 
 class Settings(_Part):
-    """Everything that can be set."""
+    """Every setting."""
 
     store: str = "sqlite:///penstock.db"
-    """Where messages are held: "sqlite:///file.db", "postgresql://host/db", "redis://host:6379",
+    """The store of messages: "sqlite:///file.db", "postgresql://host/db", "redis://host:6379",
     "redis+cluster://host:6379", "dynamodb+redis://…", or "memory://" for tests, which is lost when
-    the process ends. The path of a SQLite file alone will do."""
+    the process ends. The path of a SQLite file alone also works.
+    """
     intake_topic: str | None = None
     """Only with dynamodb+redis://: a broker's topic (kafka://host:port/topic) that ids take on
-    their way to Redis. Whoever accepts a message publishes its id there, and workers read it.
-    Unset: the ids go to Redis directly."""
+    their way to Redis. The process that accepts a message publishes its id there, and workers read
+    it. Unset: the ids go to Redis directly.
+    """
     api: ApiSettings = ApiSettings()
     worker: WorkerSettings = WorkerSettings()
     routes: dict[str, RouteSettings] = Field(default_factory=dict)
@@ -393,7 +412,7 @@ class Settings(_Part):
     policies: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Caps, quiet hours and paces put into the store at start; the JSON of /v1/policies/{id}."""
     suppressions: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Lists of keys that get nothing: made at start, or their keys added to the list there is."""
+    """Suppression lists: created at start, or their keys added to the existing list."""
     recurring: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Rules put into the store at start; the JSON of /v1/recurring/{id}, and `managed = true` for
     one that is deleted at the first start without it."""

@@ -1,7 +1,7 @@
-"""Chance, as something that is given: the one place where it comes from when nobody gave any.
+"""Random sources: the one place that makes one when the caller passes none.
 
-`flow/` and `rooms/` draw from the source they are given, so that a whole fleet repeats itself
-under a seed. Composed for real use, nobody gives one, and each part gets a fresh one here.
+`flow/` and `rooms/` draw from the source they are given, so that a whole fleet repeats itself under
+a seed. In real use no source is passed, and each part gets a fresh one here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 
 
 def given_or_fresh(chance: random.Random | None) -> random.Random:
-    """That source, or one of its own that nobody can foresee; a forked child's is another."""
+    """That source, or an unpredictable one of its own; a forked child's is another."""
     if chance is not None:
         return chance
     fresh = random.Random(os.urandom(16))
@@ -22,5 +22,5 @@ def given_or_fresh(chance: random.Random | None) -> random.Random:
 
 
 def secret_word() -> str:
-    """Something nobody can guess."""
+    """An unpredictable word."""
     return secrets.token_urlsafe(16)

@@ -17,16 +17,17 @@ from collections.abc import Callable
 from typing import Protocol
 
 EARLY_MS = 2
-"""What a timer may be early by: then it is set again. uvloop's may, by one."""
+"""How early a timer may ring: then it is set again. uvloop's may, by one."""
 
 FINE_MS = 1_000
-"""What is further away is left to the loop: a millisecond matters less there, and timers that were
-given up are kept until their moment."""
+"""A moment further away is left to the loop: a millisecond matters less there, and cancelled timers
+are kept until their moment.
+"""
 
 _RELATIVE = 0
 """Set for a while, not for a moment: a moment means another one under a faked clock."""
 _COUNT = 8
-"""Bytes of the number of times it rang, which is what there is to read."""
+"""Bytes of the number of times it rang, which is all there is to read."""
 
 
 class Timer(Protocol):
@@ -34,7 +35,7 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """Epoch milliseconds of whoever is the authority on time (the store)."""
+    """Epoch milliseconds of the authority on time (the store)."""
 
     def now(self) -> int: ...
 
@@ -45,23 +46,23 @@ class Clock(Protocol):
     async def sleep_until(self, when: int) -> None:
         """Return when now() has reached `when`, never before.
 
-        A clock that is set back meanwhile ends nobody's work for as long: the time that was
-        asked for is waited, not more.
+        A clock that is set back during the wait does not extend it: the requested time is waited,
+        not more.
         """
         ...
 
 
 def reached(now: int, clock: Clock) -> int:
-    """`now`, held against the store's own clock at the moment that a step takes effect.
+    """`now`, limited by the store's own clock at the moment that a step takes effect.
 
-    A caller read its clock before it asked; since then the store's may have been set back. By the
-    moment the caller read, leases would seem to be over and messages to be due that are not.
+    A caller read its clock before its call; since then the store's may have been set back. By the
+    caller's moment, leases would seem to be over and messages to be due that are not.
     """
     return min(now, clock.now())
 
 
 def is_ahead(moment: int, now: int, most: int) -> bool:
-    """Whether a moment that was set at most `most` ahead is still to come.
+    """True if a moment that was set at most `most` ahead is still to come.
 
     One that is further away was set before the clock was set back: waiting for it would stop the
     work for as long as the clock had been wrong.
@@ -81,7 +82,7 @@ class _Spec(ctypes.Structure):
 
 
 class _Due:
-    """A callback, until it is called or nobody wants it any more."""
+    """A callback, until it is called or cancelled."""
 
     __slots__ = ("callback",)
 
@@ -97,16 +98,16 @@ class _Due:
 
 
 class FineTimers:
-    """Timers of one loop, to a fraction of a millisecond, all on one of the system's.
+    """Timers of one loop with sub-millisecond precision, all on one timer of the system.
 
     An event loop waits in whole milliseconds, and libuv counts them from the last whole one: its
-    timer rings up to one late or early, and what rang early is set again for another. Linux has
+    timer rings up to one late or early, and a timer that rang early is set for another. Linux has
     timers that are waited for like a socket and ring within microseconds (timerfd); Python offers
-    them from 3.13 on, so the C library is asked. Whoever opens them closes them.
+    them from 3.13 on, so the C library is called. The caller of `open` closes them.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, libc: ctypes.CDLL, fd: int) -> None:
-        """For `open` to call."""
+        """Use `open`."""
         self._loop = loop
         self._set = libc.timerfd_settime
         self._fd = fd
@@ -118,7 +119,7 @@ class FineTimers:
 
     @classmethod
     def open(cls) -> FineTimers | None:
-        """For the running loop; None: this system or this loop does not have them."""
+        """The timers of the running loop; None: this system or this loop does not support them."""
         loop = asyncio.get_running_loop()
         if ctypes.sizeof(ctypes.c_long) < 8:  # a moment may be wider there than _Spec says
             return None
@@ -146,7 +147,7 @@ class FineTimers:
         return due
 
     def close(self) -> None:
-        """What has not rung by now is left to the loop."""
+        """Leave the timers that have not rung to the loop."""
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
         now = time.monotonic_ns()
@@ -155,7 +156,7 @@ class FineTimers:
         self._waiting.clear()
 
     def _arm(self) -> None:
-        """Set the system's timer for the first that is still wanted."""
+        """Set the system's timer for the first callback that is not cancelled."""
         waiting = self._waiting
         while waiting and waiting[0][2].callback is None:
             heapq.heappop(waiting)
@@ -167,7 +168,7 @@ class FineTimers:
             self._set(self._fd, _RELATIVE, ctypes.byref(self._spec), None)
 
     def _ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it was set anew as it rang
+        with contextlib.suppress(BlockingIOError):  # it was set again as it rang
             os.read(self._fd, _COUNT)
         self._armed = 0
         now = time.monotonic_ns()
@@ -194,7 +195,7 @@ class SystemClock:
             self._fine = FineTimers.open()
 
     def close(self) -> None:
-        """Those that were opened; what is asked for afterwards is a matter of the loop."""
+        """Close the timers that were opened; later ones are left to the loop."""
         if self._fine is not None:
             self._fine.close()
             self._fine = None
@@ -203,7 +204,7 @@ class SystemClock:
         return int(self._nanoseconds() / 1_000_000 + self.offset)
 
     def exact(self) -> float:
-        """now() with what is below the millisecond."""
+        """now() with its fraction of a millisecond."""
         return self._nanoseconds() / 1_000_000 + self.offset
 
     def call_at(self, when: int, callback: Callable[[], None]) -> Timer:
@@ -220,12 +221,12 @@ class SystemClock:
             step = min(wait, 1000)
             await asyncio.sleep(step / 1000)
             before, now = now, self.now()
-            if now < before:  # set back: what was waited for is as near as it was
+            if now < before:  # set back: the remaining wait is unchanged
                 when -= before + step - now
 
 
 class Alarm:
-    """Something to wait on that others can ring, and that the clock rings at a moment."""
+    """Waits until it is rung, or until the clock rings it at a moment."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -233,11 +234,11 @@ class Alarm:
         self._waiter: asyncio.Future[None] | None = None
         self._timer: Timer | None = None
         self.set_for: int | None = None
-        """While waiting: the moment it will ring by itself."""
+        """While waiting: the moment set."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody waits for it who was not called yet."""
+        """True if a task waits for it that has not been rung."""
         return self._waiter is not None and not self._waiter.done()
 
     def ring(self) -> None:
@@ -246,7 +247,7 @@ class Alarm:
             self._waiter.set_result(None)
 
     def ring_by(self, moment: int) -> None:
-        """While it is waited for: ring at `moment` if that is sooner than it would by itself."""
+        """While a task waits: ring at `moment` if that is sooner than the moment set."""
         if self._waiter is None or (self.set_for is not None and self.set_for <= moment):
             return
         if moment <= self._clock.now():

@@ -1,8 +1,8 @@
-"""The store's clock is the server's, measured again and again.
+"""The store's clock is the server's, measured regularly.
 
-Between two measurements time goes on by this machine's monotonic clock, so a wall clock that is
-wrong, or is set while we run, changes nothing. In a cluster the slowest primary's clock counts,
-and every script holds `now` against the clock of its own node besides.
+Between two measurements this machine's monotonic clock counts, so a wall clock that is wrong, or is
+set while we run, changes nothing. In a cluster the slowest primary's clock counts, and every script
+also compares `now` with the clock of its own node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SAMPLES = 5
 PERIOD = 5.0
 """Seconds between two measurements."""
 SLACK_MS = 0.2
-"""What two clocks may come apart by in that time."""
+"""The milliseconds by which two clocks may diverge in that time."""
 
 
 class ServerClock(SystemClock):
@@ -32,17 +32,17 @@ class ServerClock(SystemClock):
         super().__init__(time.monotonic_ns)
         self._server_time = server_time
         self._least = -math.inf
-        """What `offset` was at least when it was last measured."""
+        """The lower bound of `offset` at the last measurement."""
 
     async def measure(self) -> None:
-        """Ask a few times and believe what all the answers say together.
+        """Read the server's time a few times and combine the bounds of all answers.
 
-        The server's time was read some moment between asking and the answer: it is ahead of our
+        The server's time was read at some moment between request and answer: it is ahead of our
         monotonic clock by no less than if that was just before the answer, and by no more than if
-        it was just after asking. The largest of the lower bounds is taken, so that we are behind
-        the server by as little as can be known, and never ahead. What was known before is a lower
-        bound too, less the slack: a moment in which everything is slow makes nobody late. It goes
-        as soon as an answer contradicts it, because the server's clock was set back.
+        it was just after the request. The largest of the lower bounds is taken, so that we are
+        behind the server by as little as can be known, and never ahead. The previous bound is a
+        lower bound too, less the slack: a moment in which everything is slow makes no message late.
+        It is dropped as soon as an answer contradicts it, because the server's clock was set back.
         """
         least, most = self._least - SLACK_MS, math.inf
         for _ in range(SAMPLES):

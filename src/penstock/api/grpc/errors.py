@@ -27,10 +27,10 @@ from penstock.v1 import scheduler_pb2 as pb
 log = logging.getLogger("penstock.grpc")
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-"""Bytes go in and out: what they say is our business, not the library's."""
+"""Requests and answers are bytes: encoding them is our work, not the library's."""
 
 DOMAIN = "penstock"
-"""Of every ErrorInfo: whose reason it is."""
+"""The domain of every ErrorInfo."""
 DETAILS = "grpc-status-details-bin"
 _RETRY_AFTER = (Overloaded, StoreUnavailable)
 
@@ -51,7 +51,7 @@ async def refuse(context: Context, exc: PenstockError) -> Never:
 
 
 async def fail(context: Context, exc: BaseException) -> Never:
-    """A fault of ours: the log has it, the caller is told nothing of it."""
+    """End the call with the error's status; an unexpected fault is logged and its text not sent."""
     log.error("unexpected fault", exc_info=exc)
     await context.abort(
         grpc.StatusCode.INTERNAL, "an unexpected fault; the server's log has it", ()

@@ -1,4 +1,4 @@
-"""The token is looked at before anything else of a call is read."""
+"""Checks the token before anything else of a call is read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _authorization(call: grpc.HandlerCallDetails) -> bytes | None:
 
 
 def _refusing(exc: PenstockError) -> Handler:
-    """As if the caller sent a stream: then no message is read unless it is asked for."""
+    """A handler for a call that is refused, declared as a stream so that no message is read."""
 
     async def behave(_: object, context: Context) -> bytes:
         await refuse(context, exc)

@@ -14,7 +14,7 @@ PERIOD = 1.0
 
 
 class Health(aio.HealthServicer):
-    """The standard service; what it says of the services follows the store."""
+    """The standard health service; the status of our services follows the store."""
 
     def __init__(self, status: Status, services: tuple[str, ...]) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Health(aio.HealthServicer):
             await asyncio.sleep(PERIOD)
 
     async def look(self) -> None:
-        """Say how things are now."""
+        """Update the status from the store's."""
         ready = (await self._status.readiness()).status == "ready"
         said = HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING
         for service in self._services:

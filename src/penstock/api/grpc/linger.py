@@ -1,5 +1,6 @@
-"""How long single calls wait for each other: grpc.aio hands them over one by one, further apart
-than the turns of the event loop that the intake waits for."""
+"""How long single calls wait for each other: grpc.aio delivers them one by one, further apart than
+the turns of the event loop that the intake waits for.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +9,22 @@ from collections.abc import Callable
 
 
 class CallTime:
-    """Wait about as long as a call takes, where that brings others: time in proportion to what it
-    saves. For items that come one by one, further apart than turns of the loop.
+    """Waits about as long as a call takes, where that gathers more items: the wait is in proportion
+    to the saving. For items that arrive one by one, further apart than turns of the loop.
 
-    A group as large as those before it goes at once: then probably everybody is there.
+    A group as large as the previous ones goes at once: then probably every caller is in it.
     """
 
     SHARE = 4.0
-    """How long a group gathers, in calls."""
+    """The time a group gathers, in multiples of a call's duration."""
     LONGEST = 0.01
     """Seconds the first of a group waits at most."""
     SHORTEST = 0.0003
     """Calls that take less gain nothing by waiting."""
     HOPE = 8
-    """Full groups in a row until it is tried whether more would come."""
+    """Consecutive full groups until a longer wait is tried."""
     ALONE = 8
-    """After so many waits in vain in a row a caller counts as alone …"""
+    """After so many consecutive waits without a second item a caller counts as alone …"""
     SELDOM = 16
     """… and only every so often is it tried whether it still is."""
 
@@ -55,7 +56,9 @@ class CallTime:
         self._cost += (asyncio.get_running_loop().time() - began - self._cost) / 8
 
     def _seconds(self) -> float | None:
-        """None where nobody else is, or where it would not pay."""
+        """The time to wait; None where no other caller is active, or where waiting would not
+        pay.
+        """
         wait = min(self.LONGEST, self._cost * self.SHARE)
         if wait < self.SHORTEST:
             return None
@@ -66,7 +69,7 @@ class CallTime:
         return wait
 
     def _learn(self, size: int) -> None:
-        """How many come: the group was full, or its time was over."""
+        """Learn from a group's size, when it was full or its time was over."""
         if size >= self.full:
             self._hope -= 1
             full = self.full if self._hope else self.full * 2

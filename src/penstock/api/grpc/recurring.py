@@ -1,4 +1,4 @@
-"""Recurring rules of the proto ↔ those of the model; what is empty is not given."""
+"""Converts recurring rules between the proto and the model; an empty field counts as absent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CATCH_UP = "1d"
 
 
 def rule_of(asked: pb.RecurringRule) -> Rule:
-    """What a caller asks for; the model checks it."""
+    """The rule of a request; the model checks it."""
     if asked.misfire not in _MISFIRES or asked.overlap not in _OVERLAPS:
         field = "misfire" if asked.misfire not in _MISFIRES else "overlap"
         raise InvalidMessage(field, "is not a word that this server knows")
@@ -74,7 +74,7 @@ def put_of(put: RulePut, *, made: bool) -> pb.PutRecurringResponse:
 
 
 def recurring_of(shown: RecurringOut) -> pb.Recurring:
-    """The rule as it is stored, and what became of it."""
+    """The rule as it is stored, and its latest results."""
     last = () if shown.last is msgspec.UNSET else shown.last
     return pb.Recurring(
         id=shown.id,

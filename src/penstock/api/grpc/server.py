@@ -24,27 +24,28 @@ from penstock.wiring import Parts
 log = logging.getLogger("penstock.grpc")
 
 KEEPALIVE = 60_000
-"""Milliseconds without a word after which a client is asked whether it is still there."""
+"""Milliseconds of silence after which the server pings a client."""
 KEEPALIVE_ANSWER = 20_000
 CLIENT_PINGS = 10_000
-"""How often a client may ask the same of us."""
+"""Shortest interval at which a client may ping the server."""
 WINDOW = 1 << 20
-"""Bytes a stream may send ahead of what is read. The library's own estimate grows to 32 MB a stream
-on a busy machine, which is memory that no limit of ours would see."""
+"""Bytes a stream may send ahead of the reader. The library's own estimate grows to 32 MB per stream
+on a busy machine, which is memory that no limit of ours would see.
+"""
 
 MESSAGE = 4 << 20
-"""Bytes of one message on the wire unless a payload may be larger: what gRPC itself starts with."""
+"""Bytes of one message on the wire unless a payload may be larger: gRPC's own default."""
 ENVELOPE = 1 << 20
 """Bytes of headers, labels and the like beside a payload."""
 OTHER_CALLS = 1_000
-"""Calls under way besides puts: streams, reads, health."""
+"""Calls in flight besides puts: streams, reads, health."""
 
 
 class GrpcServer:
     """The gRPC API of one process; used like HttpServer.
 
-    Stopping loses nothing acknowledged: calls that came in are answered first, within `shutdown`
-    milliseconds, and streams are told how far they came.
+    Stopping loses nothing acknowledged: calls received before are answered first, within `shutdown`
+    milliseconds, and each stream's client learns how many of its messages are stored.
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class GrpcServer:
         beside: Sequence[Callable[[Scheduler], Beside]] = (),
         shared: bool = False,
     ) -> None:
-        """Check the settings; ConfigError says what cannot work.
+        """Check the settings; ConfigError names the ones that cannot work.
 
-        `beside`: other services to answer on this port, each made over the verbs of this one.
+        `beside`: other services to serve on this port, each made over the verbs of this one.
         `shared`: several processes of ours listen on this port.
         """
         api = parts.settings.api
@@ -82,17 +83,17 @@ class GrpcServer:
 
     @property
     def address(self) -> str:
-        """Where it listens; with port 0 the one that was given is known once it is bound."""
+        """The address it listens on; the number of port 0 is known once it is bound."""
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     @property
     def services(self) -> tuple[str, ...]:
-        """Names of the services that are answered, besides health and reflection."""
+        """Names of the services on this port, besides health and reflection."""
         return (SERVICE, *(service.name for service in self._beside))
 
     @property
     def in_flight(self) -> int:
-        """Single puts that came in and are not answered."""
+        """Single puts received and not answered yet."""
         return self._scheduler.in_flight
 
     @property
@@ -122,7 +123,7 @@ class GrpcServer:
             return grpc.ssl_server_certificate_configuration([tls.pair()])
 
         def renewed() -> grpc.ServerCertificateConfiguration | None:
-            """Asked for at every handshake; None: as before."""
+            """Called at every handshake; None: keep the certificate."""
             return certificate() if tls.refresh() else None
 
         credentials = grpc.dynamic_ssl_server_credentials(certificate(), cast("Any", renewed))
@@ -146,7 +147,7 @@ class GrpcServer:
             self._scheduler.audit.flush()
 
     def stop(self) -> None:
-        """Take no more calls, answer what came in, then let run() return."""
+        """Take no more calls, answer those received, then let run() return."""
         self._closing.set()
 
     async def __aenter__(self) -> Self:
@@ -197,7 +198,7 @@ def max_message(max_body: int, max_payload: int) -> int:
 
 
 def _check_free(host: str, port: int, where: str) -> None:
-    """gRPC says only that it could not bind; the system says why."""
+    """Bind the port once, to get the system's reason: gRPC only says that it could not bind."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -51,21 +51,21 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class Caller(NamedTuple):
-    """Who calls, and the trace that the call is part of."""
+    """The caller's grant, and the trace that the call is part of."""
 
     grant: Grant
     trace: str | None
 
 
 Act: TypeAlias = Callable[[Asked, Caller], Awaitable[Proto]]
-"""A verb: what is asked, and by whom."""
+"""A verb: takes the request and the caller."""
 
 
 class Beside(Protocol):
     """Another service on the same port."""
 
     name: str
-    """With its package."""
+    """The full name, with its package."""
 
     def handlers(self) -> dict[str, Handler]:
         """Its calls by name."""
@@ -74,13 +74,13 @@ class Beside(Protocol):
 
 @dataclass(slots=True)
 class Scheduler:
-    """The verbs. Bytes come in and go out, so that what cannot be read has our words too."""
+    """The verbs. They take and return bytes, so that decoding errors have our texts too."""
 
     parts: Parts
     tokens: Tokens
     max_in_flight: int = MAX_IN_FLIGHT
     in_flight: int = 0
-    """Single puts that came in and are not answered."""
+    """Single puts received and not answered yet."""
     reading: set[asyncio.Task[None]] = field(default_factory=set)
     """Streams that are being read."""
     stopping: bool = False
@@ -120,7 +120,7 @@ class Scheduler:
         }
 
     def stop(self) -> None:
-        """Read no more of any stream: what was read is stored, then their clients are told."""
+        """Read no more of any stream: store the messages read, then answer their clients."""
         self.stopping = True
         for task in self.reading:
             task.cancel()
@@ -295,7 +295,7 @@ class Scheduler:
             await fail(context, exc)
 
     def _grant(self, context: Context, scope: Scope) -> Grant:
-        """Whose token the call came with; refuse one that does not cover `scope`."""
+        """The grant of the token of the call; refuse one that does not cover `scope`."""
         if not self.tokens:
             return ANYONE
         given = _metadata(context, "authorization")
@@ -303,7 +303,7 @@ class Scheduler:
 
 
 async def _read(context: Context, inflow: Inflow) -> None:
-    """Every message of the stream, as fast as there is room."""
+    """Read every message of the stream, as fast as the inflow has room."""
     while True:
         body = await context.read()
         if body is grpc.aio.EOF:
@@ -327,7 +327,7 @@ def _metadata(context: Context, wanted: str) -> str | None:
 
 
 def check_id(given: str) -> str:
-    """The id of a message that may be there; UnknownMessage for what could never be one."""
+    """The id of a message that may exist; UnknownMessage for one that could not."""
     if not given:
         raise InvalidMessage("id", "must be given")
     if not is_id(given):  # such an id was never accepted

@@ -1,4 +1,6 @@
-"""The messages of the proto ↔ the values of the model; what is empty is not given."""
+"""Converts messages of the proto to the model's values and back; an empty field counts as
+absent.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,13 @@ _CONFLICTS = {
     **{number: word for word, number in CONFLICTS.items()},
 }
 _SAYS_NO_CHANGE = {"id", "version"}
-"""Fields of a RescheduleRequest that say of which message it is."""
+"""Fields of a RescheduleRequest that identify the message."""
 _MAX_SECONDS = 315_576_000_000
-"""Of a Duration: ten thousand years, as its own definition has it."""
+"""The largest Duration: ten thousand years, by its own definition."""
 
 
 def draft_of(asked: pb.ScheduleRequest) -> BinaryDraft:
-    """What a caller asks for; InvalidMessage names a field that cannot be meant."""
+    """The draft of a request; InvalidMessage names a field whose value is impossible."""
     conflict = _CONFLICTS.get(asked.on_conflict)
     if conflict is None:
         raise InvalidMessage("on_conflict", f"{asked.on_conflict} is not one of {_words()}")
@@ -69,7 +71,7 @@ def filter_of(asked: pb.DeleteDeadRequest) -> Filter:
 
 
 def patch_of(asked: pb.RescheduleRequest) -> Patch:
-    """What to change of a waiting message."""
+    """The changes that a request makes to a waiting message."""
     if {field.name for field, _ in asked.ListFields()} <= _SAYS_NO_CHANGE:
         # Named as a caller of gRPC knows it; the model's own word is of HTTP's body.
         raise InvalidMessage("at", "nothing is changed; give at, delay, payload, headers …")
@@ -102,7 +104,7 @@ def response_of(receipt: Receipt) -> pb.ScheduleResponse:
 
 
 def message_of(message: Message, timeline: list[Event] | None = None) -> pb.Message:
-    """The message as it is held; moments it has not had are unset."""
+    """The message as it is stored; moments that have not occurred are unset."""
     return pb.Message(
         id=message.id,
         route=message.route,

@@ -1,7 +1,7 @@
-"""A client's stream into the store: put in groups as it comes, in constant memory.
+"""A client's stream into the store: put in groups as it arrives, in constant memory.
 
-Reading and storing run beside each other. What was read and is not stored is bounded; when the
-store is slower than the client, nothing more is read, and HTTP/2 holds the client back.
+Reading and storing run concurrently. Messages read and not stored are bounded; when the store is
+slower than the client, nothing more is read, and HTTP/2 slows the client down.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ CHUNK = 500
 CHUNK_BYTES = 4 << 20
 """… or fewer, when they are large."""
 HELD = 2
-"""Chunks in memory at most: one that is stored and one that is read meanwhile."""
+"""Chunks in memory at most: one being stored and one being read."""
 FULL, FULL_BYTES = CHUNK * (HELD - 1), CHUNK_BYTES * (HELD - 1)
-"""What is read ahead of the chunk that is being stored, at most."""
+"""Messages and bytes read ahead of the chunk that is being stored, at most."""
 LINGER = 0.005
-"""Seconds a chunk waits for more, and again while many came meanwhile: a fuller chunk costs the
-store half as much for a message, and nobody waits for the answer to one message of a stream …"""
+"""Seconds a chunk waits for more, repeatedly while many arrive: a fuller chunk costs the store half
+as much per message, and a stream's client awaits no single message …
+"""
 MANY = 8
 """… this many at least: where few follow, they are not waited for …"""
 LINGERS = 10
-"""… and only so often: a message is durable soon after it came, however many follow."""
+"""… and at most so many times: a message is durable soon after it arrived, however many follow."""
 MAX_REFUSALS = 1_000
-"""Refused messages that are told one by one; the rest are only counted."""
+"""Refused messages that are reported one by one; the rest are only counted."""
 
 
 Put: TypeAlias = Callable[[list[Draft]], Awaitable[Sequence[Outcome]]]
@@ -45,10 +46,10 @@ Put: TypeAlias = Callable[[list[Draft]], Awaitable[Sequence[Outcome]]]
 
 
 class Inflow:
-    """The messages of one stream, and what became of them."""
+    """The messages of one stream, and their outcomes."""
 
     def __init__(self, put: Put, trace: str | None = None) -> None:
-        """`trace`: what messages without a trace of their own are part of."""
+        """`trace`: the trace of messages without one of their own."""
         self._schedule = put
         self._trace = trace
         self._waiting: list[bytes] = []
@@ -76,19 +77,19 @@ class Inflow:
         return False
 
     async def room(self) -> None:
-        """Until more may be added."""
+        """Wait until more may be added."""
         while self.full:
             self._room.clear()
             await self._room.wait()
 
     def end(self) -> None:
-        """There are no more."""
+        """Note that the stream has ended."""
         self._ended = True
         self._some.set()
         self._filled.set()
 
     async def store(self) -> None:
-        """Put what is added, until the end; StoreUnavailable says how far it came."""
+        """Put the added messages until the end; StoreUnavailable carries how many were stored."""
         while await self._chunk():
             bodies, self._waiting, self._bytes = self._waiting, [], 0
             if not self._ended:
@@ -97,7 +98,7 @@ class Inflow:
             await self._put(bodies)
 
     async def _chunk(self) -> bool:
-        """Wait until there is something worth a store call; False: it has ended."""
+        """Wait until there is enough for a store call; False: the stream has ended."""
         await self._some.wait()
         for _ in range(LINGERS):
             if self._ended or self.full:
@@ -146,7 +147,7 @@ class Inflow:
 
 
 def _read(body: bytes) -> tuple[str, Draft | PenstockError]:
-    """A message with its id as it was given, or what is wrong with it."""
+    """Decode a message: its id as given, and its draft or its error."""
     try:
         asked = pb.ScheduleRequest.FromString(body)
     except DecodeError:

@@ -20,13 +20,15 @@ NO_STORE = ("cache-control", "no-store")
 BODILESS = frozenset({204, 304})
 """Statuses of answers that have no body, and so no length of one."""
 AT_ONCE = "penstock.at_once"
-"""Where a scope has what sends a whole Answer in one write, on our own connections."""
+"""The scope's key for the function that sends a whole Answer in one write, on our own
+connections.
+"""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Reply(Protocol):
-    """What a handler returns: it knows how to send itself."""
+    """A handler's result, which can send itself."""
 
     async def send(self, receive: Receive, send: Send) -> None: ...
 
@@ -41,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     @property
     def all_headers(self) -> tuple[tuple[str, str], ...]:
-        """Its own, not to be kept by anybody unless they say otherwise, and the content type."""
+        """Its own headers, `no-store` unless they set caching, and the content type."""
         kept = any(name == "cache-control" for name, _ in self.headers)
         return (*self.headers, *(() if kept else (NO_STORE,)), ("content-type", self.media))
 

@@ -1,4 +1,4 @@
-"""Who may: tokens and scopes, the same origin for browsers, and no rebound host names.
+"""Request checks: tokens and scopes, the same origin for browsers, and no rebound host names.
 
 One Guard serves both ways in. All its checks take raw header values and raise.
 """
@@ -47,7 +47,7 @@ class Guard:
         self._known_hosts: dict[bytes, None] = {}
 
     def warn(self) -> None:
-        """Log what works and should not stay as it is."""
+        """Log settings that work and should not stay as they are."""
         self._tokens.warn()
 
     @property
@@ -55,7 +55,7 @@ class Guard:
         return bool(self._tokens)
 
     def check_host(self, host: bytes | None, http_version: str = "1.1") -> None:
-        """Refuse a request that came here under a name that is not ours."""
+        """Refuse a request whose Host header is not one of ours."""
         if host is None:
             if http_version != "1.0":
                 raise Malformed("the Host header is missing")
@@ -66,7 +66,7 @@ class Guard:
             raise Malformed("the Host header is not a host name or address")
         if self._check_names:
             self._check_name(_host_name(host))
-        if len(self._known_hosts) < 64:  # a client says the same thing every time
+        if len(self._known_hosts) < 64:  # a client sends the same header every time
             self._known_hosts[host] = None
 
     def _check_name(self, name: str) -> None:
@@ -78,11 +78,11 @@ class Guard:
         )
 
     def check_token(self, authorization: bytes | None, needed: Scope) -> Grant:
-        """Whose token this is; refuse one that does not cover `needed`."""
+        """The grant of the token in this header; refuse one that does not cover `needed`."""
         return self._tokens.check(authorization, needed)
 
     def grant(self, authorization: bytes | None) -> Grant:
-        """Whose token this is; NOBODY's when it is none of ours."""
+        """The grant of the token in this header; NOBODY's for an unknown token."""
         return self._tokens.grant(authorization)
 
     @staticmethod
@@ -96,7 +96,9 @@ class Guard:
 
     @staticmethod
     def may_lack_type(content_type: bytes | None, origin: bytes | None) -> bool:
-        """Whether a body without a content type is a program's: a page's POST names its origin."""
+        """True if a body without a content type comes from a program: a page's POST names its
+        origin.
+        """
         return content_type is None and origin is None
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""`/v1/messages/batch`: as many messages as there are, in constant memory.
+"""`/v1/messages/batch`: any number of messages, in constant memory.
 
 The body is cut into items as it arrives and put in chunks; the outcomes wait in a spool (small in
-memory, large in a file) and are sent when the body has ended, in the format it came in.
+memory, large in a file) and are sent when the body has ended, in the format of the request.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def _read(
 
 
 async def _take(items: Iterator[Item], taking: Taking) -> bool:
-    """True when the rest of the body is not worth reading; the last outcome says so."""
+    """Take the items; True when the rest of the body is to be skipped, as the last outcome says."""
     for item in items:
         if item is PAUSE:
             await asyncio.sleep(0)
@@ -158,7 +158,7 @@ class Taking:
         self._unreadable += 1
 
     async def finish(self) -> None:
-        """Put whatever is left."""
+        """Put the remaining items."""
         while self._items:
             await self.flush()
 
@@ -181,7 +181,7 @@ class Taking:
                 for item in items
             ]
         )
-        await asyncio.sleep(0)  # a long batch must not keep others from their turn
+        await asyncio.sleep(0)  # a long batch must not block other requests
 
     async def _put(self, drafts: list[Draft]) -> list[Outcome]:
         parts = self._parts
@@ -191,7 +191,7 @@ class Taking:
 
 
 class Outcomes:
-    """The outcomes in order, spooled, and what they come to."""
+    """The outcomes in order, spooled, and their totals."""
 
     def __init__(self, *, lines: bool) -> None:
         self._lines = lines
@@ -209,25 +209,25 @@ class Outcomes:
     def add(self, outcomes: list[tuple[str | None, Outcome]]) -> None:
         moments: dict[int, str] = {}
         """Messages of a batch are often due together."""
-        told: list[Accepted | Refused] = []
+        results: list[Accepted | Refused] = []
         for given, outcome in outcomes:
             if isinstance(outcome, Receipt):
                 due = moments.get(outcome.due)
                 if due is None:
                     due = moments[outcome.due] = format_moment(outcome.due)
-                told.append(Accepted(outcome.id, outcome.state, due, outcome.duplicate))
+                results.append(Accepted(outcome.id, outcome.state, due, outcome.duplicate))
             else:
                 self._bad += 1
                 self._last = outcome
                 if isinstance(outcome, StoreUnavailable):
                     self._store_away = outcome
-                told.append(Refused(given, error_info(outcome)))
+                results.append(Refused(given, error_info(outcome)))
         if self._lines:
-            self._spool.write(_encoder.encode_lines(told))
-        elif told:
+            self._spool.write(_encoder.encode_lines(results))
+        elif results:
             self._spool.write(b"," if self._count else b"[")
-            self._spool.write(memoryview(_encoder.encode(told))[1:-1])
-        self._count += len(told)
+            self._spool.write(memoryview(_encoder.encode(results))[1:-1])
+        self._count += len(results)
 
     @property
     def _empty(self) -> Malformed | None:
@@ -236,7 +236,7 @@ class Outcomes:
 
     @property
     def _only_malformed(self) -> Malformed | None:
-        """The body as a whole could not be read: there is nothing but that to say."""
+        """The error of a body that could not be read at all, and so has no other outcome."""
         alone = self._count == self._bad == 1
         return self._last if alone and isinstance(self._last, Malformed) else None
 
@@ -247,7 +247,7 @@ class Outcomes:
         return 207 if self._bad else 200
 
     def answer(self) -> Reply:
-        """All of it as one answer, which takes over the spool."""
+        """The answer with all outcomes; it takes over the spool."""
         unread = self._empty if self._lines else self._only_malformed
         if unread is not None:
             self.close()
@@ -259,7 +259,7 @@ class Outcomes:
         return SpooledAnswer(self.status, self._spool, size, NDJSON if self._lines else JSON)
 
     def no_room(self, exc: OSError) -> NoRoom:
-        """The spool cannot be written to: close it, and say what became of the batch."""
+        """Close a spool that cannot be written to, and return the error with the counts so far."""
         with contextlib.suppress(OSError):
             self.close()
         return NoRoom(

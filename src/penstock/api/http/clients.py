@@ -1,4 +1,4 @@
-"""Who a request comes from: the peer, or whom a trusted proxy names."""
+"""The client of a request: the peer, or the address that a trusted proxy forwards."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import TypeAlias
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 IPV6_PREFIX = 64
-"""Bits of an IPv6 address that one customer has; the rest is for them to choose."""
+"""Prefix length of an IPv6 customer's network; the customer chooses the other bits."""
 
 
 class Clients:
-    """Tells clients apart for limits; X-Forwarded-For counts only from trusted proxies."""
+    """Identifies clients for rate limits; X-Forwarded-For counts only from trusted proxies."""
 
     def __init__(self, trusted_proxies: Iterable[str] = ()) -> None:
         self._trusted = [ipaddress.ip_network(each, strict=False) for each in trusted_proxies]
 
     def name(self, peer: str, forwarded: bytes | None) -> str:
-        """The client's address, of IPv6 its network: the last one that no trusted proxy has."""
+        """The last address that is not a trusted proxy's; of IPv6 its network."""
         if forwarded is None or not self._trusted or not self._is_trusted(peer):
             return client_name(peer)
         hops = [hop.strip() for hop in forwarded.decode("latin-1").split(",")]
         for hop in reversed(hops):
             if _address(hop) is None:
-                break  # whatever is before it is not to be believed
+                break  # addresses before it may be forged
             peer = hop
             if not self._is_trusted(hop):
                 break

@@ -1,8 +1,8 @@
-"""One connection: uvicorn's httptools protocol, kept in bounds.
+"""One connection: uvicorn's httptools protocol, with limits.
 
-What it adds: a request that stops arriving is answered 408 and cut, a head past its limit 431,
-what is not HTTP 400 in our own shape; idle connections and readers that do not read are closed.
-One sweep over all connections serves in place of a timer a request.
+It adds: a request that stops arriving is answered 408 and cut, a head past its limit 431, a request
+that is not HTTP 400 in our own shape; idle connections and readers that do not read are closed. One
+sweep over all connections replaces a timer per request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.model.errors import Malformed, PenstockError
 from penstock.settings import ApiSettings
 
 MAX_HEAD = 64 * 1024
-"""Bytes of request line and headers, beyond what the first read brought."""
+"""Bytes of request line and headers, beyond those of the first read."""
 PROGRESS = 1024
 """A body has moved when it has grown by this much: a drip is no progress."""
 
@@ -44,14 +44,16 @@ SURPLUS = 256
 FRESH = 2.0
 """Seconds that a server which stops waits for a request that is on its way."""
 SURPLUS_SECONDS = 1.0
-"""How long one of those may take to say what it wants."""
+"""Seconds that a connection beyond the limit has to send its request."""
 LINGER = 5.0
 """Seconds that the rest of a last request may take to arrive after its answer."""
 _OFFER = frozenset({b"connection", b"upgrade"})
 
 
 class Pulse:
-    """What all connections share: a coarse clock, and the headers of every answer, rendered."""
+    """State that all connections share: a coarse clock, and the rendered headers of every
+    answer.
+    """
 
     def __init__(self, settings: ApiSettings) -> None:
         self.body_timeout = settings.body_timeout / 1000
@@ -79,7 +81,7 @@ class Pulse:
         return render(answer, self.headers, keep_alive=keep_alive)
 
     def plain(self, answer: Answer) -> bytes:
-        """What `render` makes of JSON without headers of its own, on a connection that stays."""
+        """The bytes of `render` for JSON without headers of its own, on a connection that stays."""
         head = self._heads.get(answer.status)
         if head is None:
             length = b"0\r\n\r\n"
@@ -90,7 +92,7 @@ class Pulse:
 
 
 def most_connections() -> int:
-    """How many the process can have with the files it may open."""
+    """Connections the process can have with the files it may open."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 30 if files == resource.RLIM_INFINITY else max(1, files - OTHER_FILES)
 
@@ -170,20 +172,20 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._pulse = pulse
         self._since = pulse.now
-        """When the request last moved, or when the connection became idle."""
+        """When the request last progressed, or when the connection became idle."""
         self._arriving = False
         self._in_head = False
         self._head_size = 0
         self._gained = 0
         self._stuck_since: float | None = None
-        """Since when the client does not read what it is sent."""
+        """Since when the client has not read its answers."""
         self._upgrade_head = False
         """The parser has read a head that offers another protocol, and stops after it."""
         self._reads_last = False
         """The request being read offered another protocol: no other is read after it."""
         self._reads_no_more = False
         self._surplus = False
-        """There were as many connections as may be before this one."""
+        """True if the connection limit was reached before this one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
         super().connection_made(transport)
@@ -227,9 +229,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def _feed_as_plain(self, rest: bytes) -> None:
         """Read a request that offers another protocol (`Upgrade: h2c`) as the plain one it also is.
 
-        The parser stops at the end of such a head and would take the body for the next request.
-        So a fresh one is given the same head without the offer, then the body. The connection
-        closes after the answer: a proxy may believe that the other protocol is spoken now.
+        The parser stops at the end of such a head and would take the body for the next request. So
+        a fresh parser gets the same head without the offer, then the body. The connection closes
+        after the answer: a proxy may believe that it has switched protocols.
         """
         method = self.parser.get_method()
         if method == b"CONNECT":
@@ -351,7 +353,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def look_after(self, now: float) -> None:
-        """Called again and again: close what stalls."""
+        """Close the connection if it stalls; called regularly."""
         if self.transport.is_closing():
             if self._reads_last and self._lingering.reading and now - self._since > LINGER:
                 self.transport.abort()
@@ -364,16 +366,16 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.abort()
         elif self._arriving:
             if self.flow.read_paused or (self._in_head and not self.answered):
-                self._since = now  # it is we who are slow
+                self._since = now  # the server is the slow side
             elif now - self._since > self._pulse.body_timeout:
                 self.refuse(BodyTimeout("the request stopped arriving"))
         elif self.answered and now - self._since > self._pulse.keep_alive:
             self.transport.close()
 
     def refuse(self, exc: PenstockError) -> None:
-        """Answer what cannot go on and close; nothing is said out of turn."""
+        """Answer with an error and close; never answers out of turn."""
         if self.transport.is_closing():
-            self.transport.abort()  # answered already, and what follows cannot be read
+            self.transport.abort()  # answered already, and the rest cannot be read
             return
         turn: Turn | None = self.cycle
         if turn is not None and not turn.response_complete:
@@ -399,6 +401,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def answered(self) -> bool:
-        """Nothing is being worked on."""
+        """True if no request of this connection is being worked on."""
         turn: Turn | None = self.cycle
         return turn is None or turn.response_complete

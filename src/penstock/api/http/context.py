@@ -1,4 +1,4 @@
-"""What every handler works with: the parts of this process, and the limits of what it takes."""
+"""The parts of this process that every handler uses, and the limits of its requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_IN_FLIGHT = 20_000
 SMALL_BODY = 64 * 1024
 """Bytes of a body that carries no payload: filters, rooms, policies."""
 VISITOR_BODY = 4 * 1024
-"""Bytes of what a visitor sends."""
+"""Bytes of a visitor's request body."""
 
 
 Everyone: TypeAlias = Callable[[], Awaitable[Mapping[str, list[Family]]]]
@@ -47,13 +47,13 @@ class Api:
     """Set when the server stops: streams end."""
     started: float = field(default_factory=time.monotonic)
     in_flight: int = 0
-    """Single puts that came in and are not answered."""
+    """Single puts received and not answered yet."""
     rooms: RoomParts | None = None
-    """None: this store keeps no waiting rooms."""
+    """None: this store has no waiting rooms."""
     mounts: tuple[Mount, ...] = ()
-    """What parts beside the core add to this server."""
+    """The verbs and pages that parts beside the core add to this server."""
     everyone: Everyone | None = None
-    """Asks the processes that share this port for their metrics; None: there is this one alone."""
+    """Collects metrics from the processes that share this port; None: there is only this one."""
     visitors: Visitors = field(default_factory=Visitors)
     audit: Audit = field(default_factory=Audit)
     clients: Clients = field(init=False)
@@ -73,7 +73,7 @@ class Api:
         return families(self.parts.observer, self.worker, self.collectors())
 
     def collectors(self) -> list[Any]:
-        """What the mounted parts add to /metrics."""
+        """The metric collectors that the mounted parts add to /metrics."""
         named = [mount.figures for mount in self.mounts if mount.figures]
         return [one for name in named for one in load(name)(self.rooms)]
 

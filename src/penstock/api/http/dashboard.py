@@ -14,7 +14,7 @@ HEADERS = (
         f"{CONTENT_POLICY}; require-trusted-types-for 'script'; trusted-types 'none'",
     ),
     ("referrer-policy", "no-referrer"),
-    ("cache-control", "no-cache"),  # asked for again each time; unchanged, it is 304
+    ("cache-control", "no-cache"),  # revalidated each time; unchanged, it is 304
 )
 
 

@@ -1,4 +1,4 @@
-"""`/v1/dead/groups`: what dead letters died of. `/v1/forget`: the end of all of a key."""
+"""`/v1/dead/groups`: dead letters by error. `/v1/forget`: erase every message of a key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def forget_key(request: Request) -> Answer:
     if not wanted.key:
         raise InvalidMessage("key", "must be given")
     erased = await request.api.parts.erase.erase(wanted.key, wanted.cursor)
-    # The log outlives the erasure: it tells keys apart without naming them.
+    # The log outlives the erasure: it distinguishes keys without naming them.
     digest = hashlib.sha256(wanted.key.encode()).hexdigest()[:12]
     request.api.audit.record(request.grant, "forget", f"key sha256:{digest}", erased.messages)
     return json_answer(erased)

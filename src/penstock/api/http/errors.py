@@ -1,4 +1,4 @@
-"""One table of error → status, and the one shape every error has on the wire."""
+"""The table of error → status, and the shape of every error on the wire."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_MESSAGE = 1_000
 
 
 class MethodNotAllowed(PenstockError):
-    """The path exists, the method does not; `allow` lists those that do."""
+    """The path exists, the method does not; `allow` lists the methods that do."""
 
     code = "method_not_allowed"
 
@@ -36,7 +36,7 @@ class MethodNotAllowed(PenstockError):
 
 
 class UnsupportedType(PenstockError):
-    """The body's content type is not one we read."""
+    """The body's content type is not supported."""
 
     code = "unsupported_media_type"
 
@@ -48,7 +48,7 @@ class BodyTimeout(PenstockError):
 
 
 class TooManyConnections(Overloaded):
-    """As many connections are open as may be."""
+    """The limit of open connections is reached."""
 
 
 class HeadTooLarge(PenstockError):
@@ -68,7 +68,7 @@ STATUS: dict[type[PenstockError], int] = {
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
-    """What went wrong: a stable code, a sentence for people, and the field it is about."""
+    """The error: a stable code, a sentence for people, and the field concerned."""
 
     code: str
     message: str
@@ -76,7 +76,7 @@ class ErrorInfo(msgspec.Struct, frozen=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Every error; the facts a caller can act on stand beside it."""
+    """The body of every error; facts that a caller can act on stand beside it."""
 
     error: ErrorInfo
     state: str | None = None
@@ -96,13 +96,13 @@ def status_of(exc: PenstockError) -> int:
 
 
 def error_info(exc: PenstockError) -> ErrorInfo:
-    """For the outcome of one item in a batch, too."""
+    """The error's code, text and field, also used for one item of a batch."""
     field = None if exc.field is None else shortened(exc.field)
     return ErrorInfo(exc.code, shortened(exc.message, MAX_MESSAGE), field)
 
 
 def error_answer(exc: BaseException) -> Answer:
-    """The whole answer to a request that failed; of a fault of ours it tells nothing."""
+    """The whole answer to a failed request; of an unexpected fault it reveals nothing."""
     if not isinstance(exc, PenstockError):
         log.error("unexpected fault", exc_info=exc)
         return Answer(500, _encoder.encode(_INTERNAL))

@@ -1,4 +1,4 @@
-"""The figures: once, as a stream, of the last minutes and the next days, and for Prometheus."""
+"""The figures: as one answer, as a stream, as history and forecast, and for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_STREAMS = 100
 
 
 async def read(request: Request) -> Answer:
-    """Whatever a method of the flow tells: the table names it, the path has its arguments."""
+    """Call the method of the flow that the table names, with the arguments of the path."""
     return json_answer(await attrgetter(request.verb.flow)(request.api)(*request.args))
 
 

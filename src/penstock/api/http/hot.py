@@ -1,13 +1,13 @@
-"""The hot way in: `POST /v1/messages`, what is mounted as hot, and visitors, without ASGI.
+"""The hot way in: `POST /v1/messages`, mounted hot routes and visitors, without ASGI.
 
 Only the plainest requests go this way: HTTP/1.1, a Content-Length within the limit or (of messages)
-a chunked body, nothing unanswered before it on its connection. Everything else goes the ordinary
-way, to the same intake and through the same checks, and gets the same bytes. So does a chunked
-body once it is larger than it may be.
+a chunked body, no unanswered request before it on its connection. Everything else goes the ordinary
+way, to the same intake and through the same checks, and gets the same bytes. So does a chunked body
+that exceeds its limit.
 
-A client says the same head again and again. One that was parsed, checked and let through is
-remembered by its bytes; when it comes again, with a body that has a length or is one chunk, neither
-is done again, also where head and body come in pieces.
+A client repeats the same head. One that was parsed, checked and accepted is remembered by its
+bytes; when it is received again, with a body that has a length or is one chunk, neither is done
+again, also where head and body arrive in pieces.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from penstock.model.errors import PenstockError
 from penstock.model.trace import give_trace
 
 AnyRoute: TypeAlias = HotRoute[Any, Any]
-"""What a route's decode makes its submit takes, and what that tells its answer takes."""
+"""A route whose decode, submit and answer agree on their types."""
 
 
 class KnownHead(NamedTuple):
@@ -42,7 +42,7 @@ class KnownHead(NamedTuple):
 
     route: AnyRoute
     length: int
-    """Of the body; UNKNOWN_LENGTH: it is chunked."""
+    """Length of the body; UNKNOWN_LENGTH: it is chunked."""
     grant: Grant
 
 
@@ -50,20 +50,21 @@ KnownHeads: TypeAlias = dict[bytes, KnownHead]
 """Shared by all connections of a server."""
 MAX_KNOWN = 1_024
 MAX_KNOWN_SIZE = 1_024
-"""Bytes: so that what is remembered stays small."""
+"""Bytes of a head that is remembered, so that all of them stay small."""
 MAX_APART = 4_096
-"""Bytes of a request with a known head that are kept until its body is whole: head and body often
-come in two pieces."""
+"""Bytes of a request with a known head that are buffered until its body is whole: head and body
+often arrive in two pieces.
+"""
 _HEAD_END = b"\r\n\r\n"
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 NO_CHANGE = ("", "")
 UNKNOWN_LENGTH = 1 << 62
-"""Of a chunked body."""
+"""Stands for the length of a chunked body."""
 
 
 class HotRoutes:
-    """What goes the hot way, by address and method."""
+    """The hot routes, by address and method."""
 
     def __init__(self, api: Api) -> None:
         submit = api.parts.intake.submit
@@ -81,7 +82,7 @@ class HotRoutes:
         )
 
     def find(self, method: bytes, url: bytes) -> AnyRoute | None:
-        """None: the ordinary way."""
+        """The fast route for this method and path, or None to fall back to ASGI."""
         route = self._messages.get(url)
         if route is not None:
             return route if method == b"POST" else None
@@ -92,7 +93,7 @@ class HotRoutes:
         return self._rooms.ticket(url) if method == b"GET" else None
 
     def for_visitor(self, method: bytes, url: bytes, address: str) -> AnyRoute | None:
-        """What somebody without a token may ask for where others need one."""
+        """The fast route for a visitor without a token, where other callers need one."""
         if self._rooms is None or method != b"POST":
             return None
         return self._rooms.public_join(url, address)
@@ -102,14 +103,14 @@ class _NobodyWaits:
     """Stands where uvicorn keeps the event its ASGI task waits on."""
 
     def set(self) -> None:
-        """There is no task to wake."""
+        """Does nothing: there is no task to wake."""
 
 
 class HotTurn:
     """The connection's turn while a hot request is unanswered.
 
-    It stands in the place of uvicorn's cycle, so that uvicorn's own logic queues what is
-    pipelined behind it, keeps order, and waits for it at shutdown.
+    It replaces uvicorn's cycle, so that uvicorn's own logic queues pipelined requests behind it,
+    keeps order, and waits for it at shutdown.
     """
 
     message_event = _NobodyWaits()
@@ -122,7 +123,7 @@ class HotTurn:
 
 
 class HotProtocol(BoundedProtocol):
-    """One connection, with a short way for the requests that come by the ten thousand."""
+    """One connection, with a short way for frequent requests."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class HotProtocol(BoundedProtocol):
         self._routes = routes
         self._known = known
         self._head: bytes | None = None
-        """What the request began with, while it may still be one read with nothing after it."""
+        """The first bytes of the request, while it may still be one read with nothing after it."""
         self._apart = b""
         """A known head and the beginning of its body, which the parser has not been given."""
         self._max_body = api.parts.settings.api.max_body
@@ -195,7 +196,7 @@ class HotProtocol(BoundedProtocol):
         self._take(head.route, body)
 
     def on_message_begin(self) -> None:
-        # What uvicorn makes here is made only for a request that goes the ordinary way.
+        # uvicorn's objects are made only for a request that goes the ordinary way.
         self.url = b""
         self.headers = []
         self.begin_message()
@@ -231,7 +232,7 @@ class HotProtocol(BoundedProtocol):
             size = len(body)
             self.gain(size)
             self._pieces.append(body)
-            if size < self._length:  # else it is complete, and not held at all
+            if size < self._length:  # else it is complete, and not buffered at all
                 self._hold(size)
                 if self._length == UNKNOWN_LENGTH and self._held > self._limit(self._route):
                     self._turn_ordinary()
@@ -272,7 +273,7 @@ class HotProtocol(BoundedProtocol):
         super().shutdown()
 
     def _read_on(self) -> None:
-        """Have the parser read a request whose rest did not follow at once, as it does others."""
+        """Let the parser read a request whose rest did not follow at once, like any other."""
         if self._apart:
             data, self._apart = self._apart, b""
             super().data_received(data)
@@ -347,9 +348,9 @@ class HotProtocol(BoundedProtocol):
             self._done(refusal)
 
     def _plain(self, route: AnyRoute, headers: dict[bytes, bytes]) -> bool:
-        """Whether this request may go the hot way; its refusal, if any, is noted."""
+        """True if this request may go the hot way; a refusal is noted."""
         if (
-            len(headers) != len(self.headers)  # one of them came twice
+            len(headers) != len(self.headers)  # a header was repeated
             or not self.answered
             or not (self._speaks_1_1 or self._hears_1_1())
             or self.flow.write_paused
@@ -385,7 +386,7 @@ class HotProtocol(BoundedProtocol):
     def _knows_length(
         self, route: AnyRoute, headers: dict[bytes, bytes], *, has_body: bool
     ) -> bool:
-        """Whether the body's length is said, within the limit, or it is a chunked message."""
+        """True if the body's length is given and within the limit, or it is a chunked message."""
         length = headers.get(b"content-length")
         encoding = headers.get(b"transfer-encoding")
         if encoding is not None:
@@ -420,7 +421,9 @@ class HotProtocol(BoundedProtocol):
         super().on_headers_complete()
 
     def _done(self, outcome: object) -> None:
-        """It is durable, or refused: called by those who saw to it, whom nothing may disturb."""
+        """Answer with the outcome; must not raise, since the coalescer calls it for many
+        requests.
+        """
         self._api.in_flight -= 1
         try:
             if isinstance(outcome, Exception):
@@ -438,7 +441,7 @@ class HotProtocol(BoundedProtocol):
         turn.response_complete = True
         transport = self.transport
         if transport.is_closing():
-            return  # the client has gone
+            return  # the client has disconnected
         pulse = self._pulse
         transport.write(pulse.rendered(answer, keep_alive=turn.keep_alive))
         if not turn.keep_alive:
@@ -462,7 +465,7 @@ def _whole_body(data: bytes, at: int, length: int) -> bytes | None:
 
 
 def _is_begun(data: bytes, at: int, length: int) -> bool:
-    """Whether that may become a whole body with what is still to come."""
+    """True if these bytes may become a whole body with those still to arrive."""
     if length != UNKNOWN_LENGTH:
         return len(data) - at < length
     size = _CHUNK.match(data, at)

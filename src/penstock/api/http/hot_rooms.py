@@ -1,7 +1,7 @@
-"""The hot way for visitors: `POST …/join` and `GET …/tickets/{user}` by the ten thousand.
+"""The hot way for visitors: frequent `POST …/join` and `GET …/tickets/{user}`.
 
 Only for callers with a token, or where none is needed, and for joins of rooms that are known to be
-public; everybody else goes the ordinary way, and so does whatever is to be refused.
+public; all others go the ordinary way, and so does every request that is to be refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class RoomRoutes:
-    """Routes by address, made when they are first asked for."""
+    """Routes by address, made on first use."""
 
     def __init__(self, rooms: RoomParts, visitors: Visitors, joins_per_client: int) -> None:
         self._rooms = rooms
@@ -53,7 +53,9 @@ class RoomRoutes:
         return route
 
     def public_join(self, url: bytes, address: str) -> HotRoute[Joining, Place] | None:
-        """The same for somebody without a token; None while the room is not known to be public."""
+        """The join route for a caller without a token; None while the room is not known to be
+        public.
+        """
         room = _room_to_join(url)
         if room is None or not self._visitors.is_public(room):
             return None
@@ -129,7 +131,7 @@ def _room_to_join(url: bytes) -> str | None:
 
 
 def _text(raw: bytes) -> str | None:
-    """One segment of the path; None for what only the ordinary way can answer."""
+    """One segment of the path; None if only the ordinary way can answer it."""
     if not raw or b"/" in raw or b"?" in raw or b"#" in raw:
         return None
     try:
@@ -143,7 +145,7 @@ def _joined(place: Place) -> Answer:
 
 
 def _joined_first(place: Place) -> Answer:
-    """To name a user who has a ticket already is not to be that user."""
+    """Refuse a user who has a ticket already: naming a user does not prove to be that user."""
     if not place.new:
         raise ticket_taken()
     return _joined(place)

@@ -1,4 +1,4 @@
-"""Take a port, or say clearly why it cannot be had."""
+"""Bind a port, or raise an error with the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.api.access import cannot_listen
 
 
 def listen(host: str, port: int, setting: str) -> socket.socket:
-    """A listening socket; ConfigError names the setting and what to do."""
+    """A listening socket; ConfigError names the setting and the remedy."""
     try:
         return _bound(host, port)
     except OSError as exc:
@@ -18,7 +18,7 @@ def listen(host: str, port: int, setting: str) -> socket.socket:
 
 
 def listen_first(host: str, ports: Iterable[int], setting: str) -> socket.socket:
-    """On the first of these ports that is free; the last one's error when none is."""
+    """A socket on the first of these ports that is free; the last one's error when none is."""
     *some, last = ports
     for port in some:
         try:
@@ -30,10 +30,10 @@ def listen_first(host: str, ports: Iterable[int], setting: str) -> socket.socket
 
 
 def listen_shared(host: str, port: int, setting: str, number: int) -> list[socket.socket]:
-    """So many listening sockets on one port (SO_REUSEPORT), for a process each.
+    """So many listening sockets on one port (SO_REUSEPORT), one per process.
 
-    The system shares new connections out among them. Whoever keeps them all open can replace a
-    process without a connection being refused. ConfigError also when the port is another program's.
+    The system distributes new connections over them. A process that keeps them all open can replace
+    another without refusing a connection. ConfigError also when another program has the port.
     """
     _check_free(host, port, setting)
     listeners: list[socket.socket] = []
@@ -49,7 +49,7 @@ def listen_shared(host: str, port: int, setting: str, number: int) -> list[socke
 
 
 def hold_shared(host: str, port: int, setting: str) -> socket.socket:
-    """A port kept for processes that each listen on it themselves (SO_REUSEPORT)."""
+    """Bind a port for processes that each listen on it themselves (SO_REUSEPORT)."""
     _check_free(host, port, setting)
     try:
         return _bound(host, port, shared=True, listening=False)

@@ -1,4 +1,4 @@
-"""The figures: kept as history, and once a second encoded for everybody who listens."""
+"""The figures: recorded as history, and encoded once per second for all listeners."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from penstock.time.clock import Alarm, Clock
 log = logging.getLogger("penstock.http")
 
 AFTER_MS = 500
-"""Into the second: by then every process has told of the one before."""
+"""Milliseconds into the second: by then every process has written the previous one's figures."""
 IDLE_MS = STEP * 1_000
-"""Between two looks while nobody listens: history spreads what it learns over the seconds."""
+"""Interval without listeners: the history spreads its difference over the seconds."""
 IDLE_COUNTS = 2
-"""Looks from one count of what is pending to the next while nobody listens: it may be costly."""
+"""Intervals between two counts of pending messages without listeners: a count may be costly."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -51,7 +51,7 @@ class Live:
         self._next: asyncio.Future[bytes] | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Add to the history every second until cancelled."""
         while True:
             await self._looks.wait(self._next_look())
             await self.look()
@@ -62,13 +62,13 @@ class Live:
         return now - (now - AFTER_MS) % step + step
 
     async def catch_up(self) -> None:
-        """Before the history is shown: it is brought up to now unless somebody listens anyway."""
+        """Update the history before it is shown, unless listeners keep it up to date."""
         if not self.listeners:
             self._idle = -1
             await self.look()
 
     async def look(self) -> None:
-        """Add what there is now to the history."""
+        """Add the current figures to the history."""
         for look in (self._look, self.look_at_rooms):
             try:
                 await look()
@@ -101,8 +101,8 @@ class Live:
         self._idle = 0 if self.listeners else self._idle + 1
         if self._idle % IDLE_COUNTS == 0:
             self._pending = (await self._status.figures()).states.get(State.SCHEDULED, 0)
-        told = await self._status.tally()
-        self.history.add(self._clock.now(), told.totals, told.all_lateness(), self._pending)
+        tally = await self._status.tally()
+        self.history.add(self._clock.now(), tally.totals, tally.all_lateness(), self._pending)
         if self._next is not None:
             event = await self._event()
             following, self._next = self._next, None
@@ -110,7 +110,7 @@ class Live:
                 following.set_result(_sse(b"point", self.history.newest()) + event)
 
     async def look_at_rooms(self) -> None:
-        """Keep how the rooms stand, if it is time for another look."""
+        """Add the rooms' figures to their history, if it is time."""
         now = self._clock.now()
         if self._rooms is not None and self.room_history.due(now):
             found, _ = await self._rooms.operate.page(limit=MOST)

@@ -113,7 +113,7 @@ async def cancel_message(request: Request) -> Answer:
 
 
 async def change_stored(request: Request) -> Answer:
-    """What is done to one stored message: the table names the method of Control that does it."""
+    """Change one stored message: the table names the method of Control to call."""
     message_id, version, control = request.arg("id"), request.version, request.api.parts.control
     await check_change(request.grant, control, message_id)
     changed = await getattr(control, request.verb.flow)(message_id, version)

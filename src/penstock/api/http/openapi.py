@@ -1,6 +1,6 @@
 """The OpenAPI document: operations from the table of verbs, schemas from the wire structs.
 
-A test lets schemathesis try what it says.
+A test runs schemathesis against it.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _schemas(routes: list[str], parts: list[Mount]) -> Json:
 
 
 def _held(field: str, description: str) -> Json:
-    """What was put, with its id."""
+    """A stored object with its id."""
     name = {"type": "string"}
     return {
         "type": "object",

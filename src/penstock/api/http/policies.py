@@ -1,6 +1,6 @@
-"""`/v1/policies`, `/v1/suppressions`, `/v1/decisions`, `/v1/counters`: what may go out, and why.
+"""`/v1/policies`, `/v1/suppressions`, `/v1/decisions`, `/v1/counters`: the rules and decisions.
 
-Handlers; which verb each serves is in `penstock.api.verbs`.
+Handlers; the verb of each is in `penstock.api.verbs`.
 """
 
 from __future__ import annotations

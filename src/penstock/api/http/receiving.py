@@ -1,4 +1,4 @@
-"""How many bytes of bodies are held while they arrive, of all connections together."""
+"""Limits the bytes of bodies in memory while they arrive, over all connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Receiving:
         self.held = 0
 
     def hold(self, size: int) -> None:
-        """Overloaded when there is no room for so many more."""
+        """Count so many more bytes; Overloaded when they exceed the limit."""
         if self.held + size > self.limit:
             raise Overloaded(f"{self.held:,} bytes of other requests are being received already")
         self.held += size
@@ -26,14 +26,14 @@ class Receiving:
 
 
 class Holding:
-    """What one body holds, until the block ends."""
+    """The bytes of one body, counted until the block ends."""
 
     def __init__(self, receiving: Receiving) -> None:
         self._receiving = receiving
         self._size = 0
 
     def become(self, size: int) -> None:
-        """Hold so many bytes now; Overloaded when there is no room for more."""
+        """Set the bytes of this body; Overloaded when they exceed the limit."""
         if size > self._size:
             self._receiving.hold(size - self._size)
         else:

@@ -87,7 +87,7 @@ async def preview_rule(request: Request) -> Answer:
 
 
 async def _no_fields(request: Request) -> None:
-    """A body must be empty, or {}: a field that would change nothing is refused."""
+    """Refuse a body with fields, which would change nothing: it must be empty, or {}."""
     if request.has_body and (body := await request.body(most=SMALL_BODY, untyped=True)):
         read_json(_nothing, body)
 

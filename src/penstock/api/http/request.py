@@ -1,4 +1,4 @@
-"""A request on the ordinary way: its verb, whose token it came with, and how it is read."""
+"""A request on the ordinary way: its verb, its grant, and how it is read."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _VERSION = re.compile(r'("?)(\d{1,18})\1', re.ASCII)
 
 
 class ClientGone(Exception):
-    """The client left before its request was complete: nobody is there to answer."""
+    """The client disconnected before its request was complete, so it cannot be answered."""
 
 
 class Request:
-    """What a handler is called with."""
+    """The argument of every handler."""
 
     __slots__ = ("_receive", "_scope", "_segments", "api", "grant", "headers", "verb")
 
@@ -48,7 +48,7 @@ class Request:
         self.verb = verb
         self.headers = headers
         self.grant: Grant = NOBODY
-        """Whose token it came with, once the router has let it through."""
+        """The grant of its token, once the router has accepted it."""
         self._segments = segments
         self._scope = scope
         self._receive = receive
@@ -58,12 +58,12 @@ class Request:
         return self._segments[self.verb.in_path.index(name)]
 
     def arg(self, name: str) -> str:
-        """A segment of the path, decoded; UnknownThing for what cannot be a name of its kind."""
+        """A segment of the path, decoded; UnknownThing if it cannot be a name of its kind."""
         return _READ[name](self.raw(name))
 
     @property
     def args(self) -> list[str]:
-        """Every segment of the path that stands for something."""
+        """Every named segment of the path."""
         return [self.arg(name) for name in self.verb.in_path]
 
     def text(self, name: str) -> str | None:
@@ -84,7 +84,7 @@ class Request:
 
     @property
     def client(self) -> str:
-        """Who sent it, for limits."""
+        """The client's name, for rate limits."""
         client: tuple[str, int] | None = self._scope["client"]
         forwarded = [value for name, value in self._scope["headers"] if name == b"x-forwarded-for"]
         peer = "" if client is None else client[0]
@@ -114,7 +114,7 @@ class Request:
         return found
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it arrives; the protocol cuts those that stall."""
+        """Yield the body as it arrives; the protocol cuts one that stalls."""
         more = True
         while more:
             chunk, more = await self._chunk()
@@ -122,7 +122,7 @@ class Request:
                 yield chunk
 
     async def _chunk(self) -> tuple[bytes, bool]:
-        """What has arrived, and whether more follows."""
+        """The bytes that have arrived, and whether more follows."""
         event: Any = await self._receive()
         if event["type"] != "http.request":
             raise ClientGone
@@ -130,7 +130,7 @@ class Request:
 
     @property
     def has_body(self) -> bool:
-        """Whether the client announced a body of at least one byte."""
+        """True if the client announced a body of at least one byte."""
         length = self.headers.get(b"content-length", b"0")
         return b"transfer-encoding" in self.headers or int(length) > 0
 
@@ -235,4 +235,4 @@ _READ: dict[str, Callable[[str], str]] = {
     "room": _room,
     "user": path_text,
 }
-"""How each name in a path of the table is read."""
+"""The function that reads each name in a path of the table."""

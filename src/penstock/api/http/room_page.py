@@ -16,7 +16,7 @@ HEADERS = (
 
 
 async def page(request: Request) -> Answer:
-    """The same page for every room: who is in which line is asked by the page itself."""
+    """The same page for every room: the page itself requests the visitor's ticket."""
     del request
     return static_file("room.html", HEADERS)
 

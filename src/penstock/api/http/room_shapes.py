@@ -43,7 +43,7 @@ def check_join(asked: JoinIn) -> JoinIn:
 
 
 def check_public_join(asked: JoinIn) -> None:
-    """Unauthorized for what somebody without a token may not say."""
+    """Raise Unauthorized for fields that a caller without a token may not set."""
     if asked.lane != DEFAULT_LANE or asked.instance is not None:
         raise Unauthorized("a lane or an instance is for a service with a token to name")
 

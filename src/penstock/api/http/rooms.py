@@ -33,7 +33,7 @@ from penstock.rooms.wait import Place
 
 PAGE = 1000
 STREAM_SECONDS = 2.0
-"""How often a visitor's stream says something at least: a silent one looks dead."""
+"""Interval at which a visitor's stream sends at least a comment: a silent one looks dead."""
 STATES = {
     "pause": RoomState.PAUSED,
     "resume": RoomState.OPEN,
@@ -123,7 +123,7 @@ async def get_ticket(request: Request) -> Answer:
 
 
 async def watch_ticket(request: Request) -> Stream:
-    """Server-sent events: `ticket` whenever something changed, until the turn has come."""
+    """Server-sent events: `ticket` whenever something changed, until the visitor is admitted."""
     api, parts = request.api, _parts(request.api)
     name, user = request.arg("room"), request.arg("user")
     client = await _check_visitor(parts, name, user, request, Scope.READ)
@@ -160,7 +160,7 @@ async def leave_room(request: Request) -> Answer:
 
 
 def _may(request: Request, needed: Scope) -> bool:
-    """Whether the request has a token for it, or none is needed here."""
+    """True if the request has a token for it, or none is needed here."""
     sent = request.headers.get(b"authorization")
     try:
         grant = request.api.guard.check_token(sent, needed)
@@ -173,7 +173,7 @@ def _may(request: Request, needed: Scope) -> bool:
 
 
 async def _check_public(parts: RoomParts, name: str, request: Request) -> None:
-    """The rate first: it is what keeps strangers from asking the store."""
+    """Check that the room is public; the rate limit comes first, since it protects the store."""
     api = request.api
     api.visitors.check_join(request.client, api.parts.settings.rooms.joins_per_client)
     if api.visitors.is_public(name):
@@ -187,9 +187,9 @@ async def _check_public(parts: RoomParts, name: str, request: Request) -> None:
 async def _check_visitor(
     parts: RoomParts, name: str, user: str, request: Request, needed: Scope
 ) -> str | None:
-    """A visitor's own request carries the ticket's secret; others need a token.
+    """Check the ticket's secret of a visitor's own request; other callers need a token.
 
-    The visitor's address, or None for a caller with a token.
+    Returns the visitor's address, or None for a caller with a token.
     """
     if _may(request, needed):
         return None
@@ -201,7 +201,7 @@ async def _check_visitor(
     try:
         place = await parts.wait.look(name, user, alive=False)
     except UnknownThing as exc:
-        raise refused from exc  # who is in line is nobody else's business
+        raise refused from exc  # who is in line is private
     if not _is_visitor(parts, place, request):
         raise refused
     request.api.visitors.looked_rightly(name, user, client)
@@ -237,14 +237,14 @@ GONE = b"event: gone\ndata: {}\n\n"
 async def _events(
     api: Api, parts: RoomParts, place: Place, client: str | None
 ) -> AsyncGenerator[bytes, None]:
-    """Tells, waits for the turn or a moment, looks again."""
+    """Send the ticket, wait until it may have changed, look again."""
     room, user = place.outlook.room.name, place.ticket.user
-    told = b""
+    last = b""
     with contextlib.suppress(Overloaded), api.visitors.watch(room, user, client) as rung:
         while True:
             news = _encoder.encode(ticket_out(place))
-            yield b": still here\n\n" if news == told else b"event: ticket\ndata: " + news + b"\n\n"
-            told = news
+            yield b": still here\n\n" if news == last else b"event: ticket\ndata: " + news + b"\n\n"
+            last = news
             if place.ticket.state is not TicketState.WAITING or api.closing.is_set():
                 return
             with contextlib.suppress(TimeoutError):
@@ -256,7 +256,7 @@ async def _events(
                 yield GONE
                 return
             except PenstockError:
-                return  # the client asks again, and that answer says why
+                return  # the client retries, and that answer has the reason
             if looked.secret != place.secret:
                 yield GONE  # after a reset the name may be another visitor's
                 return

@@ -27,7 +27,7 @@ READING = frozenset({"GET", "HEAD"})
 
 
 class Endpoint(NamedTuple):
-    """A verb with what the router has to know of it."""
+    """A verb with the router's data about it."""
 
     verb: Verb
     handler: Handler
@@ -36,7 +36,7 @@ class Endpoint(NamedTuple):
 
 Methods: TypeAlias = dict[str, Endpoint]
 Found: TypeAlias = tuple[Methods, tuple[str, ...]]
-"""What one path answers to, and its segments that stand for something."""
+"""The methods of a path, and its named segments."""
 
 
 class Node:
@@ -47,7 +47,7 @@ class Node:
     def __init__(self) -> None:
         self.below: dict[str, Node] = {}
         self.named: Node | None = None
-        """What follows a segment that stands for something, which is never empty."""
+        """The node after a named segment, which is never empty."""
         self.methods: Methods = {}
 
     def made(self, segments: list[str]) -> Node:
@@ -62,7 +62,7 @@ class Node:
 
 
 def build_app(api: Api) -> Router:
-    """Every verb of the API, its pages, and what is mounted beside them."""
+    """Build the router with every verb of the API, its pages, and the mounted parts."""
     mounted = [verb for mount in api.mounts for verb in mount.verbs]
     return Router(api, [*VERBS, *PAGES, *mounted])
 
@@ -92,7 +92,7 @@ class Router:
         try:
             reply = await self._reply(scope, receive)
         except ClientGone:
-            return  # nothing to answer, nobody to answer to
+            return  # the client has disconnected: there is nothing to answer
         at_once = scope.get(AT_ONCE)
         if at_once is None or not isinstance(reply, Answer) or not at_once(reply):
             await reply.send(receive, send)
@@ -105,7 +105,7 @@ class Router:
         try:
             if len(headers) != len(raw):
                 check_once(raw)
-                headers = dict(reversed(raw))  # of others that came twice, the first counts
+                headers = dict(reversed(raw))  # of a header that may be repeated the first counts
             self._api.guard.check_host(headers.get(b"host"), scope["http_version"])
             found = self._find(method, path)
         except PenstockError as exc:
@@ -125,7 +125,7 @@ class Router:
             return error_answer(exc)
 
     def _find(self, method: str, path: str) -> tuple[Endpoint, tuple[str, ...]] | None:
-        """The verb and the segments of its path that stand for something; None: OPTIONS."""
+        """The verb and the named segments of its path; None: OPTIONS."""
         known = False
         for methods, segments in self._matching(path):
             endpoint = methods.get(method)
@@ -139,7 +139,7 @@ class Router:
         raise MethodNotAllowed(self._allowed(path))
 
     def _matching(self, path: str) -> Iterator[Found]:
-        """What a path stands for: the fixed one first, then the one with names."""
+        """Yield the matches of a path: the fixed one first, then the one with names."""
         fixed = self._fixed.get(path)
         if fixed is not None:
             yield fixed, ()
@@ -156,7 +156,9 @@ class Router:
             yield node.methods, tuple(names)
 
     def _allowed(self, path: str) -> str:
-        """The methods a known path answers to, of two that match those of the fixed one."""
+        """The methods of a known path; if a fixed and a named path match, those of the fixed
+        one.
+        """
         methods, _ = next(self._matching(path))
         return ", ".join(sorted({*methods, "OPTIONS"}))
 

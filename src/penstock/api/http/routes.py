@@ -1,6 +1,6 @@
-"""`/v1/routes`: where messages go, how it stands, pause and resume.
+"""`/v1/routes`: list the routes with their state, pause and resume them.
 
-Handlers; which verb each serves is in `penstock.api.verbs`.
+Handlers; the verb of each is in `penstock.api.verbs`.
 """
 
 from __future__ import annotations

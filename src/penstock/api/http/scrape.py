@@ -1,4 +1,4 @@
-"""A port for Prometheus and health checks alone: what a process without an API serves."""
+"""A port for Prometheus and health checks alone, served by a process without an API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["MAX_HEAD", "ScrapeServer"]
 
 MAX_CONNECTIONS = 50
 PATIENCE = "10s"
-"""What a request may take to arrive, and how long a connection may be idle."""
+"""The time a request may take to arrive, and a connection may be idle."""
 VERBS = (
     Verb("metrics", "GET", "/metrics", "metrics", "scrape:metrics"),
     Verb("healthz", "GET", "/healthz", "open", "scrape:healthz"),
@@ -38,7 +38,7 @@ VERBS = (
 
 
 class ScrapeServer(Serving):
-    """`/metrics`, `/healthz`, `/readyz` and what is mounted, of one process.
+    """`/metrics`, `/healthz`, `/readyz` and the mounted paths, of one process.
 
     `async with ScrapeServer(…)` serves until the block is left.
     """
@@ -54,7 +54,7 @@ class ScrapeServer(Serving):
         insecure: bool = False,
         mounts: Iterable[Mount] = (),
     ) -> None:
-        """Take the port; ConfigError says what cannot work."""
+        """Bind the port; ConfigError names the setting that cannot work."""
         tokens = parts.settings.api.tokens
         if not (tokens or insecure or is_loopback(where.host)):
             raise ConfigError(
@@ -80,7 +80,7 @@ class ScrapeServer(Serving):
 
     @property
     def url(self) -> str:
-        """Where Prometheus finds it."""
+        """The address that Prometheus scrapes."""
         host, port = self.bind().getsockname()[:2]
         return f"{url_of(host, port)}/metrics"
 
@@ -89,7 +89,7 @@ class ScrapeServer(Serving):
 
 
 class Few(Router):
-    """Says what there is, to whoever asks for anything else."""
+    """Answers any other path with the list of those that exist."""
 
     def __init__(self, api: Api, verbs: Sequence[Verb]) -> None:
         super().__init__(api, verbs)
@@ -103,7 +103,7 @@ class Few(Router):
 
 
 async def metrics(request: Request) -> Answer:
-    """The process's own figures; those of the store are the API's to count."""
+    """The process's own figures; the API counts those of the store."""
     api = request.api
     text = render(api.parts.observer, worker=api.worker, more=api.collectors())
     return Answer(200, text, media=CONTENT_TYPE)

@@ -33,7 +33,7 @@ EVERY_ANSWER = [("x-content-type-options", "nosniff")]
 
 
 class Serving:
-    """What listens on a port: `async with` serves until the block is left.
+    """A server on a port: `async with` serves until the block is left.
 
     Or call `run()` and, from elsewhere, `stop()`.
     """
@@ -52,7 +52,7 @@ class Serving:
         await self._server.serve(sockets=[self.bind()])
 
     def stop(self) -> None:
-        """Take no more connections, answer what came in, then let run() return."""
+        """Take no more connections, answer the requests received, then let run() return."""
         self.api.closing.set()
 
     async def __aenter__(self) -> Self:
@@ -73,7 +73,7 @@ class Serving:
 class HttpServer(Serving):
     """The HTTP API of one process.
 
-    Nothing acknowledged is lost by stopping: requests that came in are answered first, within
+    Nothing acknowledged is lost by stopping: requests received before are answered first, within
     `shutdown` milliseconds.
     """
 
@@ -90,10 +90,11 @@ class HttpServer(Serving):
         listener: socket.socket | None = None,
         everyone: Everyone | None = None,
     ) -> None:
-        """Check the settings; ConfigError says what cannot work.
+        """Check the settings; ConfigError names the ones that cannot work.
 
-        `mounts` are what parts beside the core add: their verbs answer like the core's own. With a
-        `listener` it is one of several processes on a port, and `everyone` asks them for metrics.
+        `mounts` are the verbs and pages of parts beside the core: they answer like the core's own.
+        With a `listener` it is one of several processes on a port, and `everyone` collects their
+        metrics.
         """
         settings = parts.settings.api
         guard = Guard(settings, insecure=insecure)
@@ -120,7 +121,7 @@ class HttpServer(Serving):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; with port 0 the one that was given is known once it is bound."""
+        """The address it listens on; the number of port 0 is known once it is bound."""
         if self._socket is None:
             return self._host, self._port
         return self._host, self._socket.getsockname()[1]
@@ -198,7 +199,7 @@ class Server(uvicorn.Server):
                 await asyncio.wait_for(self._closing.wait(), self._pulse.period)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take nothing new, let what came in be answered, and past the deadline cut the rest."""
+        """Take no new requests, answer those received, and past the deadline cut the rest."""
         for server in self.servers:
             server.close()
         for listener in sockets or []:
@@ -220,7 +221,7 @@ class Server(uvicorn.Server):
         for connection in self._connections():
             connection.transport.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # the loop tells aborted connections that they are lost
+        await asyncio.sleep(0)  # the loop notifies aborted connections that they are lost
 
     def _beat(self) -> None:
         date = (b"date", formatdate(time.time(), usegmt=True).encode())

@@ -1,4 +1,4 @@
-"""The wire: what comes in and goes out, beside the Draft, the Patch and the view of the model."""
+"""The wire structs of requests and answers, besides the model's Draft, Patch and views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class FilterIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that are given must match."""
+    """Conditions on messages; all that are given must match."""
 
     state: State | None = None
     route: str | None = None
@@ -41,7 +41,7 @@ class FilterIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class BulkIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages, how fast (redrive only), and whether only to count them."""
+    """The messages, how fast (redrive only), and whether only to count them."""
 
     filter: FilterIn
     rate: str | None = None
@@ -52,7 +52,7 @@ class BulkIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class MoveIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages, when they are to be due (one of `at` and `delay`), or only how many."""
+    """The messages, their new due time (one of `at` and `delay`), or only their number."""
 
     filter: FilterIn
     at: str | None = None
@@ -61,7 +61,7 @@ class MoveIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ForgetIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose messages and counters are erased; `cursor`: from where an earlier call stopped."""
+    """The key whose messages and counters are erased; `cursor`: where an earlier call stopped."""
 
     key: str
     cursor: str | None = None

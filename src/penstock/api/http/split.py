@@ -1,7 +1,7 @@
-"""Cut a body of any length into its items as it arrives, holding one item at most.
+"""Cut a body of any length into its items as it arrives, buffering one item at most.
 
-Whole pieces of a body that are in order are read at one go; only where something is not does each
-item come out by itself, to be judged by itself.
+Whole well-formed pieces of a body are decoded together; only around an error is each item decoded
+on its own.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class Block(NamedTuple):
 
     drafts: list[Draft]
     size: int
-    """In bytes, as they came."""
+    """Bytes as received."""
 
 
 PAUSE = Block([], 0)
-"""No items: much was looked at, and others may have their turn."""
+"""No items: many bytes were scanned, and other requests may have their turn."""
 MARKS = 2_048
-"""Brackets and commas looked at between two pauses."""
+"""Brackets and commas scanned between two pauses."""
 MAX_DEPTH = 1_000
 """Brackets inside each other."""
 
@@ -36,7 +36,7 @@ Item: TypeAlias = bytes | PenstockError | Block
 class Splitter(Protocol):
     @property
     def held(self) -> int:
-        """Bytes that are kept until more comes."""
+        """Bytes buffered until more arrives."""
         ...
 
     def feed(self, data: bytes) -> Iterator[Item]:
@@ -44,7 +44,7 @@ class Splitter(Protocol):
         ...
 
     def end(self) -> Iterator[Item]:
-        """What the end of the body completes or leaves broken."""
+        """The items that the end of the body completes or leaves broken."""
         ...
 
 
@@ -107,7 +107,7 @@ class Lines:
         return TooLarge(f"the line is longer than {self._limit:,} bytes")
 
 
-# Whatever is neither a mark nor inside a string; a string that has not ended yet does not match.
+# Matches what is neither a mark nor inside a string; an unfinished string does not match.
 # Possessive throughout, so that no input makes them try twice.
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _AT_TOP = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb")*+([\[\]{},])", re.DOTALL)
@@ -118,14 +118,14 @@ _SPACE = b" \t\r\n"
 
 
 class Array:
-    """A JSON array: its elements, cut where the brackets say; each is judged by itself later."""
+    """A JSON array: its elements, cut where the brackets say; each is decoded separately later."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
-        """The element under way, or of one too large only what was not looked at yet."""
+        """The current element; of one too large only the part not scanned yet."""
         self._scanned = 0
-        """Everything before this in the buffer has been looked at."""
+        """Everything before this in the buffer has been scanned."""
         self._look_again = 0
         """A string without an end: look again when the buffer is this long."""
         self._block_at = 0
@@ -163,9 +163,10 @@ class Array:
             yield self._break("not valid JSON: the array does not end")
 
     def _block(self) -> Iterator[Item]:
-        """Everything up to what looks like the end of an element, if it reads as whole elements.
+        """Decode everything up to an apparent end of an element together, if it parses as whole
+        elements.
 
-        A cut inside an element or a string leaves something open, and then it does not read.
+        A cut inside an element or a string leaves something open, and then it does not parse.
         """
         buffer = self._buffer
         end = buffer.rfind(b"},") + 1
@@ -233,7 +234,7 @@ class Array:
             yield self._break("not valid JSON: an element is missing before a comma or the end")
 
     def _keep(self, start: int) -> Iterator[Item]:
-        """Let go of everything but the element under way, and of that too when it is too large."""
+        """Drop everything but the current element, and that too when it is too large."""
         buffer = self._buffer
         del buffer[:start]
         self._scanned -= start
@@ -269,11 +270,11 @@ class Array:
         del found
         ended = self._buffer[end : end + 1] == b'"'
         self._in_string = not ended
-        del self._buffer[: end + ended]  # a backslash whose pair has not come yet stays
+        del self._buffer[: end + ended]  # a backslash whose pair has not arrived yet stays
         return ended
 
     def _break(self, reason: str) -> Malformed:
-        """Nothing after this can be trusted to be where it seems to be."""
+        """Mark the array as broken: the boundaries of later elements cannot be known."""
         self._broken = True
         self._buffer.clear()
         return Malformed(reason)

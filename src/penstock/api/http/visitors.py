@@ -16,34 +16,34 @@ log = logging.getLogger("penstock.http")
 
 MAX_STREAMS = 5_000
 TURNS_SECONDS = 0.15
-"""How often a store that does not tell is asked whom another process has let in."""
+"""Interval of polling a store that does not announce admissions by other processes."""
 TICKET_STREAMS = 3
 """Streams one ticket may have open: a few tabs."""
 CLIENT_STREAMS = 100
 """Streams one address may have open for visitors without a token."""
 MAX_CLIENTS = 100_000
-"""Clients whose budgets are remembered; when there are more, those seen longest ago are not."""
+"""Clients whose budgets are remembered; beyond it the least recently seen are forgotten."""
 BURST_SECONDS = 3
 MISSES = 10
 """Looks a second at tickets that are not theirs, from one client."""
 LOOKS = 10
 """Looks a second at one ticket by its visitor."""
 PUBLIC_SECONDS = 1.0
-"""How long a room that was found public counts as that without being asked again."""
+"""How long a room that was found public counts as public without another read."""
 MAX_PUBLIC = 10_000
 
 
 class Budgets:
-    """So many a second for each client, and for a short time more at once."""
+    """A rate per second for each client, with a burst."""
 
     def __init__(self, monotonic: Callable[[], float], most: int = MAX_CLIENTS) -> None:
         self._monotonic = monotonic
         self._most = most
         self._left: dict[str, tuple[float, float]] = {}
-        """Client → (what is left, as of), in the order they were last seen."""
+        """Client → (remaining budget, as of), in the order they were last seen."""
 
     def take(self, client: str, a_second: int) -> bool:
-        """One of the client's; False when none is left."""
+        """Take one from the client's budget; False when none is left."""
         now = self._monotonic()
         full = float(a_second * BURST_SECONDS)
         left, since = self._left.pop(client, (full, now))
@@ -118,14 +118,14 @@ class Visitors:
                 del self._waiting[key]
 
     def by_room(self) -> dict[str, list[str]]:
-        """Who waits on a stream."""
+        """The users who wait on a stream, by room."""
         found: dict[str, list[str]] = {}
         for room, user in self._waiting:
             found.setdefault(room, []).append(user)
         return found
 
     async def watch_turns(self, store: RoomStore) -> None:
-        """For ever, while anybody has a stream open: ring whom another process has let in."""
+        """While any stream is open, wake the streams of users that another process has admitted."""
         while True:
             await self._somebody.wait()
             await asyncio.sleep(TURNS_SECONDS)
@@ -138,7 +138,7 @@ class Visitors:
                 self.let_in(room, users)
 
     def let_in(self, room: str, users: Iterable[str]) -> None:
-        """Ring whoever of these waits here; being told twice is harmless."""
+        """Wake the streams of these users, if they wait here; harmless to repeat."""
         if self._waiting:
             for user in users:
                 for rung in self._waiting.get((room, user), ()):
@@ -150,7 +150,7 @@ class Visitors:
         self._public[room] = self._monotonic() + PUBLIC_SECONDS
 
     def is_public(self, room: str) -> bool:
-        """Whether it was found public just now; False: one has to ask the store."""
+        """True if the room was found public just now; False: the store must be asked."""
         return self._public.get(room, 0.0) > self._monotonic()
 
     def check_join(self, client: str, a_second: int) -> None:
@@ -159,12 +159,12 @@ class Visitors:
             raise Overloaded("too many joins from this address", retry_after=1)
 
     def check_look(self, client: str) -> None:
-        """Overloaded when this client has looked too often at what is not theirs."""
+        """Overloaded when this client has read tickets of others too often."""
         if not self._misses.take(client, MISSES):
             raise Overloaded("too many wrong tickets from this address", retry_after=1)
 
     def looked_rightly(self, room: str, user: str, client: str) -> None:
-        """The ticket was the client's own; Overloaded when it is looked at too often."""
+        """Record that the client read its own ticket; Overloaded when it does so too often."""
         self._misses.give_back(client)
         if not self._looks.take(f"{room}/{user}", LOOKS):
             raise Overloaded("this ticket is looked at too often", retry_after=1)

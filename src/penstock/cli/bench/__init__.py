@@ -1,4 +1,4 @@
-"""`penstock bench`: what this configuration can do on this machine, and what holds it back."""
+"""`penstock bench`: the speed of this configuration on this machine, and its bottleneck."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.cli.bench.measure import Context, Result
 
 STOPPED = 128 + signal.SIGTERM
-"""The exit code of whoever a shell sees ended by SIGTERM."""
+"""The exit code that a shell shows for a process ended by SIGTERM."""
 
 Messages = Annotated[
     int, typer.Option("--messages", "-n", min=100, max=10_000_000, help="Messages a measurement.")
@@ -99,7 +99,7 @@ def bench(
 
 
 def _run(measure: Callable[[], Awaitable[None]]) -> None:
-    """To its end, or until SIGTERM: that takes the scratch store away too, as Ctrl-C does."""
+    """Run to the end or until SIGTERM, which removes the scratch store too, as Ctrl-C does."""
     stopped = False
 
     async def run() -> None:

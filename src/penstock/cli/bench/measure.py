@@ -1,4 +1,4 @@
-"""The measurements: each says how many a second, how long they took, and what was the limit."""
+"""The measurements: each returns a rate, its durations and the bottleneck."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ HOUR = 3_600.0
 AHEAD = 2.0
 """Seconds from the first put to the first message of the lateness measurement being due."""
 BUSY = 0.85
-"""From this share of a core on, this process itself is what limits."""
+"""From this share of a core on, this process itself is the bottleneck."""
 SLOWER = 0.7
-"""Deliveries slower than this share of claims alone are held back by the sink."""
+"""Deliveries slower than this share of claims alone are limited by the sink."""
 PATIENCE = 60.0
 """Seconds without a single delivery after which a measurement is given up."""
 KEPT_UP = 0.95
-"""Share of the rate asked for that has to be delivered to have kept up with it."""
+"""Share of the requested rate that must be delivered to have kept up."""
 ON_TIME = 100.0
-"""Milliseconds that one message in a hundred may be later than, at most, to have kept up."""
+"""Greatest p99 lateness in milliseconds that counts as having kept up."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -49,10 +49,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """Without which figures cannot be compared with others."""
+    """The conditions that make figures comparable."""
 
     store: str
-    """Without secrets."""
+    """The store's address without secrets."""
     penstock: str
     python: str
     cores: int
@@ -74,9 +74,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Milliseconds: of a call, or of lateness."""
     early: int = 0
     messages: int
-    """How many were to be put or delivered."""
+    """Messages to put or deliver."""
     failed: int = 0
-    """How many of them were not delivered."""
+    """Messages that were not delivered."""
 
 
 class Watch:
@@ -103,7 +103,7 @@ def context(settings: Settings, plan: Plan) -> Context:
 
 
 async def run(settings: Settings, plan: Plan, tell: Callable[[str], None]) -> AsyncIterator[Result]:
-    """One result after the other, on a scratch store that is removed in the end."""
+    """Yield one result after the other, from a scratch store that is removed at the end."""
     real = None if plan.route is None else _real_route(settings, plan.route)
     if plan.route is not None and real is not None:
         await _reach(plan.route, real)
@@ -139,7 +139,7 @@ def _real_route(settings: Settings, name: str) -> RouteSettings:
 
 
 async def _reach(name: str, route: RouteSettings) -> None:
-    """A sink that is away is told at once, not after all the other measurements."""
+    """Check that the sink answers before the other measurements begin."""
     sink = await open_sink(name, route)
     try:
         await sink.check()
@@ -153,7 +153,9 @@ def _drafts(plan: Plan, number: int, delay: float | None) -> list[Draft]:
 
 
 async def _put(parts: Parts, drafts: list[Draft]) -> None:
-    """All of them, or the first refusal: a figure without some would mean nothing."""
+    """Put all drafts, or raise the first refusal: a figure without some of them would mean
+    nothing.
+    """
     for outcome in await parts.intake.schedule(drafts):
         if isinstance(outcome, PenstockError):
             raise outcome
@@ -226,7 +228,7 @@ async def _drain(
 
 
 async def _lateness(parts: Parts, plan: Plan, put_rate: float) -> Result:
-    """Messages that come due evenly, all put before the first of them is."""
+    """Lateness of messages that come due evenly, all put before the first is due."""
     clock = parts.store.clock
     lates: list[float] = []
     last = 0
@@ -275,7 +277,7 @@ def delivered_rate(number: int, first: int, last: int, asked: int) -> float:
 
 
 def kept_up(late: Result, asked: int) -> bool:
-    """Whether messages left as fast as they came due, and soon after it."""
+    """True if messages left as fast as they came due, and soon after."""
     if late.failed or late.p99 is None:
         return False
     return late.rate >= KEPT_UP * asked and late.p99 <= ON_TIME
@@ -319,7 +321,7 @@ async def _settled(parts: Parts, before: int, number: int) -> int:
 
 
 def sink_limit(rate: float, cpu: float, claims: Result) -> str:
-    """What held deliveries back, seeing how fast claims alone were."""
+    """Name the bottleneck of deliveries, given the rate of claims alone."""
     if cpu >= BUSY:
         return "this process's core"
     return "the sink" if rate < SLOWER * claims.rate else "waiting for the store or the sink"

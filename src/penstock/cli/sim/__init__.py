@@ -1,4 +1,4 @@
-"""`penstock sim …`: what stands in for the world around Penstock."""
+"""`penstock sim …`: stand-ins for the world around Penstock."""
 
 from __future__ import annotations
 

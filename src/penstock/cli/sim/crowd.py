@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://127.0.0.1:8700"
 REPORT_SECONDS = 1.0
 
-RoomArgument = Annotated[str, typer.Argument(metavar="ROOM", help="The room they come to.")]
+RoomArgument = Annotated[str, typer.Argument(metavar="ROOM", help="The room to visit.")]
 Users = Annotated[int, typer.Option("--users", min=1, max=1_000_000, help="How many come.")]
 Within = Annotated[
-    str, typer.Option("--within", metavar="TIME", help="They arrive between now and this.")
+    str, typer.Option("--within", metavar="TIME", help="Time over which the visitors arrive.")
 ]
 Abandon = Annotated[
     float, typer.Option("--abandon", min=0, max=1, help="Share that gives up while waiting.")
 ]
 Patience = Annotated[
-    str, typer.Option("--patience", metavar="TIME", help="How long those wait, in the mean.")
+    str, typer.Option("--patience", metavar="TIME", help="Mean time that these visitors wait.")
 ]
 Stay = Annotated[
-    str, typer.Option("--session", metavar="TIME", help="How long somebody is inside, in the mean.")
+    str, typer.Option("--session", metavar="TIME", help="Mean time that a visitor stays inside.")
 ]
 Capacity = Annotated[
     int | None,
@@ -95,7 +95,7 @@ def crowd(
 
     run_until_stopped(run)
     for totals in done:
-        _told(session, totals)
+        _totals_line(session, totals)
         if totals.capacity and totals.most_inside > totals.capacity:
             print("penstock: more were inside than the room holds", file=sys.stderr)
             raise typer.Exit(FAILED)
@@ -104,7 +104,7 @@ def crowd(
 async def _until_done(
     simulation: CrowdSimulation, stopping: asyncio.Event, report: Callable[[CrowdTotals], None]
 ) -> None:
-    """Run it, reporting once a second, until it ends or somebody stops it."""
+    """Run the simulation, reporting once a second, until it ends or is stopped."""
     import asyncio
 
     running = asyncio.ensure_future(simulation.run())
@@ -153,7 +153,7 @@ def _line(totals: CrowdTotals) -> str:
     )
 
 
-def _told(session: Session, totals: CrowdTotals) -> None:
+def _totals_line(session: Session, totals: CrowdTotals) -> None:
     if session.json:
         show.as_json(totals)
         return

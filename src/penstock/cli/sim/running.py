@@ -1,4 +1,4 @@
-"""What the simulations share: until when they run, and how they write many lines."""
+"""Shared by the simulations: when they stop, and how they write many lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLUSH_SECONDS = 0.05
 
 
 def run_until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Run it on the fastest loop there is; SIGINT and SIGTERM set the event it was given."""
+    """Run it on the fastest loop available; SIGINT and SIGTERM set the event it receives."""
 
     async def run() -> None:
         stopping = asyncio.Event()
@@ -52,27 +52,27 @@ class Lines:
 
 
 class Stopwatch:
-    """How long something has run, and what is to be told when it is enough."""
+    """Measures the duration of a run, and stops it when it is enough."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def elapsed(self) -> float:
         return time.monotonic() - self._start
 
     def on_stop(self, callback: Callable[[], None]) -> None:
-        self._told.append(callback)
+        self._callbacks.append(callback)
 
     async def stop_after(self, seconds: float | None, stopping: asyncio.Event) -> None:
-        """Set `stopping` after that many seconds; once it is set, tell everybody."""
+        """Set `stopping` after that many seconds; once it is set, notify every listener."""
         try:
             async with asyncio.timeout(seconds):
                 await stopping.wait()
         except TimeoutError:
             stopping.set()
-        for told in self._told:
-            told()
+        for callback in self._callbacks:
+            callback()
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""`penstock size`: what a load takes, reckoned from measured figures."""
+"""`penstock size`: estimates the resources of a load from measured figures."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Payload = Annotated[
 ]
 Retention = Annotated[
     str,
-    typer.Option("--retention", metavar="DURATION", help="As [limits] retention: 24h, 7d."),
+    typer.Option("--retention", metavar="DURATION", help="Like [limits] retention: 24h, 7d."),
 ]
 RetentionCount = Annotated[
     str,
-    typer.Option("--retention-count", metavar="NUMBER", help="As [limits] retention_count."),
+    typer.Option("--retention-count", metavar="NUMBER", help="Like [limits] retention_count."),
 ]
 Busy = Annotated[
     int, typer.Option("--busy", min=5, max=100, metavar="PERCENT", help="How busy a core may be.")

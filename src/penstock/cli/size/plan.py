@@ -1,7 +1,7 @@
 """The arithmetic of `penstock size`: a load and measured figures in, parts and amounts out.
 
-The figures are in `figures.json`, written by `python -m bench size`; nothing else is assumed but
-what is named here.
+The figures are in `figures.json`, written by `python -m bench size`; every other assumption is a
+constant of this module.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ from penstock.model.times import parse_duration
 MONTH_SECONDS = 30 * 86_400
 GB = 10**9
 FORK_ROOM = 1.5
-"""Redis: memory beside the data for connections, fragmentation and what is written during a
-rewrite of the append-only file."""
+"""Redis: memory beside the data for connections, fragmentation and writes during a rewrite of the
+append-only file.
+"""
 LOG_ROOM = 2.0
 """Redis: the append-only file is rewritten when it has doubled, by its default setting."""
 TABLE_ROOM = 1.5
 """PostgreSQL and SQLite: dead rows until vacuum, and free pages until they are used again."""
 DYNAMODB_BYTES = 1_400
-"""A DynamoDB item without its payload, with its entries in three indexes and what AWS adds to
-each: as docs/concepts/dynamodb.md counts them."""
+"""A DynamoDB item without its payload, with its entries in three indexes and AWS's overhead for
+each, as docs/concepts/dynamodb.md counts them.
+"""
 UNIT_BYTES = 1_024
 WRITES, READS = 9.1, 1.03
 """DynamoDB's units for a message of up to 1 KB delivered at the first try, and for each KB more
 three writes: as docs/concepts/dynamodb.md counts them."""
 WRITES_PER_KB = 3.0
 NEAR_SECONDS = 900
-"""DynamoDB: how far ahead ids are in Redis, unless `near` says otherwise."""
+"""DynamoDB: how far ahead ids are in Redis by default (`near`)."""
 PARTITIONS_PER_NODE = 4
 _KINDS = {
     **dict.fromkeys(("rediss", "redis+cluster", "rediss+cluster", "unix"), "redis"),
@@ -51,9 +53,9 @@ class Cpu(msgspec.Struct, frozen=True):
     """µs of CPU a message."""
 
     put: float
-    """In the process that takes it in, beside what HTTP costs."""
+    """Cost in the process that accepts the message, without HTTP."""
     release: float
-    """In the worker: claimed, sent to a sink that costs nothing, settled."""
+    """Cost in the worker: claimed, sent to a sink that costs nothing, settled."""
     server_put: float = 0.0
     server_release: float = 0.0
 
@@ -68,7 +70,7 @@ class Bytes(msgspec.Struct, frozen=True):
     pending: float
     settled: float
     wire: float = 0.0
-    """Between the processes and the store, both ways, from put to settlement."""
+    """Bytes between the processes and the store, both ways, from put to settlement."""
     log: float = 0.0
     """Appended to the store's log from put to settlement."""
     per_payload: float = 1.0
@@ -80,7 +82,7 @@ class StoreFigures(msgspec.Struct, frozen=True):
     cpu: Cpu
     bytes: Bytes
     cluster_cpu: Cpu | None = None
-    """With calls for each partition, as in a cluster."""
+    """Cost with one call per partition, as in a cluster."""
 
 
 class HttpFigures(msgspec.Struct, frozen=True):
@@ -101,7 +103,7 @@ class PriceFigures(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What was measured, when and on what."""
+    """The measured figures, with their time and machine."""
 
     when: str
     machine: str
@@ -148,7 +150,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One part: `amount` in `unit`."""
+    """One line of the plan: `amount` in `unit`."""
 
     what: str
     amount: float
@@ -230,7 +232,7 @@ def _workers(load: Load, cpu: Cpu) -> Line:
 
 
 def _intake(load: Load, known: Figures, cpu: Cpu) -> Iterator[Line]:
-    """A request's own share is what it takes beside SQLite's put."""
+    """The intake lines; a request costs what it takes beside SQLite's put."""
     sqlite = known.stores["sqlite"].cpu.put
     one = known.http.single - sqlite + cpu.put
     yield _processes(load, "API, one message a request", one)
@@ -290,8 +292,9 @@ def _redis(load: Load, known: Figures) -> Iterator[Line]:
 
 
 def _nodes(load: Load, store: StoreFigures, data: float) -> tuple[int, Cpu]:
-    """One server where that is enough, else primaries of a cluster, three at least; and what a
-    message costs there."""
+    """One server if that is enough, else at least three primaries of a cluster; and the cost of a
+    message there.
+    """
     by_memory = math.ceil(data * FORK_ROOM / load.node_memory)
     alone = load.rate * store.cpu.server / 1e6 / load.busy
     if max(by_memory, alone) <= 1:

@@ -16,25 +16,29 @@ if TYPE_CHECKING:
     from penstock.contrib.dispatcher.broker_book import BrokerTotals
 
 Events = Annotated[
-    int, typer.Option("--events", min=1, max=1000, help="How many events have a line.")
+    int, typer.Option("--events", min=1, max=1000, help="Number of events with a waiting line.")
 ]
 EventName = Annotated[
-    str, typer.Option("--event-name", metavar="TEXT", help="Begins the events' names.")
+    str, typer.Option("--event-name", metavar="TEXT", help="Prefix of the events' names.")
 ]
 Rate = Annotated[
-    float, typer.Option("--rate", min=0.01, help="Users a second, over all events together.")
+    float, typer.Option("--rate", min=0.01, help="Users per second, over all events together.")
 ]
 Stay = Annotated[
-    str, typer.Option("--session", metavar="TIME", help="How long a slot is kept, in the mean.")
+    str, typer.Option("--session", metavar="TIME", help="Mean time that a user keeps a slot.")
 ]
 Duration = Annotated[
     str | None,
-    typer.Option("--duration", metavar="TIME", help="Users come for so long [else: Ctrl-C]."),
+    typer.Option("--duration", metavar="TIME", help="How long users arrive [else: Ctrl-C]."),
 ]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="Stop after this many users.")]
 Instance = Annotated[
     str | None,
-    typer.Option("--instance", metavar="NAME", help="Its name in users' records [else: drawn]."),
+    typer.Option(
+        "--instance",
+        metavar="NAME",
+        help="The broker's name in users' records [default: random].",
+    ),
 ]
 Capacity = Annotated[
     int | None,
@@ -42,10 +46,13 @@ Capacity = Annotated[
 ]
 RecordDelay = Annotated[
     str,
-    typer.Option("--record-delay", metavar="TIME", help="Between the member and its record."),
+    typer.Option(
+        "--record-delay", metavar="TIME", help="Time between adding the member and its record."
+    ),
 ]
 Drain = Annotated[
-    str, typer.Option("--drain", metavar="TIME", help="How long to wait for the last to leave.")
+    str,
+    typer.Option("--drain", metavar="TIME", help="How long to wait for the last user to leave."),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="The same draws every time.")]
 

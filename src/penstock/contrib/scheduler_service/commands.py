@@ -31,27 +31,35 @@ Grpc = Annotated[
 ]
 NamedTopics = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="A topic that events name; repeatable [default: orders.new …]."),
+    typer.Option("--topic", help="Topic of the events; repeatable [default: orders.new …]."),
 ]
 Soonest = Annotated[
-    str, typer.Option("--from", metavar="TIME", help="Events are due at the soonest in this …")
+    str,
+    typer.Option("--from", metavar="TIME", help="Events are due at the earliest in this time …"),
 ]
-Latest = Annotated[str, typer.Option("--to", metavar="TIME", help="… and at the latest in this.")]
-Rate = Annotated[float, typer.Option("--rate", min=0.01, help="Events a second at most.")]
+Latest = Annotated[
+    str, typer.Option("--to", metavar="TIME", help="… and at the latest in this time.")
+]
+Rate = Annotated[float, typer.Option("--rate", min=0.01, help="Most events per second.")]
 Duration = Annotated[
     str | None, typer.Option("--duration", metavar="TIME", help="Stop after this [else: Ctrl-C].")
 ]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="Stop after this many.")]
-AtOnce = Annotated[int, typer.Option("--at-once", min=1, max=10_000, help="Calls side by side.")]
+AtOnce = Annotated[
+    int, typer.Option("--at-once", min=1, max=10_000, help="Calls at the same time.")
+]
 Wait = Annotated[
-    str, typer.Option("--wait", metavar="TIME", help="For a server that does not listen yet.")
+    str,
+    typer.Option(
+        "--wait", metavar="TIME", help="How long to wait for a server that does not listen yet."
+    ),
 ]
 Group = Annotated[str, typer.Option("--group", help="The consumer group.")]
 Consumed = Annotated[
     list[str] | None,
     typer.Option(
         "--topic",
-        help="A topic to consume beside the route's own; repeatable, and ^… is a pattern"
+        help="Another topic to consume besides the route's own; repeatable, and ^… is a pattern"
         " [default: what the route's `topics` allow].",
     ),
 ]

@@ -23,13 +23,13 @@ Of = Annotated[
     typer.Option(
         "--source",
         metavar="NAME",
-        help="Publish where this source of the settings reads [default: the one that takes"
+        help="Publish to the topic of this source of the settings [default: the one that takes"
         " decision batches]",
     ),
 ]
 Rate = Annotated[
     float,
-    typer.Option("--rate", min=0, help="Notifications a second; 0: as many as the broker takes."),
+    typer.Option("--rate", min=0, help="Notifications per second; 0: as many as the broker takes."),
 ]
 Items = Annotated[int, typer.Option("--items", min=1, max=1000, help="Notifications in a batch.")]
 Defer = Annotated[
@@ -37,7 +37,7 @@ Defer = Annotated[
 ]
 Receivers = Annotated[int, typer.Option("--receivers", min=1, help="Different receivers.")]
 Busy = Annotated[
-    int, typer.Option("--busy", min=0, help="Receivers who get a tenth of everything besides.")
+    int, typer.Option("--busy", min=0, help="Receivers who also get a tenth of all notifications.")
 ]
 Method = Annotated[str, typer.Option("--method", help="sendPush, sendEmail, sendSms …")]
 Each = Annotated[bool, typer.Option("--each", help="The totals list every notification.")]

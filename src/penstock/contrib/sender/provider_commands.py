@@ -20,28 +20,33 @@ if TYPE_CHECKING:
 
 Host = Annotated[
     str,
-    typer.Option("--host", metavar="ADDRESS", help="Where to listen; 0.0.0.0 in a container."),
+    typer.Option(
+        "--host", metavar="ADDRESS", help="The address to listen on; 0.0.0.0 in a container."
+    ),
 ]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")]
 Latency = Annotated[
-    str, typer.Option("--latency", metavar="TIME", help="Mean of an answer's time: 50ms, 0.05.")
+    str, typer.Option("--latency", metavar="TIME", help="Mean time of an answer: 50ms, 0.05.")
 ]
 FailureRate = Annotated[
     float, typer.Option("--failure-rate", min=0, max=1, help="Share answered 500: 0.02 is 2 %.")
 ]
 RateLimit = Annotated[
     float | None,
-    typer.Option("--rate-limit", min=0.001, help="Requests a second; more are answered 429."),
+    typer.Option("--rate-limit", min=0.001, help="Requests per second; more are answered 429."),
 ]
 Secret = Annotated[
     str | None,
-    typer.Option("--secret", metavar="TEXT", help="Refuse what is not signed with it (whsec_…)."),
+    typer.Option(
+        "--secret", metavar="TEXT", help="Refuse requests that are not signed with it (whsec_…)."
+    ),
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", help="No line a request; `Received requests/s: N` every second.")
+    bool,
+    typer.Option("--quiet", help="No line per request; `Received requests/s: N` every second."),
 ]
 Each = Annotated[
-    bool, typer.Option("--each", help="The totals of --json list every request that was taken.")
+    bool, typer.Option("--each", help="The totals of --json list every accepted request.")
 ]
 
 

@@ -28,12 +28,14 @@ NumMessages = Annotated[
 ]
 Rate = Annotated[
     float | None,
-    typer.Option("--rate", min=0.01, help="Messages a second at most [else: all it can]"),
+    typer.Option(
+        "--rate", min=0.01, help="Most messages per second [default: as many as possible]."
+    ),
 ]
 Instances = Annotated[
     int | None,
     typer.Option(
-        "--instances", min=1, max=256, help="So many senders, each a process with its own log."
+        "--instances", min=1, max=256, help="Number of senders, each a process with its own log."
     ),
 ]
 MaxAttempts = Annotated[
@@ -45,12 +47,12 @@ RetryAfter = Annotated[
 AtOnce = Annotated[int, typer.Option("--at-once", min=1, help="Messages one sender sends at once.")]
 IdleExit = Annotated[
     str | None,
-    typer.Option("--idle-exit", metavar="TIME", help="End when nothing came for this long."),
+    typer.Option("--idle-exit", metavar="TIME", help="End when no message arrived for this long."),
 ]
 LogFile = Annotated[
     Path | None,
     typer.Option(
-        "--log-file", metavar="FILE", help="Log to this file too, rotated [env SENDER_LOG_FILE]."
+        "--log-file", metavar="FILE", help="Also log to this file, rotated [env SENDER_LOG_FILE]."
     ),
 ]
 NoConsole = Annotated[bool, typer.Option("--no-console", hidden=True)]

@@ -24,16 +24,20 @@ DRAIN_SECONDS = 30.0
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where it listens, and how to reach it
 
 Within = Annotated[
-    str, typer.Option("--within", metavar="TIME", help="Ticks are due between now and this.")
+    str,
+    typer.Option("--within", metavar="TIME", help="Ticks are due between now and this time ahead."),
 ]
 Items = Annotated[int, typer.Option("--items", min=1, max=1_000_000, help="Different item ids.")]
 Duration = Annotated[
     str | None, typer.Option("--duration", metavar="TIME", help="Stop after this [else: Ctrl-C].")
 ]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="Stop after this many.")]
-Connections = Annotated[int, typer.Option("--connections", min=1, max=4096, help="Side by side.")]
+Connections = Annotated[
+    int, typer.Option("--connections", min=1, max=4096, help="Connections open at the same time.")
+]
 Rate = Annotated[
-    float | None, typer.Option("--rate", min=0.01, help="Ticks a second at most [else: all it can]")
+    float | None,
+    typer.Option("--rate", min=0.01, help="Most ticks per second [default: as many as possible]."),
 ]
 Brokers = Annotated[
     str | None,
@@ -50,24 +54,33 @@ Of = Annotated[
     typer.Option(
         "--route",
         metavar="NAME",
-        help="Consume where this route of the settings leads, with its login and TLS.",
+        help="Consume the topic of this route of the settings, with its login and TLS.",
     ),
 ]
 Distinct = Annotated[
     bool,
-    typer.Option("--distinct", help="Remember every id, to count messages without their repeats."),
+    typer.Option("--distinct", help="Remember every id, to count messages without repeats."),
 ]
 Drain = Annotated[
-    bool, typer.Option("--drain", help="When stopped, first take what is on the topic by then.")
+    bool,
+    typer.Option(
+        "--drain", help="When stopped, first consume the messages on the topic at that time."
+    ),
 ]
 Chunked = Annotated[
     bool, typer.Option("--chunked", help="POST /tick with chunked bodies and no content type.")
 ]
 Pause = Annotated[
-    str, typer.Option("--pause", metavar="TIME", help="Of each connection after an answer.")
+    str,
+    typer.Option(
+        "--pause", metavar="TIME", help="How long each connection pauses after an answer."
+    ),
 ]
 Wait = Annotated[
-    str, typer.Option("--wait", metavar="TIME", help="For a server that does not listen yet.")
+    str,
+    typer.Option(
+        "--wait", metavar="TIME", help="How long to wait for a server that does not listen yet."
+    ),
 ]
 Group = Annotated[str, typer.Option("--group", help="The consumer group.")]
 

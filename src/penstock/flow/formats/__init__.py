@@ -1,7 +1,7 @@
-"""What a source's records may look like: one small pure function a format.
+"""The formats of a source's records: one small pure function per format.
 
-A format reads a record's bytes into drafts. What is wrong with the record as a whole is raised,
-what is wrong with one of its messages stands in that one's place, which is its place in the record.
+A format reads a record's bytes into drafts. An error of the record as a whole is raised; an error
+of one of its messages is returned at that message's index in the record.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ Read: TypeAlias = Callable[[bytes, str | None, int], Drafts]
 """(the record's bytes, its origin, now) → its messages."""
 
 Alone: TypeAlias = Callable[[bytes, Sequence[int]], Sequence[bytes] | None]
-"""(the record's bytes, places in it) → records with each of those messages alone, for the dead
-letter; None: the record is one message, and none other stands in it."""
+"""(the record's bytes, indexes in it) → one record per message at these indexes, for the dead
+letter; None: the record is a single message.
+"""
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -31,14 +32,14 @@ class Format(msgspec.Struct, frozen=True):
 
     read: Read
     alone: Alone | None = None
-    """Of a format whose records may hold many messages."""
+    """Set by formats whose records may hold many messages."""
     records: int | None = None
     """Records to read at once where one may hold a thousand messages."""
     by_method: Callable[..., Drafts] | None = None
-    """As `read`, with `routes`: the method of a message (in lower case) → its route."""
+    """Like `read`, with `routes`: the method of a message (in lower case) → its route."""
 
     def reader(self, routes: Mapping[str, str]) -> Read:
-        """How to read, with these routes by method where the format knows methods."""
+        """The function that reads records; `routes` by method apply if the format has methods."""
         if not routes or self.by_method is None:
             return self.read
         return partial(self.by_method, routes={word.lower(): to for word, to in routes.items()})

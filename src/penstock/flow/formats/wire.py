@@ -19,7 +19,7 @@ def derived_id(origin: str | None, index: int) -> str | None:
     if origin is None:
         return None
     text = f"{origin}:{index}"
-    return text[-MAX_ID:]  # the end tells records of one queue apart
+    return text[-MAX_ID:]  # the end distinguishes records of one queue
 
 
 def of_seconds(seconds: float, field: str) -> int:

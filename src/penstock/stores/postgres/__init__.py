@@ -1,6 +1,6 @@
-"""The store people already run: one schema of a PostgreSQL database, 13 or newer.
+"""A store in one schema of a PostgreSQL database, 13 or newer.
 
-`postgresql://` and `postgres://`; see `address.py` for what a URL may say.
+`postgresql://` and `postgres://`; see `address.py` for the options of a URL.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ async def open_store(
     bucket_size_sec: int = 60,  # noqa: ARG001 - for stores with a cold tier; every driver is given it
     clock: Clock | None = None,
 ) -> Store:
-    """Connect, and make the tables or bring them up to date; whoever opens it closes it.
+    """Connect, and create or migrate the tables; the caller closes the store.
 
-    `retention` (milliseconds) and `retention_count` bound how long and how many settled
-    messages stay known, whichever comes first. `clock` replaces the server's: it can only be
-    behind it, because claims hold every `now` against the server's own time.
+    `retention` (milliseconds) and `retention_count` bound how long and how many settled messages
+    stay known, whichever comes first. `clock` replaces the server's: it can only be behind it,
+    because claims compare every `now` with the server's own time.
     """
     address = parse_address(url)
     await asyncio.to_thread(migrate, address)
@@ -47,7 +47,7 @@ async def open_store(
 
 
 async def init_store(url: str) -> str:
-    """Make the schema or bring it up to date, and say what was done."""
+    """Create the schema or migrate it, and describe what was done."""
     address = parse_address(url)
     before, after = await asyncio.to_thread(migrate, address)
     if before == after:

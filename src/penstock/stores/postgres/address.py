@@ -1,4 +1,4 @@
-"""A postgresql:// URL, read once; what is not ours in it goes to libpq as it is."""
+"""A postgresql:// URL, parsed once; options that are not ours are passed to libpq."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from penstock.model.errors import ConfigError
 
 DEFAULT_SCHEMA = "penstock"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
-"""So short that the names of channels and partitions made from it still are names."""
+"""Short enough that the names of channels and partitions made from it are valid."""
 _OWN = {"schema", "connections", "listen"}
 _MOST_CONNECTIONS = 64
 _PATIENCE = {
-    # A server that is gone is noticed: by connecting, by an answer that does not come back.
+    # Detect a server that is gone: by connecting, or by an answer that does not arrive.
     "connect_timeout": "5",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -30,17 +30,19 @@ _PATIENCE = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the database is, which schema in it is ours, how many connections we take."""
+    """The address of the database, our schema in it, and the number of connections."""
 
     conninfo: str = field(repr=False)
-    """As libpq takes it, with the password: never shown."""
+    """The connection string for libpq, with the password: never shown."""
     name: str
-    """Without user and password, for errors and health."""
+    """The address without user and password, for errors and health."""
     schema: str = DEFAULT_SCHEMA
     connections: int = 4
-    """Transactions at a time; one connection for counters and one that listens come besides."""
+    """Transactions at a time; one connection for counters and one that listens are additional."""
     listens_at: str | None = None
-    """As libpq takes it: another way to the same database, past a pooler. None: the same."""
+    """A connection string for libpq past a pooler to the same database. None: the same as
+    `conninfo`.
+    """
 
     @property
     def for_listening(self) -> str:

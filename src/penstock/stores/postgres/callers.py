@@ -1,9 +1,9 @@
-"""A message in the caller's own transaction, on whatever kind of connection it has.
+"""A message in the caller's own transaction, on any supported kind of connection.
 
     psycopg 3 (async and sync) · asyncpg · SQLAlchemy sessions and connections (async and sync)
     · any connection whose cursors take %s: Django's, psycopg 2's
 
-Each kind is known by the package of its type, which is not imported for it.
+Each kind is recognized by the package of its type, which is not imported for it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _TYPES = (
     *("text",) * 4,
     *("bigint",) * 3,
 )
-"""Of the values of `put_message`, in order."""
+"""Types of the arguments of `put_message`, in order."""
 
 
 class CallersTransactions:
-    """Calls the schema's `put_message` on connections of others."""
+    """Calls the schema's `put_message` on callers' connections."""
 
     def __init__(self, schema: str) -> None:
         name = f'"{schema}".put_message'  # a schema's name was checked when the address was read
@@ -38,7 +38,7 @@ class CallersTransactions:
     async def put_within(self, connection: object, message: NewMessage) -> Receipt:
         if message.on_conflict is not OnConflict.KEEP:
             raise InvalidMessage("on_conflict", "only keep can be part of your transaction")
-        *values, _ = put_rows([message], 0)[0]  # the server says when it was created
+        *values, _ = put_rows([message], 0)[0]  # the server sets the creation time
         package = type(connection).__module__.partition(".")[0]
         if package == "asyncpg":
             row = await self._asyncpg(connection, values)
@@ -65,7 +65,7 @@ class CallersTransactions:
         return (await result if inspect.isawaitable(result) else result).one()
 
     async def _cursor(self, connection: Any, values: Sequence[Any]) -> Any:
-        """psycopg's own connections, and whatever wraps one."""
+        """The cursor of psycopg's own connections, and of wrappers of one."""
         statement = f"{self._call}({', '.join(f'%s::{kind}' for kind in _TYPES)})"
         cursor = connection.cursor()
         executed = cursor.execute(statement, values)

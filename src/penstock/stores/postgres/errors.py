@@ -30,7 +30,7 @@ _AWAY = ("08", "53", "55", "57", "58", "25", "XX")
 
 
 def is_lost(exc: BaseException) -> bool:
-    """Whether the connection is gone, or was to a server that does not take writes any more."""
+    """True if the connection is lost, or was to a server that no longer takes writes."""
     return isinstance(exc, errors.ReadOnlySqlTransaction) or (
         isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError))
         and (exc.sqlstate is None or exc.sqlstate[:2] in {"08", "57"})
@@ -39,25 +39,25 @@ def is_lost(exc: BaseException) -> bool:
 
 
 def translate(exc: psycopg.Error, name: str) -> PenstockError:
-    """What happened and what to do about it; never the text of an address."""
+    """The error with its cause and remedy; never the text of an address."""
     code = exc.sqlstate
     if code is None and isinstance(exc, (psycopg.OperationalError, psycopg.InterfaceError)):
-        # nobody answered, or the connection broke
+        # no server answered, or the connection broke
         why = " ".join(str(exc).split()) or type(exc).__name__
         return StoreUnavailable(f"{name}: {why}", retry_after=1.0)
     if code is None:
         return StoreCorrupt(f"{name}: {exc}")
-    told = exc.diag.message_primary or type(exc).__name__
+    reason = exc.diag.message_primary or type(exc).__name__
     if code in _SETUP:
-        return StoreUnavailable(f"{name}: {_SETUP[code]} ({told})", retry_after=5.0)
+        return StoreUnavailable(f"{name}: {_SETUP[code]} ({reason})", retry_after=5.0)
     if code in _MISSING:
         return ConfigError(
-            f"{name}: Penstock's tables are not what this version needs ({told}): run"
+            f"{name}: Penstock's tables are not what this version needs ({reason}): run"
             " `penstock store migrate`"
         )
     if code[:2] in _AWAY or isinstance(exc, TRY_AGAIN):
-        return StoreUnavailable(f"{name}: {told}", retry_after=1.0)
-    return StoreCorrupt(f"{name}: PostgreSQL refused what should work: {told} ({code})")
+        return StoreUnavailable(f"{name}: {reason}", retry_after=1.0)
+    return StoreCorrupt(f"{name}: PostgreSQL refused what should work: {reason} ({code})")
 
 
 @contextmanager

@@ -1,13 +1,13 @@
-"""FLOORS: where claims begin to look, so that they do not walk over what was claimed before.
+"""FLOORS: where claims begin to read, so that they do not scan entries claimed before.
 
-A claimed message leaves a dead entry in the index of the scheduled. Vacuum takes it away, but not
-while a transaction is open elsewhere in the database that began before: then a claim from the
-beginning of the index would read all of them, and more with every message that was sent. So a
-process that has claimed a lot begins behind what it claimed last.
+A claimed message leaves a dead entry in the index of the scheduled. Vacuum removes it, but not
+while an older transaction is open elsewhere in the database: then a claim from the beginning of the
+index would read all dead entries, more with every message sent. So a process that has claimed a lot
+begins behind its last claim.
 
-A floor is only a hint. Whatever this process puts or is told of below it lowers it; what it is not
-told of (a claim of another process that was rolled back, a transaction that was committed late) is
-found by a look from the beginning, which comes every 200 ms, or as seldom as it is slow.
+A floor is only a hint. A put of this process, or a wake-up from another, below it lowers it; other
+messages below it (of a claim that was rolled back elsewhere, of a transaction that was committed
+late) are found by a read from the beginning every 200 ms, or less often if it is slow.
 
 Measured (`python -m bench postgres`, beside an open transaction, on a busy machine): after 150,000
 messages 0.37 times the throughput of the start without floors; with them it does not fall.
@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 BUSY = 5_000
 """Messages that a process claims of a route before it uses floors for it."""
 EVERY = 0.2
-"""Seconds between two looks from the beginning, as often as workers look without being told."""
+"""Seconds between two reads from the beginning, as often as workers poll without wake-ups."""
 SHARE = 10
 """A look from the beginning that took long is followed by none for so many times as long …"""
 LONGEST = 10.0
@@ -38,12 +38,12 @@ ANYWHERE = {"floor_dues": [-1] * PRIORITIES, "floor_ids": [""] * PRIORITIES}
 
 
 def behind(due: int) -> Mapping[str, Any]:
-    """The values for a look at what is due then or later."""
+    """The values of a read from that due time on."""
     return {"floor_dues": [due - 1] * PRIORITIES, "floor_ids": ["\U0010ffff"] * PRIORITIES}
 
 
 class Look:
-    """One claim: where it begins, and what came nearer while it was under way."""
+    """One claim: where it begins, and the nearest messages put during it."""
 
     def __init__(self, route: str, floors: list[Place] | None) -> None:
         self.route = route
@@ -57,12 +57,12 @@ class Look:
         self.begun = time.monotonic()
         self.lowest: int | None = None
         self.last: dict[int, Place] = {}
-        """Of each priority the last that was claimed."""
+        """Priority → the last claimed place."""
         self.claimed = 0
 
 
 class Floors:
-    """Of every route that this process claims; used by the threads of its lanes."""
+    """The floors of every route that this process claims; used by the threads of its lanes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

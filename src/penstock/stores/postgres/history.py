@@ -1,7 +1,7 @@
-"""HISTORY: what is settled, forgotten by moving a horizon and dropping whole partitions.
+"""HISTORY: settled messages, forgotten by moving a horizon and dropping whole partitions.
 
-A partition holds what was settled in one stretch of time: the next so many messages. Counted so,
-the time and the number of messages that stay known are both kept by the same partitions.
+A partition has the messages settled in one stretch of time: the next so many. Counted like this,
+the same partitions serve both limits, the retention time and the number of messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ AHEAD = 4
 """Partitions that are made before they are needed."""
 _PREFIX = "history_"
 _PATIENCE = "SET LOCAL lock_timeout = '500ms'"
-"""A partition is not worth waiting for: whoever reads history longer than this delays it."""
+"""Wait briefly for the lock: a longer reader of history delays the dropping of a partition."""
 
 
 def purge(tx: Tx, now: int, limit: int, retention: int, retention_count: int) -> int:
@@ -38,7 +38,7 @@ def purge(tx: Tx, now: int, limit: int, retention: int, retention_count: int) ->
 
 
 def keep_partitions(session: Session) -> None:
-    """Make partitions for what comes next; drop those that are forgotten whole."""
+    """Create the next partitions; drop those whose messages are all forgotten."""
     (last,) = session.one("last_settled")
     known = {int(name.removeprefix(_PREFIX)) for (name,) in session.query("history_parts")}
     current = last // WIDTH

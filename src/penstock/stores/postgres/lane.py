@@ -1,9 +1,9 @@
 """Threads that take steps from a queue, each on a connection of its own.
 
-Steps that wait at the same moment share a transaction (group commit). One that fails is tried
-alone, so that it fails none of its neighbours; one that another transaction was in the way of is
-tried again. A connection that broke before the commit was sent is replaced and the step repeated;
-after that nobody knows, and the caller is told: every step is safe to repeat.
+Steps that wait at the same moment share a transaction (group commit). A failed step is repeated
+alone, so that it does not fail the others; one that conflicts with another transaction is repeated.
+A connection that broke before the commit was sent is replaced and the step repeated; after that its
+outcome is unknown, and the caller gets an error: every step is safe to repeat.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ Wakes: TypeAlias = dict[str, int]
 MAX_ROWS = 1_000
 """Rows of one transaction, about."""
 TRIES = 8
-"""Of a step that other transactions are in the way of."""
+"""Tries of a step that conflicts with other transactions."""
 PATIENCE = 30.0
-"""Seconds after which a caller is told that the server does not answer; its step may still be
-taken, and is safe to repeat."""
+"""Seconds after which a caller gets an error that the server does not answer; its step may still be
+run, and is safe to repeat.
+"""
 CLOSE_PATIENCE = 5.0
 """Seconds for the steps under way when the store is closed."""
 PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds between two tries to connect; meanwhile callers are refused at once."""
+"""Seconds between two tries to connect; in between callers are refused at once."""
 
 
 class _Operation:
-    """One caller's step and where its outcome goes."""
+    """One caller's step and the callback for its outcome."""
 
     __slots__ = ("future", "rows", "work")
 
@@ -74,7 +75,8 @@ class Lane:
         before: str | None = None,
     ) -> None:
         """`before`: a statement that every transaction begins with. `news`: what it ends with.
-        `unheard` is given the token of a claim that may be committed and whose answer nobody got.
+
+        `unheard` receives the token of a claim that may be committed and whose answer was lost.
         """
         self._address = address
         self._tokens = tokens
@@ -119,7 +121,7 @@ class Lane:
         return future
 
     def _give_up(self) -> None:
-        """Tell those who have waited for too long; look again while anybody waits."""
+        """Fail the callers that have waited too long; check again while any caller waits."""
         waiting, now = self._waiting, self._loop.time()
         while waiting and (waiting[0][1].done() or waiting[0][0] <= now):
             _, future = waiting.popleft()
@@ -132,7 +134,7 @@ class Lane:
         return self.submit(work, rows=0)
 
     async def close(self) -> None:
-        """Answer everything asked for, then take no more."""
+        """Finish every queued step, then take no more."""
         with self._filled:
             self._closed = True
             self._filled.notify_all()
@@ -172,7 +174,7 @@ class Lane:
         for token in in_doubt:
             self._unheard(token)
         for operation, outcome in zip(batch, outcomes, strict=True):
-            if operation.future.done():  # its caller has gone
+            if operation.future.done():  # its caller has stopped waiting
                 if isinstance(outcome, Claim) and outcome.messages:
                     self._unheard(outcome.token)
             elif isinstance(outcome, BaseException):
@@ -184,7 +186,7 @@ class Lane:
 
 
 class _Away:
-    """What the threads of a lane know together of a server that cannot be reached."""
+    """Shared by the threads of a lane: how long the server has been unreachable."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -231,9 +233,9 @@ class _Link:
         self._rollbacks = 0
         self._committing = False
         self.wakes: Wakes = {}
-        """What was committed since the last answer brought."""
+        """The wake-ups of commits since the last answer."""
         self.in_doubt: list[int] = []
-        """Tokens of claims since then of which nobody knows whether they were committed."""
+        """Tokens of claims since then that may or may not be committed."""
 
     def close(self) -> None:
         if self._session is not None:
@@ -257,7 +259,7 @@ class _Link:
                 self.close()
                 if lost or self._committing:
                     break
-                lost = True  # once more, on a new connection
+                lost = True  # again, on a new connection
             except StoreUnavailable as exc:
                 return [exc] * len(batch)
             except Exception as exc:  # noqa: BLE001 - each caller gets the outcome of its own step
@@ -314,7 +316,7 @@ class _Link:
             self._away.failed(exc)
             raise
         self._away.back()
-        self._rollbacks += 1  # what was remembered of the connection before may be wrong
+        self._rollbacks += 1  # data cached from the previous connection may be wrong
         self._session = Session(connection, self._tokens, self._floors)
         self._session.rollbacks = self._rollbacks
         return self._session

@@ -44,7 +44,9 @@ SCHEMA_VERSION = migrations()[-1][0]
 
 
 def use_schema(address: Address) -> sql.Composed:
-    """For this transaction alone: nothing of a session's that a pooler would have to keep."""
+    """Set the schema for this transaction alone: a pooler would have to preserve a session's
+    setting.
+    """
     return sql.SQL("SET LOCAL search_path TO {}, pg_catalog").format(sql.Identifier(address.schema))
 
 
@@ -72,7 +74,7 @@ def migrate(address: Address) -> tuple[int, int]:
 
 
 def _version(connection: psycopg.Connection[Any], address: Address) -> int:
-    """Of the tables that are there; 0: none."""
+    """The version of the existing tables; 0: there are none."""
     table = f"{address.schema}.meta"
     row = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
     if row is None or row[0] is None:

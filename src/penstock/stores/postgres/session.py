@@ -1,7 +1,7 @@
 """PostgreSQL's dialect, and a transaction on one of its connections.
 
-Statements are sent in pipeline mode: those without an answer travel with the next one that has
-one. None is prepared on the server, so that PgBouncer in transaction mode may be between.
+Statements are sent in pipeline mode: those without an answer travel with the next one that has one.
+No statement is prepared on the server, so that PgBouncer in transaction mode may be in between.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from penstock.stores.sql.tx import RowStream, Tx, Values
 _NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 _FIRST_FETCH = 64
 _FETCH_BYTES = 4 * 1024 * 1024
-"""What one answer may hold about, once the size of messages is known."""
+"""Approximate bytes of one answer, once the size of messages is known."""
 _ID, _PAYLOAD, _DUE, _PRIORITY = 1, 4, 9, 11
 _LOCK_FIRST = {"known": "lock_ids", "records": "lock_ids"}
-"""What is read to be changed: whoever changes it now is waited for in a statement before."""
+"""Reads for a change, with the statement that first waits for other writers of the same rows."""
 
 
 def _placeholders(text: str) -> str:
@@ -36,7 +36,7 @@ def _placeholders(text: str) -> str:
 
 
 def _unnested(types: str) -> str:
-    """One array for each column, whatever the number of rows."""
+    """One array for each column, for any number of rows."""
     arrays = ", ".join(f"CAST(? AS {one}[])" for one in types.split())
     return f"SELECT * FROM unnest({arrays})"  # noqa: S608 - from files
 
@@ -88,7 +88,7 @@ class _WholeNumberBinary(NumericBinaryLoader):
 
 
 def adapt(adapters: AdaptersMap) -> None:
-    """What a connection of ours reads and writes otherwise than psycopg would."""
+    """Register the types that our connections read and write in their own way."""
     adapters.register_dumper(str, _Text)
     adapters.register_loader("numeric", _WholeNumber)
     adapters.register_loader("numeric", _WholeNumberBinary)
@@ -146,7 +146,7 @@ class Session(Tx):
         return self._run(STATEMENTS[name], values).fetchone()
 
     def _floor_of(self, route: str) -> Mapping[str, Any]:
-        """After a claim what is next is looked for from where the claim began."""
+        """The floor of a claim; the next due is looked up from where the claim began."""
         look = self._looks[-1] if self._looks else None
         return ANYWHERE if look is None or look.route != route else look.values
 
@@ -164,7 +164,7 @@ class Session(Tx):
     def stream(self, name: str, values: Values, where: Sequence[str] = ()) -> RowStream:
         text = _with_conditions(name, tuple(where))
         if name != "due" or not isinstance(values, dict):
-            return self._run(text, values)  # rows of a few numbers, and as many as are wanted
+            return self._run(text, values)  # rows of a few numbers, as many as requested
         look = self._floors.look(values["route"])
         self._looks.append(look)
         self._cursors += 1
@@ -196,7 +196,7 @@ class Session(Tx):
         return list(values)
 
     def foreign_version(self) -> object:
-        """Never the same: others may have written, and the mark in the tables tells."""
+        """Always a new value: other processes may have written; the mark in the tables decides."""
         return object()
 
     def new_token(self) -> int:
@@ -219,7 +219,9 @@ class _Rows:
         return self._session._run(text).fetchall()  # noqa: SLF001 - of this file
 
     def __iter__(self) -> Iterator[Any]:
-        """One that was given is claimed when the next is asked for, or the end has come."""
+        """Yield rows; a row counts as claimed once the next one is requested or the end is
+        reached.
+        """
         number, rows = _FIRST_FETCH, self._first
         look = self._look
         while True:

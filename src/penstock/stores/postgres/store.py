@@ -53,7 +53,7 @@ class PostgresStore(SqlStore):
         news = News(address, epoch).send
         self._floors = Floors()
         self._unheard: set[int] = set()
-        """Tokens of claims whose answer nobody got."""
+        """Tokens of claims whose answer was lost."""
         lane = partial(
             Lane,
             address,
@@ -76,7 +76,7 @@ class PostgresStore(SqlStore):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Measure the server's clock; listen; have partitions for what is settled first."""
+        """Measure the server's clock, listen, and create partitions for settled messages."""
         if isinstance(self._clock, ServerClock):
             await self._clock.measure()
             self._tasks.append(asyncio.create_task(self._clock.keep()))
@@ -88,7 +88,7 @@ class PostgresStore(SqlStore):
         return self._address.name
 
     def as_store(self) -> Store:
-        """Everything this store can."""
+        """The parts of this store."""
         recurring = SqlRecurring(self._lane, LOOK_MS)
         self.listen(recurring.heard)
         return Store(
@@ -131,14 +131,16 @@ class PostgresStore(SqlStore):
         return await super().claim_keyed(route, limit, lease, now, per_key, max_bytes)
 
     async def _give_back(self, now: int) -> None:
-        """What is leased to nobody can be claimed again, at the attempt that it was at."""
+        """Make messages of claims whose answer was lost claimable again, at the attempt they
+        had.
+        """
         if self._unheard:
             tokens = sorted(self._unheard)
             await self._lane.submit(lambda tx: give_back(tx, tokens, now), rows=len(tokens))
             self._unheard.difference_update(tokens)
 
     def claimed(self, route: str, claim: Claim, now: int) -> None:
-        """Whoever waits for a route is woken by the server."""
+        """Does nothing: the server wakes the lanes that wait for a route."""
 
     def purge_within(self, tx: Tx, now: int, limit: int) -> int:
         return history.purge(tx, now, limit, self._retention, self._retention_count)
@@ -151,16 +153,16 @@ class PostgresStore(SqlStore):
     async def _keep_partitions(self) -> None:
         try:
             await self._lane.submit(history.keep_partitions)
-        except StoreUnavailable as exc:  # somebody reads history: there is time
+        except StoreUnavailable as exc:  # a reader of history delays it: there is time
             log.debug("partitions of history are left as they are: %s", exc)
 
     async def check(self) -> dict[str, str]:
-        """Facts for health; asks the server, so one that does not answer says so."""
+        """Facts for health; queries the server, so that one that does not answer is reported."""
         version = await self._lane.look(_schema_version)
         return {"store": self.name, "schema_version": version or str(SCHEMA_VERSION)}
 
     async def close(self) -> None:
-        """Answer what was asked for, then let go of the connections; twice is harmless."""
+        """Finish what was requested, then close the connections; closing twice is harmless."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

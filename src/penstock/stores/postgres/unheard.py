@@ -1,8 +1,8 @@
-"""Claims that were committed and never heard of: their messages go back unsent.
+"""Claims that were committed and whose answer was lost: their messages are returned unsent.
 
-A connection that breaks while a commit is under way leaves the caller without an answer, and a
-caller that has waited too long is gone when its answer comes. The messages of such a claim would be
-leased to nobody until the lease ends.
+A connection that breaks during a commit leaves the caller without an answer, and a caller that has
+waited too long is gone when its answer arrives. Without this, the messages of such a claim would
+stay leased, with no worker sending them, until the lease ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""WAKE-UPS: one connection that listens for what other processes bring nearer.
+"""WAKE-UPS: one connection that listens for earlier messages put by other processes.
 
-The only one that needs a session of its own: behind PgBouncer in transaction mode it hears
-nothing unless `listen` in the address leads past it, and the workers' own looking is what finds the
-messages of others.
+The only one that needs a session of its own: behind PgBouncer in transaction mode it receives
+nothing unless `listen` in the address leads past it, and workers find the messages of other
+processes by polling.
 """
 
 from __future__ import annotations
@@ -31,19 +31,23 @@ def channel_of(address: Address) -> str:
 
 
 class News:
-    """What a transaction says at its end: which routes have something due earlier than before."""
+    """The wake-ups a transaction sends at its end: routes with a message due earlier than
+    before.
+    """
 
     def __init__(self, address: Address, epoch: int) -> None:
         self._channel = channel_of(address)
         self._epoch = epoch
         self._heads: dict[str, int] = {}
-        """Route → what was due first when this process looked last. Entries before it are dead;
-        something that came there since makes at most one wake-up too many."""
+        """Route → the first due when this process last read it. Entries before it are dead; a
+        message put there since causes at most one superfluous wake-up.
+        """
 
     def send(self, session: Session) -> Callable[[], None]:
-        """Asked of the server in the transaction: most puts come behind others and say nothing.
+        """Find the routes to wake within the transaction: most puts are behind others and send
+        nothing.
 
-        Call what this returns after the commit.
+        Call the returned function after the commit.
         """
         asked = []
         for route, due in session.wakes.items():
@@ -63,7 +67,7 @@ class News:
 
 
 async def listen(address: Address, epoch: int, heard: Heard) -> None:
-    """Until cancelled; connects again for as long as it takes."""
+    """Listen until cancelled; reconnect for as long as it takes."""
     failures = 0
     while True:
         try:
@@ -75,7 +79,7 @@ async def listen(address: Address, epoch: int, heard: Heard) -> None:
                 failures = 0
                 async for notice in connection.notifies():
                     sender, due, route = notice.payload.split(" ", 2)
-                    if sender != str(epoch):  # our own were told at once
+                    if sender != str(epoch):  # our own lanes were woken at once
                         heard(route, int(due))
         except (psycopg.Error, ValueError) as exc:
             log.debug("wake-ups of other processes are not heard: %s", exc)

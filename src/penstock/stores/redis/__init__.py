@@ -1,6 +1,6 @@
-"""The fleet's store: Redis, or Redis Cluster, behind the same port as SQLite.
+"""The store of a fleet: Redis, or Redis Cluster, behind the same port as SQLite.
 
-`redis://` `rediss://` `unix://` `redis+cluster://`; see `address.py` for what a URL may say.
+`redis://` `rediss://` `unix://` `redis+cluster://`; see `address.py` for the options of a URL.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ async def open_store(
     bucket_size_sec: int = 60,
     clock: Clock | None = None,
 ) -> Store:
-    """Connect and take part in the store's layout; whoever opens it closes it.
+    """Connect and take part in the store's layout; the caller closes the store.
 
-    `retention` (milliseconds) and `retention_count` bound how long and how many settled
-    messages stay known, whichever comes first. Growing `total_partitions` works with messages in
-    place; a smaller one than the store has is a ConfigError; None: as many as it has. `clock`
-    replaces the server's: it can only be behind it, because scripts hold every `now` against the
-    server's own time.
+    `retention` (milliseconds) and `retention_count` bound how long and how many settled messages
+    stay known, whichever comes first. Growing `total_partitions` works with messages in place; a
+    smaller one than the store has is a ConfigError; None: as many as it has. `clock` replaces the
+    server's: it can only be behind it, because scripts compare every `now` with the server's own
+    time.
     """
     address = parse_address(url)
     server = connect(address)
@@ -69,7 +69,9 @@ async def open_store(
 
 
 async def _key_index(session: Session, wanted: bool | None) -> KeyIndex | None:
-    """Begun, where it is wanted: a store without messages has it complete from the start."""
+    """Begin the index if it is requested: a store without messages has it complete from the
+    start.
+    """
     if wanted is False:
         await drop(session)
     if not wanted:
@@ -90,7 +92,7 @@ _COUNT = 1_000
 
 
 def scratch_url(url: str, mark: str) -> str:
-    """The same server and settings; no key's name begins as those of the real store do."""
+    """The URL of a store on the same server with the same settings and another key prefix."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     options["prefix"] = f"{mark}-{parse_address(url).prefix}"

@@ -5,7 +5,7 @@
 --         out }
 --       a group's arguments: its ids
 -- →     a group: { record or nil …, lease or nil …, the generation its partition is under }, the
---       first two in the order of the ids. Whoever knows an older one may look in the wrong place.
+--       first two in the order of the ids. A caller with an older one may read the wrong partition.
 -- @include stores/redis/messages/record.lua
 
 local groups = cmsgpack.unpack(ARGV[1])

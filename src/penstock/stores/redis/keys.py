@@ -45,9 +45,9 @@ _WINDOW = 16
 HOUR = 3_600_000
 DAY = 86_400_000
 END = 1 << 48
-"""After every moment there is: due times have six bytes."""
+"""Later than every moment: due times have six bytes."""
 OFFSET = Struct("<I")
-"""Of a due time in its bucket."""
+"""The offset of a due time within its bucket."""
 
 SCHEDULED = "s"
 LEASED = "l"
@@ -57,7 +57,7 @@ PAUSED = "p"
 
 @lru_cache(maxsize=4096)
 def tag_of(partition: int) -> str:
-    """The hash tag of a partition: the same in every process, whatever the total."""
+    """The hash tag of a partition: the same in every process, for any total."""
     aim = int(f"{partition % 1024:010b}"[::-1], 2) * _WINDOW
     tried = 0
     while True:
@@ -101,7 +101,7 @@ class PartitionKeys:
         return self._name(f"q:{priority}:{route}")
 
     def lanes(self, route: str) -> list[bytes]:
-        """Of every priority, 9 first: the order they are claimed in."""
+        """The lanes of every priority, 9 first: the order in which they are claimed."""
         return [self.lane(route, priority) for priority in range(9, -1, -1)]
 
     def bucket(self, route: str, priority: int, width: int, start: int) -> bytes:
@@ -118,11 +118,13 @@ class PartitionKeys:
         return [self._name(f"{letter}:{route}") for letter in "ynf"]
 
     def ends(self, route: str) -> bytes:
-        """When what is busy should be over, where the truth about leases is elsewhere."""
+        """When the leases of a busy key should be over, where the truth about leases is
+        elsewhere.
+        """
         return self._name(f"e:{route}")
 
     def taken(self, who: str, route: str) -> bytes:
-        """What a process took last, in case that it did not get the answer."""
+        """The last claim of a process, in case it did not receive the answer."""
         return self._name(f"a:{who}:{route}")
 
     def _name(self, rest: str) -> bytes:
@@ -130,7 +132,7 @@ class PartitionKeys:
 
 
 def counter_of_lane(route: str, priority: int) -> str:
-    """The counter of what is scheduled on a lane."""
+    """The counter of scheduled messages in a lane."""
     return f"{SCHEDULED}{priority}{route}"
 
 
@@ -157,7 +159,7 @@ class Widths:
         """What is due within this many milliseconds goes to the lane directly."""
 
     def width_for(self, due: int, now: int) -> int:
-        """Of the bucket a message due then belongs to now; 0: it is near."""
+        """The width of the bucket for a message due then; 0: it is near."""
         ahead, width = due - now, 0
         for following in self._widths:
             if ahead < 2 * following:
@@ -207,13 +209,13 @@ def parse_member(member: bytes) -> tuple[int, Bucket]:
 
 
 class Spot(NamedTuple):
-    """Where one message is indexed, as commands on keys."""
+    """The place where one message is indexed, as commands on keys."""
 
     key: bytes
     index_key: bytes | None
     """The index its bucket is in; None: it is in a lane."""
     member: str
-    """In the index."""
+    """The member in the index."""
     counter: str
 
 

@@ -2,15 +2,15 @@
 --
 -- KEYS  a group: layout
 -- ARGV  1 groups (msgpack): { first key } · 2 step · 3 value · 4 routes "a,b" · 5 generation known
---       6 the caller's format of what is stored
+--       6 the caller's storage format
 --       'read'      nothing is changed
 --       'grow'      note that there are to be `value` partitions, unless a change is under way or
---                   there are as many already: whoever asks may not know of the last change
+--                   there are as many already: the caller may not know of the last change
 --       'promise'   note that routes (4) are to keep turns in `value` partitions, unless a change
 --                   is under way, and only if there are so many
 --       'publish'   the change to `value` partitions that follows the generation (5) is marked
 --                   everywhere: it holds from now on
---       'forget'    the totals were `value` (all of them): drop what the older ones are kept for
+--       'forget'    the totals were `value` (all of them): drop the older ones
 -- →     a group: { totals by generation "8,16" or nil, total under way or nil, routes that keep
 --       turns, each with the partitions they are kept in, "a=8,b=16" or nil, the store's format
 --       or nil }
@@ -25,7 +25,7 @@ local keyed = redis.call('HGET', key, 'keyed')
 local _, generation = string.gsub(totals or '', '%d+', '')
 local last = totals and tonumber(string.match(totals, '%d+$')) or 0
 
--- Those of the routes that do not keep turns yet: where a key lives is said once.
+-- The routes that do not keep turns yet: the partition of a key is decided once.
 local function new_routes()
   local new = {}
   for route in string.gmatch(ARGV[4], '[^,]+') do

@@ -34,7 +34,7 @@ PAUSE = 0.02
 """Seconds between two looks."""
 MAX_GENERATION = 255
 FORMAT = 1
-"""Of everything this store keeps (docs/internals/formats.md): another one is refused."""
+"""Version of everything this store writes (docs/internals/formats.md): another one is refused."""
 
 
 class Layout:
@@ -60,7 +60,7 @@ class Layout:
     async def open(self, wanted: int | None) -> None:
         """Take part in the layout, growing it to `wanted`; ConfigError if it is larger.
 
-        None: as it is.
+        None: keep its size.
         """
         self._wanted = DEFAULT_PARTITIONS if wanted is None else wanted
         await self.refresh()
@@ -110,7 +110,9 @@ class Layout:
             await self._finish(pending)
 
     async def renew(self, refused: Iterable[int]) -> None:
-        """Puts were refused by these partitions: learn why, or mend what they have lost."""
+        """Puts were refused by these partitions: reread the layout, or restore their lost
+        generation.
+        """
         before = self.generation
         await self.refresh()
         if self.generation == before:  # a server that forgot its data knows no generation
@@ -159,7 +161,7 @@ class Layout:
         self.keyed = {route: int(over) for route, _, over in (one.partition("=") for one in spread)}
 
     async def forget_older(self) -> None:
-        """Stop looking where no message of an older generation is left."""
+        """Drop the totals of generations that have no messages left."""
         if not self.older:
             return
         fields = [f"g{number}" for number in range(1, self.generation)]
@@ -192,7 +194,7 @@ class Layout:
         return [crc32(message_id.encode()) % total for message_id in ids]
 
     def place(self, route: str, key: str, message_id: str) -> int:
-        """The partition a new message is put into: with its key, where turns are kept."""
+        """The partition of a new message: that of its key, where turns are kept."""
         over = self.keyed.get(route)
         return self.home(message_id) if over is None else crc32(key.encode()) % over
 
@@ -203,10 +205,10 @@ class Layout:
         return sorted({number % total for total in self.older} - {home})
 
     async def pause(self, route: str, paused: bool) -> None:
-        """Note it for partitions to come, then in every partition there is."""
+        """Record the pause for future partitions, then in every existing one."""
         await self._runner.call("SADD" if paused else "SREM", self._paused_key, route)
         generation = 0
-        while generation != self.generation:  # again where the layout grows meanwhile
+        while generation != self.generation:  # again if the layout grows in between
             await self.refresh()
             generation = self.generation
             groups = [Group(keys.number, (keys.counters,)) for keys in self.all_keys()]

@@ -39,7 +39,9 @@ class Session:
         self.retention = retention
         self.retention_count = retention_count
         self.calls: dict[tuple[int, int, str, int, int, int], Prepared] = {}
-        """How one message is put (put.py): generation, partition, route, priority, bucket."""
+        """Cached calls for single puts (put.py), by generation, partition, route, priority and
+        bucket.
+        """
         self._chance = given_or_fresh(None)
 
     @property
@@ -48,7 +50,7 @@ class Session:
         return max(1, self.retention_count // max(1, self.layout.total))
 
     def edition(self) -> int:
-        """Tells one write of a record from another."""
+        """A number that distinguishes one write of a record from another."""
         return self._chance.getrandbits(16)
 
     def bucket_for(self, due: int, now: int) -> Bucket | None:
@@ -63,13 +65,15 @@ class Session:
             if None not in found or layout.seen <= generation:
                 break
             await layout.refresh()
-            if layout.generation == generation:  # what was seen is not in use
+            if layout.generation == generation:  # the generation seen is not in use
                 break
             found = await self.find_here(ids)
         return found
 
     async def find_here(self, ids: Sequence[str]) -> list[Held | None]:
-        """By the layout this process knows: a put must not change it between two of its steps."""
+        """Find by the layout this process knows: a put must not change it between two of its
+        steps.
+        """
         by_partition: dict[int, list[int]] = {}
         for i, text in enumerate(ids):
             for partition in self.candidates(text):
@@ -104,7 +108,7 @@ class Session:
         *,
         without_payload: bool = False,
     ) -> list[Held | PenstockError | None]:
-        """As `look`, with the error of a partition that did not answer in the place of a record."""
+        """Like `look`, with the error of a partition that did not answer in place of a record."""
         groups = []
         for partition, wanted in by_partition.items():
             keys = self.layout.keys(partition)
@@ -126,7 +130,7 @@ class Session:
         return found
 
     def candidates(self, message_id: str) -> Iterable[int]:
-        """Where the id may be."""
+        """The partitions that may have the id."""
         yield self.layout.home(message_id)
         if self.layout.older:
             yield from self.layout.elsewhere(message_id)

@@ -79,7 +79,7 @@ class RedisStore:
         return self._clock
 
     def as_store(self) -> Store:
-        """Everything this store can."""
+        """The parts of this store."""
         return Store(
             messages=self,
             policies=self.policies,
@@ -109,8 +109,9 @@ class RedisStore:
     async def settle_counted(
         self, settlements: Sequence[Settlement], sent: Sequence[Subject], now: int
     ) -> list[State | None]:
-        """In one call when all are delivered; a call that raises may have counted, and a second
-        count of the same messages changes nothing."""
+        """Count and settle in one call when all are delivered; a call that raises may have counted,
+        and a second count of the same messages changes nothing.
+        """
         if self._settling.is_answered and all(one.state is DELIVERED for one in settlements):
             run = partial(self.policies.count_then, sent, now)
             return await self._settling.settle(settlements, now, run)
@@ -121,7 +122,7 @@ class RedisStore:
         await self._session.layout.keep_turns(routes)
 
     def is_at(self, place: tuple[str, int, int]) -> bool:
-        """Whether a stream there is in this very server; never in a cluster, where slots differ."""
+        """True if that stream is in this very server; never in a cluster, where slots differ."""
         address = self._address
         return not self._server.cluster and (*address.hosts[:1], address.db) == (
             place[:2],
@@ -142,7 +143,7 @@ class RedisStore:
         return await lookup.timeline(self._session, message_id)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
-        if after is None:  # others may have grown the layout, and lists must not be short
+        if after is None:  # another process may have grown the layout, and lists must be complete
             await self._session.layout.refresh()
         return await search.search(self._session, where, after, limit)
 

@@ -1,1 +1,1 @@
-"""What SQLite and PostgreSQL share: schema, named statements, and steps over a transaction."""
+"""Shared by SQLite and PostgreSQL: schema, named statements, and steps over a transaction."""

@@ -1,11 +1,11 @@
-"""Counters, paces and reservations in the tables: load what a batch needs, write what it changed.
+"""Counters, paces and reservations in the tables: load the rows of a batch, write the changed ones.
 
-What was read or written last stays in memory, because what is decided is mostly concluded a moment
-later. It holds for as long as nobody else has written counters and nothing was rolled back. A row
-of `accounts` is written when its sends change. Reservations meanwhile are in `holds`, one row per
-batch and not one per account: the row goes when the last message of the batch has ended, and
-whoever reads an account from the table lays the rows that are there over it, so that a crash loses
-no reservation. The statements are in policies.sql.
+Rows last read or written stay in memory, because most decisions are concluded a moment later. They
+are valid until another process writes counters or a transaction is rolled back. A row of `accounts`
+is written when its sends change. Reservations are in `holds`, one row per batch and not one per
+account: the row is deleted when the last message of the batch has ended, and a reader of an account
+adds the reservations of these rows to it, so that a crash loses none. The statements are in
+policies.sql.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _held = msgspec.msgpack.Decoder(list[Held])
 _ids = msgspec.msgpack.Decoder(list[str])
 DAY_MS = 86_400_000
 KEPT = 5_000
-"""Accounts that stay in memory, about, besides those in which a place is held."""
+"""Approximate number of accounts in memory, besides those with reservations."""
 
 _pace = msgspec.msgpack.Decoder(PaceState)
 
@@ -39,16 +39,16 @@ class Ledger:
 
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}
-        """Everything known, those used last at the end; with every place that is held."""
+        """Every known account, the most recently used last; with all their reservations."""
         self._holds = Holds()
         self._seen: tuple[object, int] | None = None
         self._mark = -1
-        """Of the last change that is known here."""
+        """The mark of the last change that is known here."""
         self._scanned = ""
-        """The last account that was looked at to be forgotten."""
+        """The last account that was checked for deletion."""
 
     def load(self, tx: Tx, needs: Needs) -> Books:
-        """What the batch needs; what it changes is to be written, or to be rolled back."""
+        """The books of the batch; the caller must write its changes, or roll back."""
         books = load_paces(tx, needs.paces) if needs.paces else Books()
         if needs.keys:
             books.suppressed = load_suppressed(tx, needs.keys)
@@ -56,7 +56,7 @@ class Ledger:
         return books
 
     def accounts(self, tx: Tx, names: Collection[str]) -> dict[str, Account]:
-        """Everything known, with at least these; one that is not there has nothing in it."""
+        """Every known account, with at least these; one without a row is empty."""
         self._check(tx)
         known = self._accounts
         missing = [name for name in names if name not in known]
@@ -76,7 +76,7 @@ class Ledger:
         now: int,
         until: int,
     ) -> None:
-        """Write what was decided about these: whatever they held before is decided anew."""
+        """Write the decisions about these messages, which replace their previous reservations."""
         changed = self._holds.end(tx, places)
         if books.held:
             self._holds.add(tx, books.held, until)
@@ -88,11 +88,11 @@ class Ledger:
         self._write(tx, books, rules, now, changed=changed)
 
     def ended_by(self, conclusions: Sequence[Conclusion]) -> list[Place]:
-        """Without those that a later lease holds."""
+        """The places whose reservations end, without those of a later lease."""
         return places_of([one.subject for one in conclusions if self._holds.are_ended_by(one)])
 
     def forget(self, tx: Tx, now: int, limit: int) -> None:
-        """Drop what cannot matter any more: a few accounts after the others, round and round."""
+        """Delete outdated counters: a few accounts per call, in turn."""
         self._check(tx)
         changed = self._holds.forget(tx, now)
         rows = tx.query("scan_accounts", (self._scanned, limit))
@@ -108,7 +108,7 @@ class Ledger:
         counters = len(self.accounts(tx, [name]).get(name, ()))
         tx.execute("drop_accounts", {"names": tx.array([name])})
         self._note_change(tx)
-        self._seen = None  # places held are laid over what is read next
+        self._seen = None  # reservations are added to the rows read next
         return counters
 
     def _write(self, tx: Tx, books: Books, rules: Rules, now: int, *, changed: bool) -> None:
@@ -126,7 +126,7 @@ class Ledger:
             self._bound()
 
     def _check(self, tx: Tx) -> None:
-        """Forget everything when it may be other than what the transaction sees."""
+        """Forget the cached rows when they may differ from those of the transaction."""
         seen = (tx.foreign_version(), tx.rollbacks)
         if seen == self._seen:
             return
@@ -140,7 +140,7 @@ class Ledger:
         self._seen = seen
 
     def _note_change(self, tx: Tx) -> None:
-        """Others see by this that what they know of counters is not right any more."""
+        """Change the mark by which other processes see that their cached counters are outdated."""
         self._mark = tx.new_token()
         tx.execute("set_meta", ("ledger", str(self._mark)))
 
@@ -160,7 +160,7 @@ def load_paces(tx: Tx, names: Collection[str]) -> Books:
 
 
 def load_suppressed(tx: Tx, keys: Collection[str]) -> dict[str, Collection[str]]:
-    """Key → the lists it is on, of those that are on any."""
+    """Key → the lists it is on, for keys that are on any."""
     lists: dict[str, list[str]] = {}
     for key, list_id in tx.query("suppressed", {"keys": tx.array(list(keys))}):
         lists.setdefault(key, []).append(list_id)
@@ -178,8 +178,9 @@ def pack_account(account: Account) -> bytes:
 
 
 def pack_accounts(accounts: Iterable[Account], rules: Rules) -> list[bytes]:
-    """Each without the counters of policies that were dropped. Mostly an account is one counter,
-    and all of them have the same names: these are looked at once."""
+    """Pack each account without the counters of dropped policies. Most accounts have one counter,
+    all of the same names: these are checked once.
+    """
     alive: set[tuple[str, ...]] = set()
     latest: tuple[str, ...] | None = None
     encode, packed = _encode, []
@@ -208,8 +209,9 @@ def unpack_account(packed: bytes) -> Account:
 # --- reservations --------------------------------------------------------------------------
 
 Place: TypeAlias = tuple[str, str]
-"""The key and the id of a message: an id that was forgotten may come again with another key, and
-what the first message held is not what the second one decides."""
+"""The key and the id of a message: a forgotten id may be used again with another key, and the
+reservation of the first message is not that of the second one.
+"""
 
 
 def places_of(subjects: Sequence[Subject]) -> list[Place]:
@@ -221,7 +223,7 @@ def _places_in(held: list[Held]) -> list[Place]:
 
 
 class _Row:
-    """One batch."""
+    """The reservations of one batch."""
 
     __slots__ = ("held", "left", "parted", "until")
 
@@ -231,7 +233,7 @@ class _Row:
         self.left = left
         """Messages that have not ended."""
         self.parted = False
-        """Some have, and the tables say which."""
+        """True if some have ended; the tables list the rest."""
 
 
 class Holds:
@@ -249,7 +251,7 @@ class Holds:
         return len(self._where)
 
     def read(self, tx: Tx) -> None:
-        """What the tables say, in place of everything known."""
+        """Replace everything known by the rows of the table."""
         self._rows, self._where, self._unseen = {}, {}, {}
         ended: dict[int, set[str]] = {}
         for number, ids in tx.query("ended"):
@@ -264,19 +266,19 @@ class Holds:
                 self._lay(number, part, gone)
 
     def add(self, tx: Tx, held: list[Held], until: int) -> None:
-        """Nobody of these has a place already that the tables know of here."""
+        """Add new reservations; the tables must have none for these messages yet."""
         number = tx.new_token()
         tx.execute("add_reservations", (number, until, bytearray(_encode(held))))
         self._keep(number, held, until, _places_in(held))
 
     def are_ended_by(self, conclusion: Conclusion) -> bool:
-        """What the row of the message says, if it is in one."""
+        """True if the row of the message, if it has one, ends by this conclusion."""
         subject = conclusion.subject
         number = self._where.get((subject.key, subject.id))
         return number is None or conclusion.ends(self._rows[number].until)
 
     def end(self, tx: Tx, places: list[Place]) -> bool:
-        """These are not held any more as their rows say; False: none of them is in a row."""
+        """End these reservations as far as rows have them; False: none of them is in a row."""
         if self._where.keys().isdisjoint(places):
             return False
         numbers = list(map(self._where.pop, places, repeat(0)))
@@ -300,19 +302,19 @@ class Holds:
         return True
 
     def lay_over(self, account: Account, name: str) -> None:
-        """Of an account that was just read."""
+        """Add the reservations of the rows to an account that was just read."""
         for number, place, own in self._unseen.pop(name):
-            if self._where.get(place) == number:  # it may have ended meanwhile
+            if self._where.get(place) == number:  # it may have ended since
                 for names in own:
                     for counter in open_counters(account, names):
                         counter.held[place[1]] = self._rows[number].until
 
     def unseen(self, names: Sequence[str]) -> Collection[str]:
-        """Of these accounts the ones that something has to be laid over."""
+        """The accounts among these that rows have reservations of."""
         return self._unseen.keys() & set(names) if self._unseen else ()
 
     def accounts(self) -> set[str]:
-        """Those in which a place is held."""
+        """The accounts that have reservations."""
         found: set[str] = set()
         for row in self._rows.values():
             for part in row.held:

@@ -45,7 +45,7 @@ from penstock.stores.sql.rows import (
 from penstock.stores.sql.tx import Row, Tx
 
 MAX_EVENTS = 200
-"""Lines kept of one message's timeline; the oldest go first."""
+"""Events stored per message; the oldest are dropped first."""
 _DELIVERED = State.DELIVERED
 _SEQ = itemgetter(0)
 _PAYLOAD, _HEADERS = 4, 6
@@ -56,7 +56,7 @@ _ERASE, _AFTER_ERASE = "erase:", "erase;"
 
 
 class Changes:
-    """What the steps of one operation leave, written together."""
+    """Collects the changes of one operation, which are written together."""
 
     def __init__(self) -> None:
         self._records: dict[int, Record] = {}
@@ -83,7 +83,7 @@ class Changes:
             self._retired.append(seq)
 
     def settle(self, token: int, number: int = 1) -> None:
-        """So many messages of the lease are settled."""
+        """Note that so many messages of the lease are settled."""
         self._settled[token] += number
 
     def retire(self, seqs: Iterable[int]) -> None:
@@ -147,7 +147,7 @@ def _remove(tx: Tx, seqs: Sequence[int]) -> None:
 
 
 def put(tx: Tx, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
-    """Keep what is new, and let `on_conflict` decide about what is known. One receipt each."""
+    """Store new messages, and let `on_conflict` decide about known ones. One receipt each."""
     new = tx.put_new(messages, now)
     ending = [m.id for m in messages if m.blocked is not None or m.dead is not None]
     if new is None and not ending:
@@ -177,7 +177,7 @@ def put(tx: Tx, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
 
 
 def _begin(tx: Tx, known: dict[str, Record], message: NewMessage, now: int) -> Step[Receipt]:
-    """A message that was just put; one that came with an ending is settled in the same step."""
+    """A message that was just put; one that arrived with an ending is settled in the same step."""
     receipt = Receipt(message.id, State.SCHEDULED, message.due)
     if message.ending is None:
         tx.wake(message.route, message.due)
@@ -199,7 +199,7 @@ def _wake(tx: Tx, messages: Sequence[NewMessage]) -> None:
 
 
 def claim(tx: Tx, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE) -> Claim:
-    """Lease what is due, in order; when nothing is, nothing is written."""
+    """Lease due messages in order; when none is due, nothing is written."""
     if limit <= 0 or tx.one("is_paused", (route,)):
         return Claim(0)
     rows: list[Row] = []
@@ -208,7 +208,7 @@ def claim(tx: Tx, route: str, limit: int, lease: int, now: int, max_bytes: int =
         for row in due:
             max_bytes -= len(row[_PAYLOAD]) + (len(row[_HEADERS]) if row[_HEADERS] else 0)
             if max_bytes < 0 and rows:
-                stopped = True  # what is behind is not read
+                stopped = True  # later rows are not read
                 break
             rows.append(row)
     token, messages = lease_rows(tx, route, rows, lease, now)
@@ -298,7 +298,7 @@ def _deliver(
 ) -> list[int]:
     """`lifecycle.settle` of many delivered messages at once.
 
-    The places of those that still were under this token, each message once.
+    Returns the indexes of those whose token was still valid, each message once.
     """
     seqs = [settlements[place].message.ref for place in places]
     decided = decided_column(settlements[places[0]].kept)
@@ -382,7 +382,7 @@ def _with_last_event(tx: Tx, ids: Sequence[str]) -> list[Record]:
     return [replace(record, noted=last.get(record.message.ref, ())) for record in records]
 
 
-# --- what is known of messages and routes --------------------------------------------------
+# --- reading messages and routes -----------------------------------------------------------
 
 
 def find(tx: Tx, ids: Sequence[str]) -> list[Message | None]:
@@ -392,7 +392,9 @@ def find(tx: Tx, ids: Sequence[str]) -> list[Message | None]:
 
 
 def timeline(tx: Tx, message_id: str) -> list[Event]:
-    """The usual course is read off the message's columns, the rest off its events."""
+    """The timeline: common events are derived from the message's columns, the others from its
+    events.
+    """
     row = tx.one("known", {"ids": tx.array([message_id])})
     if row is None:
         return []
@@ -434,7 +436,7 @@ def erasures(tx: Tx, add: Sequence[str] = (), remove: Sequence[str] = ()) -> lis
 
 
 def pause(tx: Tx, route: str, paused: bool) -> None:
-    """Kept in the store, so that it holds for every process and after a restart."""
+    """Store the pause, so that it applies to every process and after a restart."""
     if paused:
         tx.execute("pause", (route,))
         return

@@ -83,7 +83,7 @@ class SqlPolicies:
         await self._runner.submit(work)
 
     def count_within(self, tx: Tx, sent: Sequence[Subject], now: int) -> None:
-        """As a part of a transaction that writes: all of these were sent."""
+        """Count these sent messages within a transaction that writes."""
         rules = self._current.get(tx)
         needs = Needs(rules, sent)
         books = self._ledger.load(tx, needs)
@@ -91,7 +91,7 @@ class SqlPolicies:
         self._ledger.concluded(tx, places_of(sent), books, rules, now)
 
     def forget_within(self, tx: Tx, now: int, limit: int) -> None:
-        """As a part of a transaction that writes: drop what cannot matter any more."""
+        """Delete outdated counters within a transaction that writes."""
         self._ledger.forget(tx, now, limit)
 
     async def explain(self, subjects: Sequence[Subject], now: int) -> list[Decision]:

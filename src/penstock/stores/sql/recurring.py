@@ -69,7 +69,7 @@ def _due(tx: Tx, now: int, limit: int) -> DueRules:
 
 
 def _swap_all(tx: Tx, swaps: Sequence[Swap]) -> list[bool]:
-    """And wake planters elsewhere if one of them is to be looked at before every other row."""
+    """Swap the rows, and wake other planters if one of them is due before every other row."""
     (head,) = tx.one("first_rule")
     done = _swapped(tx, swaps)
     written = [swap.row for swap, is_done in zip(swaps, done, strict=True) if is_done]
@@ -80,7 +80,7 @@ def _swap_all(tx: Tx, swaps: Sequence[Swap]) -> list[bool]:
 
 
 def _swapped(tx: Tx, swaps: Sequence[Swap]) -> list[bool]:
-    """Together where each is the change of another rule, as those of a planter are."""
+    """Swap the rows together if each is of another rule, as a planter's are."""
     advances = all(swap.expected and swap.row is not None for swap in swaps)
     if advances and len({swap.id for swap in swaps}) == len(swaps):
         answers = tx.each("update_rule", [(*_values(swap), swap.expected) for swap in swaps])

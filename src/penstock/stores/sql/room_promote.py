@@ -1,8 +1,8 @@
 """PROMOTE: the steps of many rooms in one transaction.
 
-Each room takes `room_steps.attend`, `end` and `admit` in this order. What all rooms need is read
-and written together; only rooms that let somebody in, or in which something is over, cost a
-statement of their own.
+Each room takes `room_steps.attend`, `end` and `admit` in this order. Rows that all rooms need are
+read and written together; only rooms that admit a visitor or end a session cost a statement of
+their own.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from penstock.stores.sql.room_rows import HOLDING, WAITING, Surveyed
 from penstock.stores.sql.tx import Row, Tx
 
 MOST_A_CALL = 1_000
-"""People let in by one call: rooms that come after must be promoted again, others want the loop."""
+"""Visitors admitted by one call: later rooms must be promoted again, so that the loop stays
+free.
+"""
 
 _First: TypeAlias = tuple[int, str, int, str, int]
 """Number, visitor, joined, instance, and the id of the row."""
 
 
 class Admitted(Sequence[Ticket]):
-    """The tickets of those let in, made when they are read: most callers only count them."""
+    """The tickets of admitted visitors, made when they are read: most callers only count them."""
 
     def __init__(self, admission: Admission, first: Mapping[str, Sequence[_First]]) -> None:
         self._admission = admission
@@ -67,7 +69,7 @@ def _waiting(lane: str, first: _First) -> Ticket:
 
 
 class _Room:
-    """One room on its way through the steps."""
+    """The state of one room between the steps."""
 
     __slots__ = ("admission", "first", "id", "lanes", "moments", "over", "record", "silent")
 
@@ -83,7 +85,7 @@ class _Room:
 
 
 def promote(tx: Tx, names: Sequence[str], now: int, limit: int) -> list[Promotion]:
-    """One promotion each, in order; of a room that does not exist an empty one."""
+    """One promotion each, in order; an empty one for a room that does not exist."""
     found = rows.survey(tx, names)
     left = MOST_A_CALL
     done: dict[str, Promotion] = {}
@@ -186,7 +188,7 @@ def _in_a_row(ids: list[int]) -> list[tuple[int, int]]:
 
 
 def _see_again(tx: Tx, rooms: Sequence[_Room]) -> None:
-    """Where somebody left the line, another waiter may have been silent for longest."""
+    """Find the longest silent waiter again in rooms where a visitor left the line."""
     changed = [
         room
         for room in rooms

@@ -20,7 +20,7 @@ from penstock.model.ticket import HOLDS_SLOT, KEEP_ENDED, Ticket, TicketState
 from penstock.stores.sql.tx import Row, Tx
 
 WAITING, HOLDING, ENDED = range(3)
-"""The kinds of tickets in the table, by what their `until` means."""
+"""The kinds of tickets in the table, which differ in the meaning of their `until`."""
 Lanes: TypeAlias = dict[str, int]
 """Lane → how many wait."""
 PLACE_BITS = 8
@@ -42,14 +42,14 @@ class StoredRoom(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """What a promotion needs of one room."""
+    """The values of one room that a promotion needs."""
 
     id: int
     record: RoomRecord
     lanes: Lanes
     moments: Moments
     forget: int | None
-    """When the first ended ticket is to be forgotten."""
+    """When to forget the first ended ticket."""
 
 
 @lru_cache(maxsize=1024)
@@ -64,13 +64,13 @@ def _to_stored(row: Row) -> StoredRoom:
 
 
 def load(tx: Tx, name: str, *, lock: bool = True) -> StoredRoom | None:
-    """The room; with `lock` nobody else changes it before this transaction ends."""
+    """The room; with `lock` no other process changes it before this transaction ends."""
     row = tx.one("room_locked" if lock else "room", (name,))
     return None if row is None else _to_stored(row)
 
 
 def survey(tx: Tx, names: Sequence[str]) -> dict[str, Surveyed]:
-    """Those of the rooms that exist."""
+    """Room name → its values, for rooms that exist."""
     found: dict[str, Surveyed] = {}
     with_lanes = []
     for row in tx.query("survey", {"names": tx.array(names)}):
@@ -95,7 +95,7 @@ def moments(tx: Tx, rooms: Sequence[int]) -> dict[int, Moments]:
 
 
 def lanes(tx: Tx, stored: StoredRoom) -> Lanes:
-    """How many wait, by lane; nobody is counted for it."""
+    """Waiting visitors by lane, from the stored numbers."""
     return _lanes_of(tx, [stored])[stored.id]
 
 
@@ -114,14 +114,14 @@ def make(tx: Tx, record: RoomRecord, due: int) -> None:
 
 
 def save(tx: Tx, number: int, record: RoomRecord, due: int) -> None:
-    """Everything of the record."""
+    """Write every column of the record."""
     room, tally = record.room, _encode(record.tally).decode()
     settings = _encode(room.settings).decode()
     tx.execute("save_room", (settings, room.state.value, room.epoch, tally, due, number))
 
 
 def tally_text(record: RoomRecord) -> str:
-    """The tally as its column has it."""
+    """The tally as text, as in its column."""
     return _encode(record.tally).decode()
 
 
@@ -148,13 +148,13 @@ def to_ticket(row: Row, ahead: int | None = None) -> Ticket:
 
 
 def tickets(tx: Tx, room: int, users: Sequence[str]) -> dict[str, Ticket]:
-    """Tickets of those who have one."""
+    """User → ticket, for users who have one."""
     rows = tx.query("tickets", {"users": tx.array(users), "room": room})
     return {row[0]: to_ticket(row) for row in rows}
 
 
 def placed(tx: Tx, room: int, users: Sequence[str]) -> dict[str, Ticket]:
-    """Tickets of those who have one, with how many are ahead of those who wait."""
+    """User → ticket with the number of visitors ahead, for users who have one."""
     if not users:
         return {}
     rows = tx.query("placed_tickets", {"users": tx.array(users), "room": room})

@@ -37,7 +37,7 @@ class SqlRooms:
         self._clock = clock
         self._listeners: list[RoomListener] = []
         self._seen_version: object = None
-        """Of the database, when turns_elsewhere last looked."""
+        """The database's version when turns_elsewhere last read it."""
 
     @property
     def clock(self) -> Clock:
@@ -203,13 +203,13 @@ class SqlRooms:
         return await self._runner.submit(work, rows=limit)
 
     async def discover(self, now: int) -> int | None:
-        """No other program writes here."""
+        """Always None: no other program writes here."""
 
     def listen_rooms(self, listener: RoomListener) -> None:
         self._listeners.append(listener)
 
     def listen_turns(self, listener: TurnListener) -> None:
-        """Nobody tells: one has to ask for turns_elsewhere."""
+        """Does nothing: callers must poll turns_elsewhere."""
 
     async def turns_elsewhere(self, waiting: WaitingVisitors) -> dict[str, list[str]]:
         def work(tx: Tx) -> dict[str, list[str]]:
@@ -280,7 +280,7 @@ def _figures(tx: Tx, stored: StoredRoom | None, now: int) -> RoomFigures | None:
 
 
 def _turned(tx: Tx, room: str, users: Sequence[str]) -> list[str]:
-    """Those of them who are in line no more."""
+    """The users among these who are no longer in line."""
     stored = rows.load(tx, room, lock=False)
     waiting: set[str] = set()
     if stored is not None:

@@ -1,4 +1,6 @@
-"""Rows ↔ messages: what is usual is stored as NULL, so that it costs neither space nor time."""
+"""Converts rows to messages and back: usual values are stored as NULL, which costs no space or
+time.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,14 @@ STATES: Final = (
 NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
 
 EXTRAS: Final = {"labels": "TEXT", "topic": "TEXT"}
-"""Columns of what few messages have, and their types on PostgreSQL."""
+"""Columns that few messages use, with their types on PostgreSQL."""
 WORDS: Final = {
     "extras": ", ".join(EXTRAS),
     "extra_values": ", ".join("?" for _ in EXTRAS),
     "extra_arrays": ", ".join(f"CAST(? AS {kind}[])" for kind in EXTRAS.values()),
     "set_extras": ", ".join(f"{name} = :{name}" for name in EXTRAS),
 }
-"""How statements name them."""
+"""Field → its name in statements."""
 
 _encode = msgspec.json.Encoder().encode
 _headers: Final = msgspec.json.Decoder(dict[str, str])
@@ -96,7 +98,7 @@ def to_record(row: Row) -> Record:
 
 
 def put_rows(messages: Iterable[NewMessage], now: int) -> list[Row]:
-    """The values of `put`, of each."""
+    """The values of `put` for each message."""
     return [
         (m.id, m.route, None if m.key == m.id else m.key, m.payload, None, None, None, None, m.due,
          m.expires, m.priority, now)
@@ -152,7 +154,7 @@ def progress_values(record: Record) -> dict[str, Any]:
 
 
 def content_values(message: Message) -> dict[str, Any]:
-    """What `write_content` takes besides those of `write`."""
+    """The values of `write_content` besides those of `write`."""
     return {
         "route": message.route,
         "key": None if message.key == message.id else message.key,

@@ -39,13 +39,15 @@ def search(tx: Tx, where: Filter, after: Cursor | None, limit: int) -> Page:
 
 
 def _sizes(tx: Tx, entries: Sequence[Entry]) -> list[int]:
-    """Of each entry's message, without reading it: the database knows the length of a blob."""
+    """The size of each entry's message, without reading it: the database knows the length of a
+    blob.
+    """
     sizes = dict(tx.query("sizes", {"seqs": tx.array([seq for _, _, seq in entries])}))
     return [sizes[seq] for _, _, seq in entries]
 
 
 class _Conditions:
-    """What is added to every stream: names of conditions, and their values."""
+    """The conditions added to every stream, with their values."""
 
     def __init__(self, where: Filter, after: Cursor | None, limit: int) -> None:
         self.names: list[str] = []
@@ -130,7 +132,7 @@ def figures(tx: Tx, now: int) -> StoreFigures:
 
 
 def forecast(tx: Tx, now: int) -> Forecast:
-    """One pass over the index of what is scheduled, added up where the data is."""
+    """The forecast, summed by the database in one pass over the index of scheduled messages."""
     found = Forecast(now=now)
     values = {
         "now": now,

@@ -29,7 +29,7 @@ _BRACES = re.compile(r"\{(\w+)(?::([^{}]*))?\}")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one database writes what the others write otherwise."""
+    """The words and macros in which one database differs from the others."""
 
     words: Mapping[str, str]
     """`{name}` → its text."""
@@ -38,7 +38,7 @@ class Dialect:
     own: tuple[str, str] | None = None
     """(package, file) of blocks that replace shared ones."""
     placeholders: Callable[[str], str] = str
-    """Write `?` and `:name` as the driver wants them."""
+    """Converts `?` and `:name` to the driver's placeholders."""
 
 
 def read_blocks(package: str, name: str) -> dict[str, str]:
@@ -67,7 +67,7 @@ def load(dialect: Dialect, concerns: Iterable[str] = CONCERNS) -> dict[str, str]
 def _expand(text: str, blocks: Mapping[str, str], dialect: Dialect) -> str:
     def replaced(match: re.Match[str]) -> str:
         name, argument = match[1], match[2]
-        if argument is None:  # what is known only when the statement is used stays as it is
+        if argument is None:  # names that are known only on use stay as they are
             return _expand(blocks[name], blocks, dialect) if name in blocks else match[0]
         if name in blocks:
             return _expand(blocks[name].replace("{0}", argument), blocks, dialect)
@@ -89,6 +89,6 @@ def load_schema(dialect: Dialect) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Without comments and line breaks."""
+    """The statement without comments and line breaks."""
     lines = (line.partition("--")[0].strip() for line in text.splitlines())
     return " ".join(line for line in lines if line)

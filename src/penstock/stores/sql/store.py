@@ -44,8 +44,9 @@ class SqlStore(ABC):
         retention_count: int,
         counting: Runner | None = None,
     ) -> None:
-        """`counting` runs what reads and writes counters, one step after the other; None: the
-        runner does so with every step."""
+        """`counting` runs the steps that read and write counters, one after the other; None: the
+        runner takes them with all others.
+        """
         self._runner = runner
         self._counting = counting or runner
         self._clock = clock
@@ -54,7 +55,7 @@ class SqlStore(ABC):
         self._listeners: list[WakeListener] = []
         self.policies = SqlPolicies(self._counting)
         self._turns: dict[str, KeyLimit] = {}
-        """Routes whose turns are known to be kept."""
+        """Routes known to keep turns, with their limits."""
 
     @property
     def clock(self) -> Clock:
@@ -206,11 +207,11 @@ class SqlStore(ABC):
         self, capacity: int, consumer: str, *, serves_all: bool = False, signs: str = ""
     ) -> OpenRooms:
         """Waiting rooms in the same database."""
-        # Rooms are PUT here or are not there, and nobody else consumes.
+        # A room exists only if it was PUT here, and no other program consumes its entries.
         del capacity, consumer, serves_all, signs
 
         async def close() -> None:
-            """They live on the store's own connections."""
+            """Does nothing: the rooms use the store's own connections."""
 
         rooms = SqlRooms(self._runner, self._clock)
         return OpenRooms(rooms, None, close, away=lambda: False, figures=StoreCalls)

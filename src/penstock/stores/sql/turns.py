@@ -1,9 +1,8 @@
-"""TURNS: routes that promise something per key — so many in flight at most, or one by one in order.
+"""TURNS: routes with a promise per key: so many in flight at most, or one by one in order.
 
-For such routes a table says of every key when its next message may be claimed, if at all: a claim
-reads that and never the backlog of a busy key. Triggers keep it (turns.sql), and exist only in
-databases with such a route. Keys are served by the due of their next message; priority plays no
-part here.
+For such routes a table has for every key the moment of its next claim, if any: a claim reads that
+and never the backlog of a busy key. Triggers maintain it (turns.sql), and exist only in databases
+with such a route. Keys are served by the due of their next message; priority plays no part here.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def claim(
     per_key: KeyLimit,
     max_bytes: int = ANY_SIZE,
 ) -> Claim:
-    """Lease what is due and whose turn it is."""
+    """Lease due messages whose key has its turn."""
     if limit <= 0 or tx.one("is_paused", (route,)):
         return Claim(0)
     tx.lock_turns(route)

@@ -18,7 +18,7 @@ _TOKEN_BITS = 32
 
 
 class RowStream(Protocol):
-    """Rows of an answer; whoever stops early closes it."""
+    """Rows of an answer; a reader that stops early must close it."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -30,9 +30,9 @@ class Tx(ABC):
 
     def __init__(self, epoch: int) -> None:
         self.wakes: dict[str, int] = {}
-        """Route → the nearest due that this transaction brought."""
+        """Route → the nearest due among this transaction's messages."""
         self.rollbacks = 0
-        """Transactions that were rolled back: what was remembered of them is wrong."""
+        """Transactions that were rolled back: data cached from them is wrong."""
         self._last_token = epoch << _TOKEN_BITS
 
     @abstractmethod
@@ -57,10 +57,10 @@ class Tx(ABC):
 
     @abstractmethod
     def bulk(self, name: str, values: list[Any], width: int, *, counted: bool = True) -> int:
-        """Run a statement with `{rows:types}` for values given one after the other.
+        """Run a statement with `{rows:types}` for a flat list of values.
 
-        Returns how many rows were written. Not `counted`: rows that come with others do not make
-        a transaction long.
+        Returns the number of rows written. Not `counted`: rows that accompany others do not make a
+        transaction long.
         """
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Tx(ABC):
         """Make the tables and triggers of turns, unless they are there."""
 
     def lock_turns(self, route: str) -> None:  # noqa: B027 - one writer at a time needs none
-        """Until the end of the transaction nobody else takes or gives turns of the route."""
+        """Lock the turns of the route against other processes until the end of the transaction."""
 
     @abstractmethod
     def array(self, values: Sequence[int] | Sequence[str]) -> Any:
@@ -84,13 +84,14 @@ class Tx(ABC):
 
     @abstractmethod
     def foreign_version(self) -> object:
-        """Another value after another connection has written; the same after writes of our own.
+        """A value that changes when another connection has written; writes of our own do not change
+        it.
 
-        A database that cannot tell gives a new value each time.
+        A database that cannot tell the difference returns a new value each time.
         """
 
     def wake(self, route: str, due: int) -> None:
-        """After the commit: something of the route is due then."""
+        """After the commit, wake the route's lanes for messages due then."""
         if due < self.wakes.get(route, due + 1):
             self.wakes[route] = due
 

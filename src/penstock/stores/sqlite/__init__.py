@@ -23,10 +23,10 @@ async def open_store(
     bucket_size_sec: int = 60,  # noqa: ARG001 - for stores with a cold tier; every driver is given it
     clock: Clock | None = None,
 ) -> Store:
-    """Open or make the database; whoever opens it closes it.
+    """Open or create the database; the caller closes it.
 
-    `retention` (milliseconds) and `retention_count` bound how long and how many settled
-    messages stay known, whichever comes first.
+    `retention` (milliseconds) and `retention_count` bound how long and how many settled messages
+    stay known, whichever comes first.
     """
     address = parse_address(url)
     if address.path is None:
@@ -60,12 +60,12 @@ def _open_session(address: Address, total_partitions: int | None) -> Session:
 
 
 def in_memory(url: str) -> bool:
-    """Whether the store ends with the process that opens it."""
+    """True if the store ends with the process that opens it."""
     return parse_address(url).path is None
 
 
 def nothing_to_read(url: str) -> str | None:
-    """Why opening this to look at it would only make an empty store; None: there is one."""
+    """Why a command that only reads would create an empty store here; None: the store exists."""
     path = parse_address(url).path
     if path is None:
         return "a store in memory is seen only by the process that made it"

@@ -14,12 +14,12 @@ _OPTIONS = {"writer": ("loop", "thread"), "synchronous": ("full", "normal")}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the database is and how it is written."""
+    """The path of the database and the way it is written."""
 
     path: Path | None
     """None: in memory."""
     writer: Literal["loop", "thread"] = "loop"
-    """Who commits: the event loop inline, or a thread (for disks with a slow fsync)."""
+    """The committer: the event loop inline, or a thread (for disks with a slow fsync)."""
     synchronous: Literal["full", "normal"] = "full"
     """full survives a power cut; normal only a crash of the process."""
 
@@ -71,7 +71,9 @@ def scratch_url(url: str, mark: str) -> str:
 
 
 async def erase(url: str) -> None:
-    """Remove the file and what SQLite keeps beside it; StoreUnavailable names what stays."""
+    """Remove the file and those that SQLite keeps beside it; StoreUnavailable names what
+    remains.
+    """
     path = parse_address(url).path
     if path is None:
         return

@@ -1,11 +1,11 @@
-"""Tell the disk what was committed, without waiting for it on the loop.
+"""Sync committed transactions to the disk without blocking the loop.
 
 A commit with `synchronous=FULL` waits for the disk: half a millisecond mostly, fifty now and then,
-and the loop waits with it. Whatever comes due meanwhile is late by that. So what nobody waits for,
-and what somebody does while other messages are due, is only written to the log, where it survives
-a kill, and a thread syncs the log: at once for those who wait, soon for the others. Not at once for
-all, because a log that is always being synced is slower to write to, and whoever does wait would
-have to wait for the sync that is under way as well.
+and the loop waits with it. Every message that comes due in that time is late. So writes that no
+caller waits for, and writes made while other messages are due, only go to the log, where they
+survive a kill, and a thread syncs the log: at once for waiting callers, soon for the others. Not at
+once for all, because a log under constant syncing is slower to write to, and a waiting caller would
+also have to wait for the sync in progress.
 """
 
 from __future__ import annotations
@@ -22,46 +22,48 @@ from typing import TypeAlias
 log = logging.getLogger("penstock.sqlite")
 
 SOON = 0.02
-"""Seconds until the disk is told what nobody waits for, unless somebody has it told before."""
+"""Seconds until a write without a waiting caller is synced, unless another sync covers it first."""
 
 Told: TypeAlias = Callable[[BaseException | None], None]
-_sync = getattr(os, "fdatasync", os.fsync)  # as SQLite itself does where there is the first
+_sync = getattr(os, "fdatasync", os.fsync)  # as SQLite itself does where fdatasync exists
 
 
 class Disk:
-    """Syncs the log of one database. One call at a time: the next covers all that came since."""
+    """Syncs the log of one database. One call at a time: the next covers everything written
+    since.
+    """
 
     def __init__(self, path: Path) -> None:
         self.on_failure: Callable[[BaseException], None] = _log_failure
-        """Called once when a sync has failed; there is no other after it."""
+        """Called once when a sync has failed; no other sync follows."""
         self._log = f"{path}-wal"
         self._fd: int | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-sqlite-disk")
         self._running: asyncio.Future[None] | None = None
         self._asked: list[Told] = []
         self._untold = False
-        """Something was committed that the disk was not told yet, and nobody waits for."""
+        """True if a committed transaction is not synced and no caller waits for it."""
         self._timer: asyncio.TimerHandle | None = None
         self._failed: BaseException | None = None
 
-    def tell(self, told: Told | None = None) -> None:
-        """What is committed by now: at once, and call back when it is on the disk or cannot be.
+    def tell(self, callback: Told | None = None) -> None:
+        """Sync everything committed so far at once, and call back when it is synced or has failed.
 
-        Without a callback: soon.
+        Without a callback: sync soon.
         """
         if self._failed is not None:
-            if told is not None:
-                told(self._failed)
+            if callback is not None:
+                callback(self._failed)
             return
-        if told is None:
+        if callback is None:
             self._untold = True
         else:
-            self._asked.append(told)
+            self._asked.append(callback)
         if self._running is None:
             self._go_on()
 
     async def close(self) -> None:
-        """Finish what was asked for."""
+        """Finish the requested syncs."""
         while self._running is not None or self._timer is not None:
             if self._running is None:
                 self._start()
@@ -85,11 +87,11 @@ class Disk:
         asked, self._asked = self._asked, []
         try:
             self._open()
-        except OSError as exc:  # no file descriptor is left, say: not synced, and not failed either
+        except OSError as exc:  # out of file descriptors, say: not synced, and not failed either
             log.warning("the write-ahead log cannot be opened, to be synced later: %s", exc)
             self._untold = True
-            for told in asked:
-                told(exc)
+            for callback in asked:
+                callback(exc)
             return
         self._untold = False
         self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
@@ -113,8 +115,8 @@ class Disk:
             asked += self._asked
             self._asked = []
             self.on_failure(error)
-        for told in asked:
-            told(error)
+        for callback in asked:
+            callback(error)
 
 
 def _log_failure(error: BaseException) -> None:

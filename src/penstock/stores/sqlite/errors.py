@@ -1,4 +1,4 @@
-"""SQLite's errors → ours, once, at this edge; and what follows a failed fsync.
+"""Translates SQLite's errors to ours, once, at this edge; and handles a failed fsync.
 
 Linux reports a failed fsync once and takes the pages for clean: the next fsync succeeds although
 the write-ahead log has a hole on the disk, behind which everything is lost with a power cut. So
@@ -37,19 +37,19 @@ _TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRU
 
 
 def is_locked(exc: sqlite3.Error) -> bool:
-    """Whether another process holds the file, for as long as its transaction takes."""
+    """True if another process has the file locked, for as long as its transaction takes."""
     return (getattr(exc, "sqlite_errorcode", 0) & _PRIMARY) == sqlite3.SQLITE_BUSY
 
 
 def translate(exc: sqlite3.Error, name: str) -> PenstockError:
-    """What happened and what to do about it."""
+    """The error with its cause and remedy."""
     code = getattr(exc, "sqlite_errorcode", None)
     if code is None:  # raised by the module itself: the connection is closed
         return StoreUnavailable(f"{name}: {exc}")
-    told = _AWAY.get(code & _PRIMARY)
-    if told is not None:
+    reason = _AWAY.get(code & _PRIMARY)
+    if reason is not None:
         wait = 1.0 if code & _PRIMARY in _TRANSIENT else 5.0
-        return StoreUnavailable(f"{name}: {told} ({exc})", retry_after=wait)
+        return StoreUnavailable(f"{name}: {reason} ({exc})", retry_after=wait)
     return StoreCorrupt(
         f"{name}: this is not what Penstock wrote ({exc}); restore a copy, or move the file away"
         " and start anew"
@@ -79,7 +79,7 @@ def is_failed_fsync(exc: BaseException) -> bool:
 
 
 class FailedFsync(StoreFailed):
-    """What was being written when it happened is in the file, or is not."""
+    """An fsync failed; the data written at that moment may or may not be in the file."""
 
 
 def failed_fsync(name: str, exc: BaseException) -> FailedFsync:
@@ -94,7 +94,7 @@ def _mark_of(path: Path) -> Path:
 
 
 def mark_unsynced(path: Path) -> None:
-    """Leave a mark for the next start; where not even that is possible, there is none."""
+    """Leave a mark for the next start, if the disk takes one."""
     with suppress(OSError):
         os.close(os.open(_mark_of(path), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 

@@ -1,9 +1,10 @@
-"""Group commit: everything asked for in one turn of the loop shares one transaction.
+"""Group commit: all operations of one turn of the loop share one transaction.
 
-Committed inline on the loop by default: a writer thread starves on the interpreter's lock when
-the loop is busy, and a simulation needs none. `?writer=thread` moves the same work to a thread.
-The disk is waited for inline too, unless that could make a message late (disk.py). A lock that
-another process holds is never waited for inline: a timer tries again, and the loop goes on.
+Committed inline on the loop by default: a writer thread starves on the interpreter's lock when the
+loop is busy, and a simulation needs none. `?writer=thread` moves the same work to a thread.
+
+The loop also waits for the disk inline, unless that could make a message late (disk.py). It never
+waits inline for another process's lock: a timer tries again, and the loop goes on.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ Work: TypeAlias = Callable[[Session], T]
 Wakes: TypeAlias = dict[str, int]
 
 MAX_ROWS = 2 * PUT_ROWS + 50
-"""Rows one transaction changes, about: a claim and a settle with what goes with them, or two puts.
-Longer ones would hold up the loop; shorter ones would pay for an fsync more often."""
+"""Approximate rows one transaction changes: a claim and a settle with their other rows, or two
+puts. Longer ones would block the loop; shorter ones would pay for an fsync more often.
+"""
 LINGER_TURNS = 4
-"""Turns of the loop (microseconds each) a transaction waits for company: a claim, the settling of
-what was claimed before and whatever else comes meanwhile then share one fsync."""
+"""Turns of the loop (microseconds each) a transaction waits for others: a claim, the settlements of
+earlier claims and the operations that arrive in between then share one fsync.
+"""
 
 LOCK_WAIT = BUSY_MS / 1000
 """Seconds a caller waits for another process's lock before it is refused."""
@@ -56,7 +59,7 @@ of them mean a busy loop, on which the thread would have to wait for the interpr
 
 
 class _Operation:
-    """One caller's request and where its outcome goes."""
+    """One caller's operation and the callback for its outcome."""
 
     __slots__ = ("durable", "future", "give_up", "rows", "work", "writes")
 
@@ -73,7 +76,7 @@ class _Operation:
 
 
 class _Locked:
-    """The outcome of an operation that another process's lock kept from running: try it again."""
+    """The outcome of an operation that another process's lock prevented: try it again."""
 
     __slots__ = ("error",)
 
@@ -96,7 +99,7 @@ class GroupCommit:
         watches: bool = False,
         failed: Callable[[StoreFailed], None] | None = None,
     ) -> None:
-        """`disk`: what can be told without waiting; `busy`: whether a message is due soon.
+        """`disk`: syncs without blocking; `busy`: whether a message is due soon.
 
         `watches`: other processes may change the file, and its schema is checked in each
         transaction. `failed` is called once, when nothing is accepted any more.
@@ -110,7 +113,7 @@ class GroupCommit:
         self._busy = busy
         self._watches = watches
         self._changes = 0
-        """Rows changed when the disk was last told."""
+        """Rows changed at the last sync."""
         self._failed = failed
         self._failure: StoreFailed | None = None
         """Why nothing is accepted any more."""
@@ -141,7 +144,7 @@ class GroupCommit:
         return future
 
     async def look(self, work: Work[T]) -> T:
-        """A short read that waits for no company: nobody has to wait for its answer either.
+        """A short read outside a group, whose caller does not have to await it.
 
         At once where the connection is the loop's own, in turn where it is a thread's.
         """
@@ -162,7 +165,7 @@ class GroupCommit:
             self._flush_soon()
 
     async def close(self) -> None:
-        """Answer everything asked for, then take no more."""
+        """Run everything queued, then take no more."""
         if not self._closed:
             last = None if self._failure else self.submit(lambda _: None, writes=False)
             self._closed = True
@@ -200,7 +203,7 @@ class GroupCommit:
             self._flush()
 
     def _flush(self) -> None:
-        # Whoever has gone meanwhile needs no answer.
+        # An operation whose caller has stopped waiting needs no answer.
         batch = [operation for operation in self._queue if not operation.future.cancelled()]
         self._queue.clear()
         if self._thread is None:
@@ -221,9 +224,9 @@ class GroupCommit:
     def _wait_for_lock(
         self, batch: list[_Operation], outcomes: list[Any]
     ) -> tuple[list[_Operation], list[Any]]:
-        """Queue again what the lock held up, and what there is to answer now.
+        """Queue the operations again that the lock prevented; return those to answer now.
 
-        Reads need no lock, so they go on; a caller that has waited for long enough is refused.
+        Reads need no lock, so they go on; a caller that has waited long enough is refused.
         """
         now = asyncio.get_running_loop().time()
         held_up: list[_Operation] = []
@@ -254,7 +257,7 @@ class GroupCommit:
                 self._failure = failed_fsync(self._name, exc)
 
     def _refused(self, exc: Exception) -> Exception | _Locked:
-        """The outcome of what was refused: a lock is waited for, by a timer or in the thread."""
+        """The outcome of a refused operation: a lock is waited for, by a timer or in the thread."""
         if self._failure is not None:
             return self._failed_request()
         if not isinstance(exc, sqlite3.Error):
@@ -263,7 +266,7 @@ class GroupCommit:
         return _Locked(error) if self._thread is None and is_locked(exc) else error
 
     def _disk_for(self, batch: Sequence[_Operation]) -> Disk | None:
-        """The disk, if it is to be told by its thread; None: the loop waits for it."""
+        """The disk, if its thread is to sync this batch; None: the loop waits for the sync."""
         if self._disk is None:
             return None
         rows = [operation.rows for operation in batch if operation.durable]
@@ -304,7 +307,7 @@ class GroupCommit:
             _answer(operation.future, outcome if failed is None else failed)
 
     def _failed_request(self) -> StoreFailed:
-        """For a caller whose request was under way when the store failed."""
+        """The error for a caller whose request was in flight when the store failed."""
         unsure = isinstance(self._failure, FailedFsync)
         return StoreFailed(f"{self._failure}; {PERHAPS_STORED if unsure else NOTHING_STORED}")
 

@@ -13,11 +13,11 @@ from penstock.stores.sqlite.schema import get_meta
 from penstock.stores.sqlite.session import Session
 
 WRITE_MS = 5_000
-"""A write that worked stands for so long, however often health is asked for."""
+"""A successful write counts for so long, however often health is read."""
 PROBE = 8 * 1024
-"""Bytes that are written to see whether there is room: more than is free in a page."""
+"""Bytes written to check for space: more than is free in a page."""
 MIN_FREE = 1024 * 1024
-"""Bytes: with less on its disk the write-ahead log cannot grow for what is accepted next."""
+"""Bytes: with less on its disk the write-ahead log cannot grow for further requests."""
 DURABILITY = {
     "full": "every commit is on disk before it is acknowledged (synchronous=full)",
     "normal": "a power cut may lose the last commits, a crash loses none (synchronous=normal)",
@@ -29,13 +29,13 @@ RESET_BUG_FIXED_ALSO = {(3, 50): 7, (3, 44): 6}
 
 
 def has_reset_bug(version: tuple[int, ...]) -> bool:
-    """Whether this SQLite may corrupt a file while several connections write and copy its log."""
+    """True if this SQLite may corrupt a file while several connections write and copy its log."""
     patch = RESET_BUG_FIXED_ALSO.get((version[0], version[1]))
     return version < RESET_BUG_FIXED and (patch is None or version[2] < patch)
 
 
 def warnings_of(path: Path) -> list[str]:
-    """What an operator should change, though everything works."""
+    """Advice for the operator about a working store."""
     found = []
     if has_reset_bug(sqlite3.sqlite_version_info):
         found.append(
@@ -61,14 +61,14 @@ def read(session: Session) -> str | None:
 
 
 def try_write(session: Session) -> str | None:
-    """In one transaction, so that nobody ever sees it."""
+    """Write and remove a row in one transaction, so that it is never visible."""
     session.execute("set_meta", ("probe", "0" * PROBE))
     session.execute("drop_meta", ("probe",))
     return read(session)
 
 
 def of_file(address: Address) -> dict[str, str]:
-    """Where and how large it is; StoreUnavailable when its disk is as good as full."""
+    """The file's path and size; StoreUnavailable when its disk is nearly full."""
     path = (address.path or Path()).absolute()
     disk = os.statvfs(path.parent)
     free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree)
@@ -97,6 +97,6 @@ def _size(path: Path) -> int:
 
 
 def integrity(session: Session) -> list[str]:
-    """What is wrong with the file; empty when nothing is."""
+    """The damages of the file; empty when there are none."""
     found = [str(row[0]) for row in session.connection.execute("PRAGMA integrity_check")]
     return [] if found == ["ok"] else found

@@ -32,7 +32,7 @@ class Reader:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, work)
 
     def close(self) -> None:
-        """Break off what is being read: nobody waits for a search at shutdown."""
+        """Interrupt the current read: at shutdown no caller waits for a search."""
         self._closed = True
         if self._connection is not None:
             self._connection.interrupt()

@@ -19,7 +19,7 @@ from penstock.stores.sqlite.session import DIALECT, STATEMENTS
 SCHEMA_VERSION = 4
 APPLICATION_ID = 0x50454E53  # "PENS"
 BUSY_MS = 5_000
-"""How long to wait for another process's transaction (they take milliseconds)."""
+"""Milliseconds to wait for another process's transaction (they take a few)."""
 CACHE_KIB = 32_768
 WAL_LIMIT = 64 * 1024 * 1024
 """A write-ahead log that had to grow past this is cut back when it starts over."""
@@ -57,14 +57,14 @@ def make_private(path: Path) -> None:
 
     SQLite gives the files it keeps beside a database the same permissions.
     """
-    with contextlib.suppress(OSError):  # it is there, or SQLite will say why it cannot be
+    with contextlib.suppress(OSError):  # it exists, or SQLite will report why it cannot be created
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def prepare(connection: sqlite3.Connection, address: Address, total_partitions: int | None) -> int:
-    """Make the tables or check that they are ours and not newer than this program.
+    """Create the tables, or check that they are ours and not newer than this program.
 
-    Returns the number of this opening: no two have the same, so leases are told apart.
+    Returns the number of this opening: no two have the same, which distinguishes their leases.
     """
     with store_errors(address.name):
         if address.path is not None and _journal_mode(connection) != "wal":
@@ -86,9 +86,9 @@ def prepare(connection: sqlite3.Connection, address: Address, total_partitions: 
 
 
 def _journal_mode(connection: sqlite3.Connection) -> str:
-    """Ask for a write-ahead log; what the database has now.
+    """Switch to a write-ahead log; return the database's mode.
 
-    When another process is just making the same file SQLite does not wait, whatever its time-out.
+    When another process is just creating the same file SQLite does not wait, whatever its time-out.
     """
     give_up = time.monotonic() + BUSY_MS / 1000
     while True:

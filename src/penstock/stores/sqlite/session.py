@@ -16,7 +16,7 @@ from penstock.stores.sql.statements import Dialect, load
 from penstock.stores.sql.tx import Tx, Values
 
 ROWS = 8
-"""Rows that one statement takes: more of them gain nothing, and what is left goes singly."""
+"""Rows per statement: more gain nothing, and the remaining ones go singly."""
 
 
 def _values(width: int, rows: int) -> str:
@@ -24,7 +24,7 @@ def _values(width: int, rows: int) -> str:
 
 
 def _dialect(rows: int) -> Dialect:
-    """With so many rows in a statement that takes several."""
+    """The dialect, with so many rows in a statement that takes several."""
     return Dialect(
         words={
             "lock": "",  # a transaction that writes holds the whole file
@@ -71,12 +71,12 @@ class Session(Tx):
         self.connection = connection
         self._execute = connection.execute
         self.uncounted = 0
-        """Rows written that come with others: they do not make a transaction long."""
+        """Rows that accompany others: they do not make a transaction long."""
         self.waits = True
         """Whether a commit waits for the disk."""
         self._seen_version: int | None = None
         self.foreign_commits = 0
-        """How often another process may have written since the last transaction of this one."""
+        """Times that another process may have written between two transactions of this one."""
 
     def execute(self, name: str, values: Values = ()) -> None:
         self._execute(STATEMENTS[name], values)
@@ -142,16 +142,16 @@ class Session(Tx):
         return int(version)
 
     def wait_for_disk(self, wait: bool) -> None:
-        """Whether commits from now on wait for the disk."""
+        """Set whether commits from now on wait for the disk."""
         self.waits = wait
         # Not `execute`, which would find the statement prepared: this one acts as it is.
         self.connection.executescript(_WAIT if wait else _GO_ON)
 
     def check_schema(self, name: str, known: int) -> None:
-        """Called at the start of each transaction: is the file still one that this program knows?
+        """Check, at the start of each transaction, that this program still knows the file's schema.
 
-        A newer program may have changed the tables while this one has the file open. Cheap while
-        nobody else writes: a number tells whether another process has.
+        A newer program may have changed the tables while this one has the file open. Cheap while no
+        other process writes: a number shows whether one has.
         """
         (seen,) = self._execute("PRAGMA data_version").fetchone()
         if seen == self._seen_version:

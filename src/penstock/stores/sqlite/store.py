@@ -1,4 +1,4 @@
-"""A SQLite file as a store: the group commit, the disk, the log, and what can fail there."""
+"""A SQLite file as a store: the group commit, the disk, the log, and their failures."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ log = logging.getLogger("penstock.sqlite")
 T = TypeVar("T")
 
 WATCH_MS = 200
-"""Between two looks for what other processes have written to the file."""
+"""Between two checks for writes of other processes to the file."""
 SOON_MS = 50
-"""What is due within this time could be late if the loop waited for the disk."""
+"""A message due within this time could be late if the loop waited for the disk."""
 LOOK_MS = 200
-"""A file tells no process of another one's rules, so its planters look as often as its lanes."""
+"""A file does not announce another process's rules, so planters poll as often as lanes."""
 LOST_MS = 1_000
-"""What was due so long ago is not claimed here any more."""
+"""A message due so long ago is not claimed here any more."""
 
 
 class SqliteStore(SqlStore):
@@ -73,7 +73,7 @@ class SqliteStore(SqlStore):
         self._next: dict[str, int] = {}
         """Route → when something is due that was not claimed, as far as is known."""
         self._written_at = -health.WRITE_MS
-        """When a write was last seen to work."""
+        """When a write last succeeded."""
         self._checkpoints: Checkpoints | None = None
         if address.path is not None:
             self._checkpoints = Checkpoints(
@@ -90,7 +90,7 @@ class SqliteStore(SqlStore):
         return self._address.name
 
     def as_store(self) -> Store:
-        """Everything this store can."""
+        """The parts of this store."""
         path = self._address.path
         return Store(
             messages=self,
@@ -109,9 +109,8 @@ class SqliteStore(SqlStore):
         )
 
     async def check(self) -> dict[str, str]:
-        """Facts for health. Now and then keeps something large enough to need room on the disk
-
-        and forgets it again, so that a store that cannot keep anything says so.
+        """Facts for health. Now and then writes a row large enough to need space on the disk and
+        removes it again, so that a store that cannot write is reported.
         """
         now = self._clock.now()
         writes = not 0 <= now - self._written_at < health.WRITE_MS
@@ -128,7 +127,7 @@ class SqliteStore(SqlStore):
         return self._failure
 
     async def integrity(self) -> None:
-        """Read the whole file and check it; StoreCorrupt says what is wrong."""
+        """Read the whole file and check it; StoreCorrupt names the damage."""
         wrong = await self.read(health.integrity)
         if wrong:
             raise StoreCorrupt(f"{self.name}: {'; '.join(wrong[:10])}")
@@ -156,7 +155,7 @@ class SqliteStore(SqlStore):
                 log.debug("what other processes put is not seen: %s", exc)
 
     async def close(self) -> None:
-        """Answer what was asked for, then let go of the file; closing twice is harmless.
+        """Finish what was requested, then close the file; closing twice is harmless.
 
         Raises StoreFailed when the last writes did not reach the disk.
         """
@@ -195,7 +194,7 @@ class SqliteStore(SqlStore):
             self._next.pop(route, None)
 
     def _is_something_due(self) -> bool:
-        """Whether a worker of this process is about to claim."""
+        """True if a worker of this process is about to claim."""
         now = self._clock.now()
         return any(-LOST_MS < due - now < SOON_MS for due in self._next.values())
 
@@ -216,7 +215,7 @@ class SqliteStore(SqlStore):
             listener(route, due)
 
     async def read(self, work: Callable[[Session], T]) -> T:
-        """Of a file in a thread; what is in memory is read in turn with the writes."""
+        """Read a file in a thread; a database in memory is read in turn with the writes."""
         if self._failure is not None:
             raise StoreFailed(f"{self._failure}; {NOTHING_STORED}")
         if self._reader is None:

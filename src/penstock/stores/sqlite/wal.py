@@ -1,13 +1,13 @@
-"""Keep the write-ahead log short without holding up the loop.
+"""Keep the write-ahead log short without blocking the loop.
 
-The bulk is copied into the database by a thread on a connection of its own (PASSIVE: it blocks
-nobody). Under constant writing that alone never lets the log start over, because there is always
-a frame more; so when the log has grown, the short tail is copied inline between two transactions.
+A thread copies most of it into the database on a connection of its own (PASSIVE: it blocks no
+writer). Under constant writing that alone never lets the log start over, because there is always
+another frame; so when the log has grown, the short tail is copied inline between two transactions.
 
 One process at a time: SQLite before 3.51.3 may corrupt the file when a log that was just copied as
-a whole is copied a second time while another connection commits (its "WAL-reset bug"). So whoever
-copies holds a lock on a file beside the database, and a log that was copied as a whole is left to
-the next commit, which starts it over.
+a whole is copied a second time while another connection commits (its "WAL-reset bug"). So the
+copying process has a lock on a file beside the database, and a log that was copied as a whole is
+left to the next commit, which starts it over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.stores.sqlite.errors import is_failed_fsync
 log = logging.getLogger("penstock.sqlite")
 
 CHANGES = 100_000
-"""Changed rows after which the thread copies what there is."""
+"""Changed rows after which the thread copies the log."""
 LOOK = 32
 """Changed rows of any size from one look at the length of the log to the next."""
 GROWTH = 32 * 1024 * 1024
@@ -36,20 +36,20 @@ START_OVER = 2_048
 SHORT_TAIL = 512
 """Frames worth copying inline; with more than these left the thread goes on first …"""
 ROUNDS = 4
-"""… but not for ever: a thread that cannot keep up must not let the log grow."""
+"""… at most so many times: a thread that cannot keep up must not let the log grow."""
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 
 class CheckpointLock:
-    """Held by the one process that copies the log of a file; it goes with the process."""
+    """The lock of the one process that copies the log of a file; it ends with the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = f"{path}-lock"
         self._fd: int | None = None
 
     def take(self) -> bool:
-        """Without waiting; False while another process copies."""
+        """Take the lock without waiting; False while another process has it."""
         try:
             if self._fd is None:
                 flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
@@ -57,7 +57,7 @@ class CheckpointLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        except OSError as exc:  # no file descriptor is left, say
+        except OSError as exc:  # out of file descriptors, say
             log.warning("the write-ahead log is not copied now: %s: %s", self._path, exc)
             return False
         return True
@@ -148,7 +148,7 @@ class Checkpoints:
             self._failed(error)
             return
         frames, left = done.result()
-        # Frames that came while the thread was at it are in neither number.
+        # Frames written while the thread copied are in neither number.
         whole = left == 0 and self._main.total_changes == self._seen_changes
         if frames < START_OVER or whole or self._closing:
             self._end()

@@ -1,4 +1,4 @@
--- CLAIM: lease what is due on a route, 9 → 0 and then by due, fairly over the partitions.
+-- CLAIM: lease due messages of a route, 9 → 0 and then by due, fairly over the partitions.
 --
 -- Repeating a round of a claim with the same token returns the same messages again; another
 -- round adds to the grant.
@@ -140,7 +140,7 @@ local function fitting(lane, taken)
   return fits, total, size
 end
 
--- Only what the bytes allow, where all of it is too much.
+-- Only as many as the bytes allow, if all are too large.
 local function read_fitting(lane, taken, before)
   bytes = before
   local fits, total, size = fitting(lane, taken)

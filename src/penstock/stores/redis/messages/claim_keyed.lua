@@ -1,13 +1,13 @@
--- CLAIM_KEYED: lease what is due of keys whose turn it is, by the due of each key's next message.
+-- CLAIM_KEYED: lease due messages of keys with a turn, by the due of each key's next message.
 --
--- Looks at turns, never at the backlog of a busy key. Repeating a round with the same token returns
--- the same messages again. Where the numbers of what waits and what is leased are not those of the
--- counters (somebody wrote who did not know that the route keeps turns), nothing is given.
+-- Reads turns, never the backlog of a busy key. Repeating a round with the same token returns
+-- the same messages again. Where the numbers of waiting and leased messages differ from the
+-- counters (a process wrote without knowing that the route keeps turns), nothing is leased.
 -- A copy of `penstock.model.lifecycle.lease`.
 --
 -- KEYS  a group: generation, records, leases, tokens, grants, counters, index, line, turns, busy,
 --       then the lanes of priority 9 … 0
--- ARGV  1 groups (msgpack): { first key, missing in line that is borne with, missing in busy }
+-- ARGV  1 groups (msgpack): { first key, tolerated numbers missing in line, missing in busy }
 --       2 route · 3 limit · 4 now · 5 lease (ms) · 6 token (8 bytes)
 --       7 … 16 the counters of the lanes · 17 the field of the pause · 18 round, from 1
 --       19 bytes of records to give at most · 20 messages to give in any case: 1 or 0
@@ -32,7 +32,7 @@ local at_least = tonumber(ARGV[20])
 local asked = { now = now, limit = limit, in_flight = tonumber(ARGV[21]), ordered = ARGV[22] == '1' }
 local looks = ARGV[23] == '1'
 
--- What waits and what is leased by the counters, less what turns know of.
+-- Waiting and leased messages by the counters, less those that turns have.
 local function missing(s)
   local fields = redis.call('HMGET', KEYS[s.k + 6], 'l' .. route, unpack(ARGV, 7, 17))
   s.paused = fields[12]

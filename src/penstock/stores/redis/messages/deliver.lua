@@ -31,7 +31,7 @@ local function deliver(group)
   local answers, counts, ended = {}, {}, {}
   local fields, ids, entries = {}, {}, {}
 
-  -- In a route that keeps turns: the next of the message's key may have its turn.
+  -- On a route that keeps turns the next message of the key may get its turn.
   local function free_key(route, record, id)
     local first = turns[route]
     if not first then return end

@@ -2,7 +2,7 @@
 --
 -- KEYS  a group: generation, counters, index, then the lanes of priority 9 … 0
 -- ARGV  1 groups (msgpack): { first key }
---       2 now · 3 entries of a lane to tell the dues of
+--       2 now · 3 entries of a lane whose dues to return
 --       4 … 13 the counters of the lanes · 14 the field of the pause
 -- →     a group: { generation or nil, { number due of each lane }, { dues … } of each lane,
 --         due of its first lane entry or nil, { index member, earliest due … } of at most 4 }

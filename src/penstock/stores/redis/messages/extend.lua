@@ -7,7 +7,7 @@
 
 local groups = cmsgpack.unpack(ARGV[1])
 local now = tonumber(ARGV[3])
--- A caller whose clock is ahead must not hold what it has for as much longer.
+-- A caller whose clock is ahead must not get leases that are longer by that difference.
 local until_ = string.format('%.0f', tonumber(ARGV[2]) - now + clamped(now))
 
 local scored = {}

@@ -1,4 +1,4 @@
--- Shared by the claims: what a token holds in a partition, written and read again.
+-- Shared by the claims: writes and reads the messages of a token in a partition.
 -- A state `s` has `k` (its keys begin so: generation, records, leases, tokens, grants, counters),
 -- `ids` taken now, `out` (id, record …) and `lease`.
 -- @include redis_kit/common.lua

@@ -1,6 +1,6 @@
 -- Shared by scripts that read grants: the route and the ids that a token leased.
 
--- The ids of a grant: route first, then each with its length; `at` leaves out those before it.
+-- The ids of a grant: route first, then each with its length; `at` skips those before it.
 local function grant_ids(grant, at)
   if not at then
     local _

@@ -43,15 +43,15 @@ _PROMOTE = Script("stores/redis/messages/promote.lua")
 _DUE = Script("stores/redis/messages/due.lua")
 _CLAIM = Script("stores/redis/messages/claim.lua")
 ROUNDS = 16
-"""Times a claim looks again: after opening buckets that are due, or when others were quicker."""
+"""Times a claim repeats: after opening due buckets, or when other processes were faster."""
 REMEMBERED = 10_000
-"""Tokens whose partitions are known here; others are extended everywhere."""
+"""Tokens whose partitions are remembered; the leases of others are extended everywhere."""
 TOKENS = 64
-"""Ended leases of one partition looked at in one step."""
+"""Ended leases of one partition read in one step."""
 PROMOTED = 1_000
 """Entries of one bucket moved in one call."""
 ALL_MS = 100
-"""For so long after all were asked, some may be asked alone."""
+"""After all partitions were asked, some may be asked alone for so long."""
 NEVER = 1 << 62
 EXACT = 1024
 """Dues compared at most for exact order."""
@@ -68,7 +68,7 @@ class Leases(ABC):
         self._claim_keys: dict[tuple[str, int], list[bytes]] = {}
         self._known: dict[str, RouteKnowledge] = {}
         self._unanswered: dict[str, dict[int, list[ClaimCall]]] = {}
-        """Route → token → calls of claims that may have leased something nobody knows of."""
+        """Route → token → calls that may have leased messages without our receiving the answer."""
 
     async def claim(
         self,
@@ -119,10 +119,11 @@ class Leases(ABC):
         """A claim under way on a route that keeps turns (turns.py)."""
 
     async def _ask_again(self, route: str, begin: Callable[[int], Claiming]) -> Claiming | None:
-        """Repeat calls whose answer was lost: what they leased is ours, and nobody else knows.
+        """Repeat calls whose answer was lost: their messages are leased to us and to no other
+        process.
 
-        A partition that was asked gives the same again, another one gives what is due now. The
-        first claim that has something; the others wait for their turn.
+        A partition that was asked gives the same again, another one gives its due messages. Returns
+        the first claim with messages; the others stay for the next calls.
         """
         lost = self._unanswered[route]
         for token, calls in list(lost.items()):
@@ -140,7 +141,9 @@ class Leases(ABC):
         return None
 
     def _order(self, route: str) -> list[int]:
-        """Every partition, another one first each time, but those that still owe an answer."""
+        """Every partition, beginning with another one each time, without those that still owe an
+        answer.
+        """
         total = self._session.layout.total
         self._turn = (self._turn + 1) % total
         order = [*range(self._turn, total), *range(self._turn)]
@@ -167,7 +170,9 @@ class Leases(ABC):
         return known.worth_asking(order, now) if heard else order
 
     async def _ask(self, work: Claiming, order: Sequence[int]) -> None:
-        """Of one server each partition once; of a cluster until nobody else was quicker."""
+        """On one server ask each partition once; in a cluster repeat while other processes are
+        faster.
+        """
         if self._cluster and len(order) > 1:
             for _ in range(ROUNDS):
                 asked = await work.share_out(order)
@@ -228,7 +233,9 @@ class Leases(ABC):
         )
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        """Messages whose lease has ended, at most `limit`; the others when asked again."""
+        """Return messages whose lease has ended, at most `limit`; a further call returns the
+        others.
+        """
         layout, runner = self._session.layout, self._session.runner
         every = layout.all_keys()
         groups = [
@@ -272,7 +279,7 @@ class ClaimRequest(NamedTuple):
 
 
 class ClaimCall(NamedTuple):
-    """One call of the script: some partitions, and how much they may give."""
+    """One call of the script: some partitions, and how much each may give."""
 
     partitions: Sequence[int]
     share: int
@@ -285,7 +292,7 @@ class ClaimCall(NamedTuple):
 
 
 class Claiming:
-    """One claim under way on a route served by priority and due."""
+    """One claim in progress on a route served by priority and due."""
 
     def __init__(
         self,
@@ -302,13 +309,13 @@ class Claiming:
         self._failed: PenstockError | None = None
         self._answered = False
         self.reported: set[int] = set()
-        """Partitions that have answered what they have left."""
+        """Partitions that have reported their remaining messages."""
         self.token = request.token
         self.round = 1
         self.left = request.limit
         self.bytes_left = request.max_bytes
         self.stopped: set[int] = set()
-        """Partitions that have more that is due, but too large for what is left."""
+        """Partitions with more due messages, too large for the bytes left."""
         self.unanswered: list[ClaimCall] = []
         """Calls that may have been made all the same."""
         self.messages: list[Message] = []
@@ -317,7 +324,7 @@ class Claiming:
         self._more: list[Argument] = [request.now, request.lease, token, *known.counters]
 
     async def share_out(self, partitions: Sequence[int]) -> list[tuple[int, int]]:
-        """(partition, how many to claim there) of those that have something due."""
+        """(partition, how many to claim there) for partitions with due messages."""
         samples = due_samples(self.left, len(partitions))
         groups = []
         for p in partitions:
@@ -335,18 +342,18 @@ class Claiming:
             self._answered = True
             answered.append(partition)
             found.append(PartitionDue(numbers, [[int(due) for due in lane] for lane in dues]))
-            if not sum(numbers):  # those with something are asked again and tell then
+            if not sum(numbers):  # those with due messages are asked again and report then
                 await self._learn(partition, generation, head, far)
         wanted = shares(found, self.left)
         return [(p, share) for p, share in zip(answered, wanted, strict=True) if share > 0]
 
     def call(self, partitions: Sequence[int], share: int, *, calls: int = 1) -> ClaimCall:
-        """For as much as is left, or for its part of that where several are made at once."""
+        """A call for all that is left, or for its part when several calls are made at once."""
         at_least = int(not self.messages and calls == 1)
         return ClaimCall(partitions, share, self.bytes_left // calls, at_least, self.round)
 
     async def ask(self, call: ClaimCall) -> None:
-        """One call; what could not be answered is left out."""
+        """Make one call; partitions that do not answer are left out."""
         groups = [Group(p, self._keys_of(self.route, p)) for p in call.partitions]
         try:
             replies = await self._session.runner.run(_CLAIM, groups, self._common(call))
@@ -360,7 +367,7 @@ class Claiming:
             await self._answered_by(partition, reply)
 
     async def ask_the_stopped(self) -> None:
-        """One after the other, with all the bytes that are left."""
+        """Ask the partitions that ended by bytes one after the other, with all the bytes left."""
         self.round += 1
         for partition in sorted(self.stopped):
             if self.left > 0 and (self.bytes_left > 0 or not self.messages):
@@ -399,12 +406,14 @@ class Claiming:
         self.messages += unpack_claimed(partition, lease, taken)
 
     def raise_if_nothing_answered(self) -> None:
-        """What some partitions gave must not be lost because others are away."""
+        """Raise if no partition answered: messages of some must not be lost because others are
+        down.
+        """
         if not self._answered and self._failed is not None:
             raise self._failed
 
     async def open_buckets(self) -> bool:
-        """Open those that came near; whether one of them has messages that are due."""
+        """Open the buckets that came near; True if one of them has due messages."""
         near, is_due = [], False
         buckets = [self._known.buckets.get(partition, []) for partition in sorted(self.reported)]
         for earliest, bucket in chain.from_iterable(buckets):
@@ -428,18 +437,18 @@ class Claiming:
 
 
 class RouteKnowledge:
-    """What this process knows of one route from its claims: the next due of each partition.
+    """This process's knowledge of one route from its claims: the next due of each partition.
 
-    Most messages come due one by one. Asking every partition for each would cost as many times
-    more as there are partitions, while a claim reports the next due of every partition it has
-    asked, and every nearer put is published. So the partitions known to have something due are
-    asked, and all of them now and then, in case news were missed.
+    Most messages come due one by one. Asking every partition for each would cost as many times more
+    as there are partitions, while a claim reports the next due of every partition it has asked, and
+    every nearer put is published. So only partitions known to have due messages are asked, and all
+    of them now and then, in case an announcement was missed.
     """
 
     def __init__(self, route: str) -> None:
         counters = [counter_of_lane(route, priority) for priority in range(9, -1, -1)]
         self.counters: list[Argument] = [*counters, f"{PAUSED}{route}"]
-        """What every claim names: the lanes' counters, 9 first, and the pause."""
+        """The counters every claim names: those of the lanes, 9 first, and the pause."""
         self.heads: dict[int, int] = {}
         """Partition → due of the first message in its lanes."""
         self.buckets: dict[int, list[tuple[int, IndexedBucket]]] = {}
@@ -452,20 +461,24 @@ class RouteKnowledge:
         self._news = min(due, self._news)
 
     def worth_asking(self, order: Sequence[int], now: int) -> Sequence[int]:
-        """In this order those that have something due, unless others may have."""
+        """The partitions of this order with due messages; all of them if others may have some
+        too.
+        """
         if not 0 <= now - self._all_asked < ALL_MS or self._news <= now:
             return order
         due = [p for p in order if self._next(p) <= now]
         return due if 0 < len(due) <= len(order) // 2 else order
 
     def asking_all(self) -> None:
-        """What is put from now on may come too late to be seen; what was known is old."""
+        """Note that all are about to be asked: puts from now on may be missed, and old dues are
+        void.
+        """
         self._all_asked, self._news = NEVER, NEVER
         self.heads.clear()
         self.buckets.clear()
 
     def all_asked(self, now: int) -> None:
-        """Every partition has told what it has."""
+        """Note that every partition has reported its next due."""
         self._all_asked = now
 
     def next_due(self) -> int | None:
@@ -485,11 +498,11 @@ class RouteKnowledge:
 
 
 class PartitionDue(NamedTuple):
-    """What is due in one partition, by lane, 9 first."""
+    """The due messages of one partition, by lane, 9 first."""
 
     numbers: Sequence[int]
     dues: Sequence[Sequence[int]]
-    """Of the first of each lane; as many as were asked for."""
+    """The dues of the first messages of each lane, as many as requested."""
 
 
 def due_samples(limit: int, partitions: int) -> int:
@@ -517,7 +530,7 @@ def shares(found: Sequence[PartitionDue], limit: int) -> list[int]:
 
 
 def first_by_due(dues: Sequence[Sequence[int]], left: int) -> list[int]:
-    """How many of each belong to the first `left` of all."""
+    """How many of each sequence belong to the first `left` of all."""
     first = sorted((due, i) for i, some in enumerate(dues) for due in some)[:left]
     more = [0] * len(dues)
     for _, i in first:

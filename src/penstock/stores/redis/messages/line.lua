@@ -2,9 +2,9 @@
 -- partition, all under one hash tag,
 --   line   ZSET of all that wait, scored 0:
 --          key \0 (\0 begun, \1 not) due (6 bytes, big-endian) id — so a key's line is a range
---   turns  ZSET key → due of its next message: never later than the truth (then nobody would look),
---          sometimes earlier (a claim looks and mends it); not there: nothing, or its number is out
---   busy   ZSET of what is leased, scored 0: key \0 id
+--   turns  ZSET key → due of its next message: never later than the truth (no claim would find it),
+--          sometimes earlier (a claim corrects it); absent: no message, or its limit is reached
+--   busy   ZSET of leased messages, scored 0: key \0 id
 -- A state `s` has the names of the three and whether it is `open`; `asked` has now, limit, in_flight (of one key at most)
 -- and ordered.
 
@@ -15,7 +15,7 @@ local function due_of(entry, key)
   return (struct.unpack('>I6', entry, #key + 3))
 end
 
--- The first of a key's line, those begun or those not; at most `number`.
+-- The first of a key's line, either begun messages or the others; at most `number`.
 local function line_of(line, key, was_begun, number)
   local from = key .. (was_begun and '\0\0' or '\0\1')
   local to = key .. (was_begun and '\0\1' or '\0\2')
@@ -36,7 +36,7 @@ local function by_due(one, other)
   return one.key < other.key
 end
 
--- What of a key may go next, whether due or not, at most as many as there is room for.
+-- The next messages of a key, due or not, as many as its limit allows.
 local function heads_of(s, key, asked)
   local range = redis.call('ZLEXCOUNT', s.busy, '[' .. key .. '\0', '(' .. key .. '\1')
   local room = math.min(asked.in_flight - range, asked.limit)
@@ -62,7 +62,7 @@ local function set_turn(s, key, heads)
   end
 end
 
--- The next key of a partition that may have its turn now, a few read at a time.
+-- The next key of a partition that may have its turn now; turns are read a few at a time.
 local function next_turn(s, asked)
   if not s.queue or (s.at > #s.queue and not s.drained) then
     local hints = redis.call('ZRANGEBYSCORE', s.turns, '-inf', asked.now, 'WITHSCORES', 'LIMIT',

@@ -11,6 +11,6 @@ UNBOUNDED = KeyLimit(1 << 31)
 
 
 def line_entry(message: Message, member: bytes) -> bytes:
-    """In the line of its key (line.lua), for a message that waits."""
+    """The entry of a waiting message in the line of its key (line.lua)."""
     mark = b"\0\0" if has_begun(message) else b"\0\1"
     return message.key.encode() + mark + message.due.to_bytes(6, "big") + member

@@ -1,4 +1,4 @@
-"""FIND, TIMELINE, PURGE: what is known of messages, and forgetting it."""
+"""FIND, TIMELINE, PURGE: read messages, and forget settled ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
 
 
 async def timeline(session: Session, message_id: str) -> list[Event]:
-    """The usual course is read off the record's times, the rest off its events."""
+    """The timeline: common events are derived from the record's times, the others from its
+    events.
+    """
     (held,) = await session.find([message_id])
     if held is None:
         return []

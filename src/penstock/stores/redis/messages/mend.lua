@@ -1,9 +1,9 @@
--- MEND: hold a route's turns in a partition against its records, one bounded step.
+-- MEND: compare a route's turns in a partition with its records and repair them, one bounded step.
 --
 -- KEYS  a group: records, leases, line, turns, busy
 -- ARGV  1 groups (msgpack): { first key }
---       2 route · 3 what is gone through: 'line', 'busy' or 'records' · 4 cursor ('0' begins)
---       5 about how many to look at
+--       2 route · 3 the structure to scan: 'line', 'busy' or 'records' · 4 cursor ('0' begins)
+--       5 approximate number of entries to read
 -- →     a group: next cursor ('0': that was all)
 -- @include stores/redis/messages/turns.lua
 
@@ -15,7 +15,7 @@ local subject = ARGV[3]
 local cursor = ARGV[4]
 local number = ARGV[5]
 
--- The record of the route's message, its head and its key; nothing: it is not one of the route's.
+-- The record of the route's message, its head and its key; nil if it is not one of the route's.
 local function read(id, record)
   record = record or redis.call('HGET', records, id)
   local h = record and read_head(record)

@@ -26,18 +26,18 @@ _UNPOINT = Script("stores/redis/messages/unpoint.lua")
 OVER_MS = 120_000
 """A reservation as old as this will not be used."""
 STEP = 500
-"""Pointers of one partition looked at in one purge."""
+"""Pointers of one partition read in one purge."""
 
 
 class Reserved(NamedTuple):
-    """What came of reserving ids, by their place in the batch."""
+    """The result of reserving ids, by their index in the batch."""
 
     moments: dict[int, int]
     """Done, with the moment of each."""
     known: dict[int, Held]
-    """There is a message in the id's own partition, or a pointer to yet another."""
+    """Ids with a message in their own partition, or with a pointer to another one."""
     refused: dict[int, list[int]]
-    """By partition: another generation of the layout holds."""
+    """Ids by partition that belong to another generation of the layout."""
 
 
 async def reserve(session: Session, wanted: dict[int, tuple[str, int]]) -> Reserved:
@@ -68,7 +68,7 @@ async def reserve(session: Session, wanted: dict[int, tuple[str, int]]) -> Reser
 
 
 async def unpoint(session: Session, pointers: Sequence[tuple[str, int]]) -> list[bool]:
-    """Take away pointers (id, partition) to nothing; not those that may still be used."""
+    """Remove pointers (id, partition) to nothing, except those that may still be used."""
     by_home: dict[int, list[int]] = {}
     for i, (message_id, _) in enumerate(pointers):
         for home in session.candidates(message_id):
@@ -91,9 +91,9 @@ def _pairs(pointers: Iterable[tuple[str, int]]) -> list[bytes]:
 
 
 async def drop_unused(session: Session) -> None:
-    """Take away pointers to messages that were forgotten, a few of every partition.
+    """Remove pointers to forgotten messages, a few per partition.
 
-    A crash in the middle leaves pointers to nothing: they cost a few bytes and mean no harm.
+    A crash in between leaves pointers to nothing: they cost a few bytes and do no harm.
     """
     if not session.layout.keyed:
         return

@@ -5,7 +5,7 @@
 -- KEYS  a group: records, leases, bucket, index, lane, then the narrower buckets in order
 -- ARGV  1 groups (msgpack): { first key, member in the index, start, priority, route,
 --         narrower = { { start, width, member } … } }
---       2 now · 3 what is due before now + this is near · 4 entries to move at most
+--       2 now · 3 messages due before now + this are near · 4 entries to move at most
 -- →     a group: { entries moved, entries left }
 -- @include stores/redis/messages/record.lua
 

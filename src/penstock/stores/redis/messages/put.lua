@@ -8,8 +8,8 @@
 --         lanes   = { { key, first, last, counter, turns, channel, news, earliest due } … },
 --         buckets = { { key, first, last, counter, turns, index key, member, earliest due } … },
 --         moment of the oldest reservation of its ids elsewhere or false }
---         (a lane without a channel: those that come dead, into the dead letters of their route;
---         a bucket without an index: those that come blocked, into the list of settled ids)
+--         (a lane without a channel: messages put dead, into the dead letters of their route;
+--         a bucket without an index: messages put blocked, into the list of settled ids)
 --         keys count from the group's first; `first` and `last` are messages of the group;
 --         `turns` is the key of the route's line, before that of its turns, or false
 --       a group's arguments, each many in one: its ids · its records · of each lane the due times,

@@ -1,4 +1,4 @@
-"""PUT: keep what is new, and let `on_conflict` decide about what is known."""
+"""PUT: store new messages, and let `on_conflict` decide about known ones."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ PAUSE = 0.02
 """Seconds to wait for another process that has reserved an id and not put it yet."""
 _SCHEDULED = State.SCHEDULED  # an attribute of an enumeration takes its time
 MAX_PLACES = 1_000
-"""Lanes and buckets whose calls are kept; few are put to at one time."""
+"""Lanes and buckets whose calls are cached; few are in use at one time."""
 DUE = b"%015d"
-"""A due time among others: all are equally long."""
+"""A due time among others: all have the same length."""
 
 
 async def put(session: Session, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
@@ -111,7 +111,7 @@ class _PutBatch:
         return [i for i in places if i not in known]
 
     async def _keep_new(self, places: list[int]) -> list[int]:
-        """Put the new ones; returns those to try again."""
+        """Put the new messages; return the indexes to try again."""
         layout = self._session.layout
         again: list[int] = []
         refused: list[int] = []
@@ -145,7 +145,7 @@ class _PutBatch:
         return again
 
     async def _reserve(self, places: list[int], refused: list[int]) -> tuple[list[int], list[int]]:
-        """(those that may be put, those to be tried again); ids that live away are reserved."""
+        """Reserve ids that live away; return (indexes that may be put, indexes to try again)."""
         layout = self._session.layout
         away: dict[int, tuple[str, int]] = {}
         for i in places:
@@ -165,9 +165,10 @@ class _PutBatch:
         return self._session.layout.place(message.route, message.key, message.id)
 
     async def _follow(self, known: dict[int, Held]) -> list[int]:
-        """Meet what is known, pointers where they lead; what they lead to may be gone: try again.
+        """Decide about known messages, following pointers; return the indexes to try again.
 
-        Then somebody is about to put the id elsewhere, or it was forgotten there.
+        A pointer may lead to nothing: another process is about to put the id there, or it was
+        forgotten.
         """
         pointers = [i for i, held in known.items() if target_of(held.record) is not None]
         if not pointers:
@@ -220,7 +221,7 @@ class _PutBatch:
         ids = [self._messages[i].id for i in places]
 
         async def load_known(indexes: list[int]) -> Sequence[Held | None]:
-            if loaded:  # the first time; then another process came between
+            if loaded:  # the first time; after that another process came between
                 first, loaded[:] = [*loaded], []
                 return first
             return await self._session.find_here([ids[i] for i in indexes])
@@ -253,8 +254,8 @@ class _PutBatch:
 async def put_one_plain(session: Session, message: NewMessage, now: int) -> Receipt | None:
     """PUT of one plain new message by itself; None, and nothing written, if it is not one.
 
-    A caller that puts one after another waits for every call, so its cost counts more than what
-    many could share: the calls to one bucket or lane are packed but for four arguments. Measured
+    A caller that puts one after another waits for every call, so its cost counts more than the
+    saving of sharing: the calls to one bucket or lane are packed but for four arguments. Measured
     on single puts in a row: 132 µs of this process and 76 of Redis, against 243 and 134 by `_put`.
     """
     layout, route, due, message_id = session.layout, message.route, message.due, message.id
@@ -288,7 +289,7 @@ def _prepare(
     width: int,
     start: int,
 ) -> Prepared:
-    """The call that puts into this lane or bucket, kept for the next one."""
+    """The call that puts into this lane or bucket, cached for the next one."""
     keys = session.layout.keys(partition)
     spot = spot_for(keys, route, priority, Bucket(width, start) if width else None)
     used = [keys.generation, keys.records, keys.counters, keys.by_key, spot.key]
@@ -307,8 +308,8 @@ def _prepare(
 class PutGroups:
     """Packs new messages into groups, one per partition.
 
-    Many go in one argument, one after the other with their lengths beside: an argument for each
-    would cost more than all the rest of packing, here and in the server.
+    Many records share one argument, with their lengths beside: an argument for each would cost more
+    than all the rest of packing, here and in the server.
     """
 
     def __init__(
@@ -318,14 +319,14 @@ class PutGroups:
         now: int,
         moments: Mapping[int, int],
     ) -> None:
-        """`moments`: when the ids of those that live with their keys were reserved."""
+        """`moments`: when the ids of messages that live with their keys were reserved."""
         self._session = session
         self._messages = messages
         self._now = now
         self._moments = moments
         self._edition = session.edition()
         self.records: dict[int, list[bytes]] = {}
-        """What was packed last for each partition, in the order of its arguments."""
+        """Partition → the records packed last, in the order of its arguments."""
 
     def build(self, partition: int, wanted: list[int], generation: int) -> Group:
         """The script's group for one partition. Reorders `wanted` to match its arguments."""
@@ -356,9 +357,9 @@ class PutGroups:
 def by_place(
     messages: Sequence[NewMessage], wanted: Sequence[int], steps: Sequence[tuple[int, int]]
 ) -> tuple[dict[tuple[str, int, Bucket | None], list[int]], list[int]]:
-    """(those of each place they are indexed at, those that come settled).
+    """(indexes by the place that indexes them, indexes of settled ones).
 
-    `steps` are those of Widths. Most go where the one before them went: then nothing is looked up.
+    `steps` are those of Widths. Most messages go where the previous one went, without a lookup.
     """
     spots: dict[tuple[str, int, int, int], list[int]] = {}
     ended: list[int] = []
@@ -391,7 +392,9 @@ def by_place(
 
 
 def _place_of_ended(message: NewMessage) -> tuple[bool, str]:
-    """What those have in common that one plan puts: the blocked of all routes, the dead of one."""
+    """The key of messages that one plan puts: the blocked ones of all routes, the dead ones of
+    one.
+    """
     return (True, message.route) if message.dead is not None else (False, "")
 
 
@@ -406,10 +409,10 @@ class _Part:
         self._used = [keys.generation, keys.records, keys.leases, keys.counters, keys.by_key]
         self._lanes: list[Plan] = []
         self._dues: list[bytes] = []
-        """Of each lane."""
+        """The dues of each lane."""
         self._buckets: list[Plan] = []
         self._begins: list[bytes] = []
-        """What the entries of each bucket begin with."""
+        """The common beginning of the entries of each bucket."""
         self.records: list[bytes] = []
 
     def add(
@@ -421,7 +424,7 @@ class _Part:
         keyed: bool,
         channel: str,
     ) -> None:
-        """Those of one lane or bucket; `keyed`: their route keeps turns."""
+        """Add the messages of one lane or bucket; `keyed`: their route keeps turns."""
         spot = spot_for(self._keys, route, priority, bucket)
         dues = [message.due for message in messages]
         earliest = min(dues)
@@ -439,7 +442,7 @@ class _Part:
             self._begins.append(offsets(bucket, dues))
 
     def add_ended(self, messages: list[NewMessage]) -> None:
-        """Those of one `_place_of_ended`: they are settled as they are put."""
+        """Add the messages of one `_place_of_ended`: they are settled as they are put."""
         records = [self._pack_ended(message) for message in messages]
         first = messages[0]
         if first.dead is not None:
@@ -452,7 +455,7 @@ class _Part:
         self._begins.append(self._now.to_bytes(6, "little") * len(messages))
 
     def group(self, members: bytes, lengths: int | list[int], reserved: int | bool) -> Group:
-        """All of it; `reserved`: when the first of its ids was, elsewhere."""
+        """The finished group; `reserved`: when the first of its ids was reserved elsewhere."""
         number, records = len(self.records), self.records
         about = [self._generation, number, lengths, [*map(len, records)]]
         plan = [*about, self._lanes, self._buckets, reserved]
@@ -460,14 +463,14 @@ class _Part:
         return Group(self._keys.number, self._used, plan, arguments)
 
     def _place(self, key: bytes, records: list[bytes], counter: str) -> Plan:
-        """What the plans of all places begin with."""
+        """The common beginning of every plan."""
         self._used.append(key)
         first = len(self.records) + 1
         self.records += records
         return [len(self._used), first, len(self.records), counter]
 
     def _turns(self, route: str) -> int:
-        """Where in the group's keys those of the route's turns begin."""
+        """The index in the group's keys at which those of the route's turns begin."""
         self._used += self._keys.turns(route)
         return len(self._used) - 2
 

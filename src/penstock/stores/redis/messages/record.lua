@@ -8,7 +8,7 @@ local SCHEDULED, LEASED, DELIVERED, DEAD = 0, 1, 2, 3
 local ELSEWHERE = 7 -- no message but a pointer (pointers.py): its id is in another partition
 local NO_NONCE = '\0\0\0\0'
 
--- The head of a record as a table, with the place where the route begins.
+-- The head of a record as a table, with the offset at which the route begins.
 local function read_head(record)
   local h = {}
   local at
@@ -35,7 +35,7 @@ local function route_of(record, at)
   return string.sub(record, at + 1, at + length)
 end
 
--- The entry of a message in the index by key; false: its key is its id, by which it is found.
+-- The entry of a message in the index by key; false: its key is its id and needs no entry.
 local function key_entry(record, id)
   local flags = byte(record, 2)
   if bit.band(flags, KEY) == 0 then return false end
@@ -45,7 +45,7 @@ local function key_entry(record, id)
   return sub(record, finish + 3, finish + 2 + low + 256 * high) .. '\0' .. id
 end
 
--- Whether this partition keeps an index by key: it has one, if only to say so.
+-- True if this partition has an index by key; an empty one has a marker entry.
 local function by_key(index)
   return redis.call('EXISTS', index) == 1
 end

@@ -122,7 +122,7 @@ class NewPacker:
 
 
 def pack(message: Message, *, generation: int, edition: int, nonce: bytes, events: bytes) -> bytes:
-    """A message as it is held; its state is the record's own (never leased)."""
+    """Pack a message as it is stored; its state is the record's own (never leased)."""
     flags = 0
     touched = b""
     times = message.claimed or message.settled
@@ -330,7 +330,7 @@ def generation_of(record: bytes) -> int:
 
 
 def ask_cancel(lease: bytes) -> bytes:
-    """The lease, with the mark that a cancel was asked."""
+    """The lease with the mark of a requested cancel."""
     return lease[:-1] + b"\1"
 
 
@@ -339,7 +339,7 @@ def pack_decided(decided: Decided) -> bytes:
 
 
 def new_token() -> int:
-    """Of a lease: never 0, and never one that was given out before."""
+    """A lease token: never 0, and never one used before."""
     return secrets.randbits(62) + 1
 
 
@@ -352,16 +352,16 @@ def token_of(lease: bytes) -> int:
 
 
 def nonce_of(record: bytes) -> bytes:
-    """Of the settlement that wrote the record."""
+    """The nonce of the settlement that wrote the record."""
     return (
         record[head_length(record) - 4 : head_length(record)] if record[1] & TOUCHED else NO_NONCE
     )
 
 
 def pack_id(text: str) -> bytes:
-    """The id as a field: a UUID in 16 bytes, anything else as it is.
+    """The id as a field: a UUID in 16 bytes, any other as its text.
 
-    A text of 16 characters gets a zero byte, which no text has, so that it cannot be taken for
+    A text of 16 characters gets a zero byte, which no text contains, so that it cannot be taken for
     a UUID. Both orders are those of the texts.
     """
     if len(text) == 36 and text[8:24:5] == "----" and text == text.lower():
@@ -392,7 +392,7 @@ def joined_ids(texts: Sequence[str]) -> tuple[bytes, int | list[int]]:
 
 
 def _joined_uuids(texts: Sequence[str]) -> bytes | None:
-    """None: they are not all UUIDs."""
+    """The ids as joined UUIDs; None: some are not UUIDs."""
     number, joined = len(texts), "".join(texts)
     if len(joined) == 36 * number and all(joined[at::36] == "-" * number for at in _DASHES):
         try:

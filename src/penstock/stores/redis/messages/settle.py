@@ -48,9 +48,8 @@ RunStep: TypeAlias = Callable[[Step], Awaitable[Sequence[Reply | PenstockError]]
 class Settling:
     """Settles, and remembers the settlements whose answer was lost.
 
-    Every settlement writes a nonce into its record. One that is tried again after its answer was
-    lost goes with the nonce of the first try, and so learns that it was done rather than that its
-    lease is gone.
+    Every settlement writes a nonce into its record. A settlement repeated after a lost answer has
+    the nonce of its first try, and so learns that it was done rather than that its lease is gone.
     """
 
     def __init__(self, session: Session) -> None:
@@ -59,13 +58,15 @@ class Settling:
 
     @property
     def is_answered(self) -> bool:
-        """Whether the answer to every settlement has come."""
+        """True if every settlement has been answered."""
         return not self._unanswered
 
     async def settle(
         self, settlements: _Settlements, now: int, run: RunStep | None = None
     ) -> list[State | None]:
-        """`run`: what runs the script for the delivered, once if `is_answered`."""
+        """`run`: runs the script for the delivered in place of a plain call, once if
+        `is_answered`.
+        """
         fresh = secrets.token_bytes(4)
         delivered: dict[bytes, list[int]] = {}
         others: dict[int, bytes] = {}
@@ -92,7 +93,7 @@ class Settling:
         answers: dict[int, State | PenstockError | None],
         nonces: dict[int, bytes],
     ) -> list[State | None]:
-        """The states; remembers what was not answered, which the caller will try again."""
+        """The states; remembers unanswered settlements, which the caller will repeat."""
         states: dict[int, State | None] = {}
         failed: PenstockError | None = None
         for i, answer in sorted(answers.items()):
@@ -191,7 +192,7 @@ class Settling:
             keys.by_key,
             keys.unused,
         ]
-        turns: dict[str, int] = {}  # route → where in the group's keys those of its turns begin
+        turns: dict[str, int] = {}  # route → the index in the group's keys of those of its turns
         if keyed := self._session.layout.keyed:
             for route in {one.message.route for one in sent} & keyed.keys():
                 used += keys.turns(route)
@@ -216,7 +217,7 @@ def _step(
 
 
 def _entries(entries: list[StreamEntry | None], used: list[bytes]) -> list[Plan | bool] | None:
-    """The arguments of XADD for each, false for those without; None where none has one."""
+    """The arguments of XADD for each, False for those without; None if none has any."""
     if not any(entries):
         return None
     streams: dict[str, int] = {}
@@ -234,7 +235,7 @@ def _entries(entries: list[StreamEntry | None], used: list[bytes]) -> list[Plan 
 
 
 def _runs(sent: list[Settlement]) -> list[Plan]:
-    """Tokens with how many in a row have them, and what is kept of their decisions."""
+    """Runs of equal tokens with their lengths, and the stored part of their decisions."""
     runs: list[Plan] = []
     for (token, _), run in groupby(sent, key=_token_and_allowed):
         same = list(run)

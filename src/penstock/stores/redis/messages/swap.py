@@ -1,4 +1,4 @@
-"""SWAP: load messages, take a pure step of each, write those that are still as they were loaded."""
+"""SWAP: load messages, take a pure step of each, write those that have not changed since."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ A = TypeVar("A")
 _SWAP = Script("stores/redis/messages/swap.lua")
 
 ROUNDS = 50
-"""Times a message is loaded again, each because another process changed it meanwhile."""
+"""Times a message is loaded again because another process changed it in between."""
 
 
 class Loaded(NamedTuple):
-    """A message as it was loaded: what a step needs and what a swap is held against."""
+    """A message as it was loaded: the input of a step and the condition of a swap."""
 
     member: bytes
     held: Held
@@ -55,13 +55,13 @@ class Swap(NamedTuple):
 
     loaded: Loaded
     after: Message | None
-    """None: the message is removed."""
+    """The new message; None: the message is removed."""
     noted: Sequence[Event] = ()
     """Lines to add to its timeline."""
     nonce: bytes = NO_NONCE
-    """Of the settlement that ends its lease."""
+    """The nonce of the settlement that ends its lease."""
     over_by: int | None = None
-    """Only if its lease has ended by then."""
+    """Swap only if its lease has ended by then."""
 
 
 def load(member: bytes, held: Held) -> Loaded:
@@ -72,7 +72,9 @@ def load(member: bytes, held: Held) -> Loaded:
 
 
 Load: TypeAlias = Callable[[list[int]], Awaitable[Sequence[Held | PenstockError | None]]]
-"""The records of these indexes; None: there is none, an error: its partition did not answer."""
+"""Loads the records of these indexes; None: there is none, an error: its partition did not
+answer.
+"""
 Step: TypeAlias = Callable[[int, Held | None], tuple[A, Swap | None]]
 """The answer of one index, and the change that it takes; None: none."""
 
@@ -80,10 +82,10 @@ Step: TypeAlias = Callable[[int, Held | None], tuple[A, Swap | None]]
 async def change(
     session: Session, ids: Sequence[str], load: Load, step: Step[A], now: int
 ) -> list[A | PenstockError]:
-    """Load, step and swap; again where another process changed the message in between.
+    """Load, step and swap; repeat where another process changed the message in between.
 
-    An id again in one batch comes after the first. An error is the answer of each message whose
-    partition did not answer.
+    A repeated id in one batch is done after its first. A message whose partition did not answer
+    gets that error.
     """
     answers: dict[int, A | PenstockError] = {}
     left = list(range(len(ids)))
@@ -127,7 +129,7 @@ def first_of_each(ids: Sequence[str], indexes: list[int]) -> tuple[list[int], li
 
 
 async def try_swap(session: Session, swaps: Sequence[Swap], now: int) -> list[bool | PenstockError]:
-    """Whether each was done; False: another process changed the message since it was loaded."""
+    """True for each swap done; False: another process changed the message since it was loaded."""
     by_partition: dict[int, list[int]] = {}
     for i, one in enumerate(swaps):
         by_partition.setdefault(one.loaded.held.partition, []).append(i)
@@ -168,7 +170,7 @@ def _record(session: Session, one: Swap) -> bytes:
     if own is None:
         return b""
     before = loaded.held.record
-    if own.state is State.LEASED:  # the record tells of the time before the claim
+    if own.state is State.LEASED:  # the record is from before the claim
         own = read(loaded.member, loaded.held._replace(lease=None))[0]
     lines = [pack_event(e.at, e.event, e.detail, e.attempt) for e in one.noted]
     record = pack(
@@ -200,10 +202,10 @@ class _Moves:
         self.used = {key: place for place, key in enumerate(first, 1)}
         """The group's keys; commands name them by their place, from 1."""
         self.earliest: dict[str, int] = {}
-        """Route → earliest due of those that go into a lane."""
+        """Route → earliest due among messages that enter a lane."""
 
     def entry(self, one: Swap) -> Plan:
-        """What swap.lua takes of one message."""
+        """The arguments of swap.lua for one message."""
         held, after = one.loaded.held, one.after
         counts: Plan = []
         commands: list[Plan] = []
@@ -256,7 +258,7 @@ class _Moves:
             # Its entry in the list of settled ids stays: purge holds it against the record.
             counts += (str(NUMBERS[state]), -1)
         else:
-            # An entry in a bucket stays: it is held against the record when the bucket is opened.
+            # An entry in a bucket stays: it is compared with the record when the bucket is opened.
             lane = spot_for(self._keys, before.route, before.priority, None)
             counts += (lane.counter, -1)
             commands.append(["ZREM", self._key(lane.key), raw(member)])
@@ -300,7 +302,7 @@ class _Moves:
 
 
 def _is_where(before: Message, after: Message) -> bool:
-    """Whether both are indexed alike."""
+    """True if both are indexed at the same place."""
     return (
         before.state is after.state
         and before.due == after.due

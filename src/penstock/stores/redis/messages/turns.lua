@@ -15,7 +15,7 @@ local function key_of(record, id)
   return entry and sub(entry, 1, -2 - #id) or text_of(id)
 end
 
--- Something came of it before: in an ordered route it goes before the rest of its key.
+-- It was leased before: on an ordered route it goes before the rest of its key.
 local function begun(h)
   return h.attempt > h.floor or bit.band(h.flags, DECIDED) ~= 0
 end

@@ -1,20 +1,20 @@
-"""TURNS: routes that promise something per key — so many in flight at most, or one by one in order.
+"""TURNS: routes with a promise per key: so many in flight at most, or one by one in order.
 
-Where things live decides what can be promised. Messages of such a route are put into the partition
-of their *key* and not of their id, so that a key's line, what of it is leased and whose turn it is
-are in one place and change with the message in one script (line.lua): there is no moment at
-which two workers could see a key free, or a message outside its line. The price is a pointer in the
-id's own partition, written before the put (pointers.py). The other way round (messages with their
-ids, leased slots with the keys) would need no pointer, but claim, settle, reap, cancel and
-reschedule would each be two steps with a crash in between, and order by due would hold only among
-messages whose due has been seen by everybody.
+The placement of messages decides which promises are possible. Messages of such a route are put into
+the partition of their *key* and not of their id, so that a key's line, its leases and its turn are
+in one place and change with the message in one script (line.lua): there is no moment at which two
+workers could see a key free, or a message outside its line. The price is a pointer in the id's own
+partition, written before the put (pointers.py). The reverse (messages with their ids, leased slots
+with the keys) would need no pointer, but claim, settle, reap, cancel and reschedule would each be
+two steps with a crash in between, and order by due would apply only among messages whose due is
+known everywhere.
 
-A claim looks at turns: the keys that may have something due, by the due of their next message. It
-never reads the backlog of a busy key. Routes that promise nothing pay nothing.
+A claim reads turns: the keys that may have a due message, by the due of their next one. It never
+reads the backlog of a busy key. Routes without such a promise pay nothing.
 
-The promise binds messages put since the route made it (in any process: `Layout.keep_turns`). Ones
-from before stay where they are, in the partitions of their ids, and keep it among those there. The
-same is true of a waiting message that is replaced by one of another key or route.
+The promise binds messages put since the route made it (in any process: `Layout.keep_turns`). Older
+ones stay where they are, in the partitions of their ids, and keep it among those there. The same is
+true of a waiting message that is replaced by one of another key or route.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _CLAIM_KEYED = Script("stores/redis/messages/claim_keyed.lua")
 _MEND = Script("stores/redis/messages/mend.lua")
 
 LOOKED_AT = 500
-"""Entries one step of mending looks at, about."""
+"""Approximate entries read in one repair step."""
 MENDING = 3
-"""Times a partition is asked whose turns are not as many as its messages."""
+"""Times a partition is asked whose turns are fewer than its messages."""
 Missing: TypeAlias = dict[tuple[str, int], tuple[int, int]]
-"""(route, partition) → what turns do not know of after mending, and so never will."""
+"""(route, partition) → messages still missing from turns after a repair, and so for good."""
 
 
 class KeyedLeases(Leases):
-    """Leases of all routes, those that keep turns included."""
+    """Leases of all routes, including those that keep turns."""
 
     def __init__(self, session: Session, *, cluster: bool) -> None:
         super().__init__(session, cluster=cluster)
@@ -64,7 +64,7 @@ class KeyedLeases(Leases):
 
 
 class KeyedClaiming(Claiming):
-    """Of a route that keeps turns: keys go by the due of their next message."""
+    """A claim on a route that keeps turns: keys are served by the due of their next message."""
 
     def __init__(
         self,
@@ -96,7 +96,9 @@ class KeyedClaiming(Claiming):
             await self._answered_by(partition, reply)
 
     async def _asked(self, call: ClaimCall, *, look: bool) -> list[tuple[int, Reply]]:
-        """What each that could be asked says; turns that do not add up are mended on the way."""
+        """The replies of the partitions that answered; inconsistent turns are repaired on the
+        way.
+        """
         answers: dict[int, Reply] = {}
         for _ in range(MENDING):
             replies = await self._call(call, look=look)
@@ -133,7 +135,9 @@ class KeyedClaiming(Claiming):
         return answered
 
     async def _mend(self, partition: int, missing: tuple[int, int]) -> None:
-        """The first time go through everything; what is then still missing is borne with."""
+        """Scan the whole partition the first time; messages still missing after it are
+        tolerated.
+        """
         place = self.route, partition
         if place in self._mended:
             self._missing[place] = missing
@@ -143,12 +147,12 @@ class KeyedClaiming(Claiming):
         await mend(self._session, *place)
 
     async def open_buckets(self) -> bool:
-        """For those who look for messages there: a line has them, however far they are."""
+        """Does nothing: the line of a key has its messages, however far ahead."""
         await super().open_buckets()
         return False
 
     def next_due(self) -> int | None:
-        """Of the next turn; nothing while every key with messages is busy."""
+        """The due of the next turn; None while every key with messages is busy."""
         return self._known.next_head()
 
 

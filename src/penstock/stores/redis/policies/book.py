@@ -1,9 +1,9 @@
 """The rule book in Redis, and its compiled form while it does not change.
 
-The book is one record with a version. Whoever changes it tells the new version to every counter
-shard before the change is answered; a shard refuses decisions by an older version, so from then on
-no process decides by the rules before. A shard that was not told, because a process died, learns
-it from the first decision by the new version.
+The book is one record with a version. A process that changes it writes the new version to every
+counter shard before it answers; a shard refuses decisions by an older version, so from then on no
+process decides by the previous rules. A shard that was not reached, because that process died,
+learns it from the first decision by the new version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHARDS = 16
 CHUNK = 5_000
 """Keys of a suppression list in one step and shard."""
 UNFINISHED_MS = 3_600_000
-"""How long a list that was never finished stays."""
+"""How long an unfinished list stays."""
 
 _encode = msgspec.json.Encoder().encode
 _policy = msgspec.json.Decoder(Policy)
@@ -47,7 +47,7 @@ class Book:
         self._default_zone = default_zone
         self._keys: CounterKeys | None = None
         self.rules = Rules(RuleBook(), {}, default_zone)
-        """As they were last seen."""
+        """The rules as last read."""
 
     async def keys(self) -> CounterKeys:
         if self._keys is None:
@@ -63,10 +63,10 @@ class Book:
         return self.rules
 
     async def catch_up(self, seen: int) -> Rules:
-        """A shard has seen that version: know it too.
+        """Adopt a version that a shard has seen.
 
-        A book that is older than what a shard has seen has lost its last change (a server failed
-        before its replica had it): it goes on with what it has, under a new version.
+        A book that is older than a shard's version has lost its last change (a server failed before
+        its replica had it): it continues with its content, under a new version.
         """
         if (await self.read()).version < seen:
             await self._step("raise", str(seen))

@@ -1,5 +1,5 @@
 -- Shared by the scripts of policies: the arithmetic of penstock.limits on
--- counters and paces. Python has reckoned with the calendar before: a cap comes as its numbers.
+-- counters and paces. Python has evaluated the calendar before: a cap is passed as its numbers.
 
 -- A counter: times (oldest first), counts (how many each stands for; empty: one each), held (ids
 -- and until when; negative: counted, and remembered until then; each script in a way of its own),
@@ -18,7 +18,7 @@ local DEFERS = 12 -- the longest deferral, or false
 local UNSEEN = 13 -- 1: a shadow, which counts only what it would have let go
 -- KIND
 local COUNTED, SHADOW, ACTING = 0, 1, 2
--- What is to be done about a message.
+-- The actions on a message.
 local DECIDE, REFUSE, LOOK, RELEASE, COMMIT, KEEP = 0, 1, 2, 3, 4, 5
 
 local REMEMBER = 600000 -- penstock.limits.counter.REMEMBER_MS
@@ -27,7 +27,7 @@ local TIDY = 16 -- places that are over are dropped when there are so many more
 
 local MARKS = 10000 -- penstock.model.decision.MARKS
 
--- Whether a place that is held until `ends` is that of the lease with this mark; 0: any.
+-- True if a place that is held until `ends` is that of the lease with this mark; 0: any.
 local function has_mark(ends, mark) return mark == 0 or ends % MARKS == mark end
 
 local function new_counter() return { {}, {}, {}, 0 } end
@@ -69,7 +69,7 @@ local function free_at(c, s, now, waiting)
   return free, used
 end
 
--- So many sends are written down; whoever counts has seen to it that each is counted once.
+-- Adds so many sends; the caller makes sure that each is counted once.
 local function add_sends(c, s, now, number)
   if now > c[LAST] then c[LAST] = now end
   if not s[FLOOR] then return end

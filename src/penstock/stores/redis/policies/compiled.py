@@ -1,4 +1,4 @@
-"""Plans compiled to the numbers that the scripts take: the calendar is read here, once per batch.
+"""Plans compiled to the numbers that the scripts take: the calendar is evaluated once per batch.
 
 The shapes are those of common.lua and shared.lua.
 """
@@ -49,7 +49,7 @@ class CompiledPlan:
 
     @property
     def is_plain(self) -> bool:
-        """Whether only caps and paces decide about its messages now."""
+        """True if only caps and paces decide about its messages now."""
         return not (self.quiets or self.defers)
 
     def shared_plan(self, counters: dict[str, int]) -> Packed:
@@ -71,7 +71,7 @@ class CompiledPlan:
         return spans
 
     def shared_finding(self, rule: int, until: int, used: int) -> tuple[int, Finding]:
-        """(place among the plan's rules, what a shared rule found)."""
+        """(index among the plan's rules, the finding of a shared rule)."""
         if rule <= len(self.shared):
             place, cap = self.shared[rule - 1]
             return place, Finding(cap, until, used)
@@ -133,10 +133,10 @@ def _cap(cap: CapRule, kind: int, now: int) -> Packed:
 
 
 def _tail(caps: list[Packed]) -> Packed | bool:
-    """For messages that may take the short way of keyed.lua; False: they may not.
+    """The part for messages that may take the short way of keyed.lua; False: they may not.
 
-    A shadow counts some of them only, and a cap that counts in steps writes down another moment
-    than the one they were sent at.
+    A shadow counts only some of them, and a cap that counts in steps writes another moment than
+    that of the send.
     """
     named: Packed = []
     sure = NEVER_FULL

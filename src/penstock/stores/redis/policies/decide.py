@@ -1,15 +1,14 @@
-"""DECIDE on Redis: first in the shards of the keys, then in the slot of what keys share.
+"""DECIDE on Redis: first in the shards of the keys, then in the slot that keys share.
 
 The first script reserves every cap that is kept with a key; the second decides the rest, all or
-nothing, and where it refuses, the first is released. Whoever comes between the two sees the place
-taken: a cap is never exceeded, and the worst is that somebody waits for a place that comes free.
+nothing, and where it refuses, the first is released. Another caller between the two sees the
+reservation: a cap is never exceeded, and at worst that caller waits for a unit that is released.
 
 For a caller on its own, a batch gives the answers that its messages would get one by one. Only one
-thing could differ: a message that was refused because one before it, of the same key, had reserved
-the place that the second script then made it give back. There the second script stops, and the
-rest of the batch is decided again. What refused before is then expected to refuse again, so that
-nothing is reserved for it first: a round more for every shared rule that refuses, not for every
-message.
+case could differ: a message refused because an earlier one, of the same key, had reserved the unit
+that the second script then released. There the second script stops, and the rest of the batch is
+decided again. A message refused before is then expected to be refused again, so that nothing is
+reserved for it first: one more round for every shared rule that refuses, not for every message.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _RESERVED, _UNSURE = 1, 2
 _HELD_BEFORE = -1
 """Answer of the first script: reserved, by a decision before this batch."""
 _AGAIN = 1
-"""Answer of the second script: nothing refused what was expected to be refused."""
+"""Answer of the second script: a message expected to be refused was not."""
 DECIDE, REFUSE, LOOK, RELEASE, COMMIT, KEEP = range(6)
 """Actions on a message, numbered as in common.lua."""
 MARK_BYTES = 16
@@ -116,8 +115,9 @@ class PolicyRequest:
         return any(kind[0] != LOOK for kind in kinds)
 
     def runs(self, places: Sequence[int]) -> tuple[list[CompiledPlan], Plan]:
-        """The plans of the messages at these places, and { what, plan, until, ready, how many in a
-        row … } of them."""
+        """The plans of the messages at these indexes, and { what, plan, until, ready, how many in a
+        row … } of them.
+        """
         if self._kinds is None and len(self.plans) == 1:
             what, until, ready = self._kind
             return [*self.plans.values()], [what, 1, until, ready, len(places)]
@@ -220,7 +220,7 @@ class PolicyScripts:
         return Group(shard.number, used, plan, [ids, *accounts])
 
     async def shared(self, request: PolicyRequest) -> Answers:
-        """Run shared.lua in the shared slot; it may answer for fewer messages than were asked."""
+        """Run shared.lua in the shared slot; it may answer for fewer messages than requested."""
         return _of_one(await self._runner.run(*self.shared_step(request), writes=request.writes))
 
     def shared_step(self, request: PolicyRequest) -> Step:
@@ -244,7 +244,7 @@ class PolicyScripts:
 
 
 def _accounts(keys: Iterable[str] | Iterable[bytes]) -> list[int]:
-    """A number for each: the same for the same key, in the order they first come."""
+    """A number per distinct key, in the order of first occurrence."""
     known: dict[str | bytes, int] = {}
     return [known.setdefault(key, len(known) + 1) for key in keys]
 
@@ -268,7 +268,7 @@ def _of_one(replies: list[Reply]) -> Answers:
 
 
 def current(replies: list[Reply]) -> list[Reply]:
-    """The same replies; raises where one says that its rules are newer."""
+    """The same replies; raises if one reports newer rules."""
     stale = [int(reply) for reply in replies if isinstance(reply, bytes)]
     if stale:
         raise StaleRules(max(stale))
@@ -282,10 +282,10 @@ class _Found(NamedTuple):
     refused: Decision | None
     """Outright: expired or suppressed."""
     findings: list[tuple[int, Finding]]
-    """(place among the plan's rules, finding) of caps kept with the key."""
+    """(index among the plan's rules, finding) of caps kept with the key."""
     ready: int
     fresh: bool
-    """It held no place before this batch."""
+    """True if it had no reservation before this batch."""
 
 
 class DecisionBatch:
@@ -327,7 +327,7 @@ class DecisionBatch:
         return decisions
 
     def _is_plain(self) -> bool:
-        """Whether only caps and paces decide, and all messages go through the same scripts."""
+        """True if only caps and paces decide, and all messages go through the same scripts."""
         plans = list({id(numbers): numbers for numbers in self._plans}.values())
         return (
             all(numbers.is_plain for numbers in plans)
@@ -402,7 +402,7 @@ class DecisionBatch:
         return _RESERVED
 
     async def _second(self, first: int, found: list[_Found]) -> list[Reply]:
-        """An answer each, until one that has to be decided anew."""
+        """An answer each, up to one that must be decided again."""
         works = []
         places = []
         holding: set[str] = set()

@@ -74,7 +74,7 @@ local function add_send(c, s, moment)
   end
 end
 
--- What the tail says, in the counters it speaks of; ids that were counted are known for a while.
+-- The entries of the tail as counters; counted ids are known for a while.
 local function fold(counters, caps, tail, now)
   local held, sends = {}, {}
   for place = 1, #tail, ENTRY do
@@ -99,7 +99,7 @@ local function fold(counters, caps, tail, now)
   end
 end
 
--- { version (0: unknown), { counter → counter } } of what is kept of a key, if anything is.
+-- { version (0: unknown), { counter → counter } } of a key's stored account, if there is one.
 local function unpacked(blob, now)
   if not blob then return { 0, {} } end
   local kind = byte(blob)
@@ -141,7 +141,7 @@ local function sweep(accounts, ids, now)
   redis.call('HSET', accounts, SEED, SEEDED .. cursor)
 end
 
--- What is kept of each key, in the order of the keys.
+-- The stored account of each key, in the order of the keys.
 local function read(accounts, first, number)
   return get_many('HMGET', accounts, ARGV, first, first + number - 1)
 end

@@ -7,7 +7,7 @@
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         the account of each message, or false: one message an account, in their order }
 --         A cap is described in common.lua. `until`: KEEP holds the place until then;
---         RELEASE gives back what is held until a moment with this mark (0: whatever is held).
+--         RELEASE gives back the place held until a moment with this mark (0: any place).
 --         tail: { caps as a tail has them, with fewer sends and places than this in each counter
 --         there is one more }; false: its messages never go into a tail
 --       2 now · 3 hold places until · 4 version · 5 time to live of an account (ms)
@@ -41,7 +41,7 @@ local function is_alive(name)
   return living[string.match(name, '^%d+')]
 end
 
--- The account of a key, without the counters of policies that were dropped.
+-- The account of a key, without the counters of dropped policies.
 local function account_in(blob)
   local account = unpacked(blob, now)
   if account[1] ~= version then
@@ -126,7 +126,7 @@ local function forget_counted(c)
   c[HELD] = table.concat(kept)
 end
 
--- What is done about one message in the counters of its key; each says whether it changed them.
+-- The actions on one message in the counters of its key; each returns whether it changed them.
 
 local function let_go(account, caps, me, mark)
   local changed = false
@@ -175,7 +175,7 @@ local function keep(account, caps, me, until_)
   return changed
 end
 
--- What the caps say: { cap, until, used … } of those that refuse or nil, whether one of them acts,
+-- The caps' findings: { cap, until, used … } of those that refuse or nil, whether one is enforced,
 -- and whether the message held a place before. `places` and `ends` are filled for `reserve`.
 local places, ends = {}, {}
 local function findings(account, caps, me, all)
@@ -236,7 +236,7 @@ end
 
 -- The short way of a message whose key has few: its tail is added to, or an entry of it changed.
 
--- Each gives the account as it is then (true: as it was), or nil: it has to be looked at closely.
+-- Each returns the new account (true: unchanged), or nil: it needs the long way.
 
 local function joined_full(blob, gone, tail, me)
   local caps, most, begins = tail[1], unpack_struct('>I2I4', blob, 5)
@@ -304,7 +304,7 @@ local SHORTLY = {
   [DECIDE] = joined, [REFUSE] = refused, [RELEASE] = released, [COMMIT] = counted, [KEEP] = kept_on,
 }
 
--- All ways of a message but the short one: its answer, and whether its counters changed.
+-- The long way of a message: its answer, and whether its counters changed.
 local function looked_at(account, caps, what, me, list, until_)
   if what == RELEASE then return 0, let_go(account, caps, me, until_) end
   if what == COMMIT then return 0, count_send(account, caps, me) end

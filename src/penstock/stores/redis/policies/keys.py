@@ -43,13 +43,13 @@ class ShardKeys:
         return self._prefix + f"s:{list_id}{suffix}".encode()
 
     def counter(self, name: str) -> Sequence[bytes]:
-        """Its sends, its ids, and those that were counted."""
+        """The keys of a counter: its sends, its ids, and those that were counted."""
         text = name.encode()
         return [self._prefix + kind + text for kind in (b"c:", b"i:", b"q:")]
 
 
 class CounterKeys:
-    """Where counters are."""
+    """The keys of the counters."""
 
     def __init__(self, prefix: str, shards: int) -> None:
         self.shards = [ShardKeys(prefix, number) for number in range(shards)]

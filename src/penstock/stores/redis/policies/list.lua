@@ -1,12 +1,12 @@
 -- POLICY_LIST: a shard's part of a suppression list, put together step by step and then all at
 -- once in the place of the one before.
 --
--- The list under way always has the empty key, which nobody has: so one that is not there any more
+-- The unfinished list always has the empty key, which no message has: so one that is gone
 -- was finished, by a call whose answer was lost, and nothing is left to do.
 --
 -- KEYS  a group: list, list under way
 -- ARGV  1 groups (msgpack): { first key, first argument, number of keys }
---       2 '1': finish, '0': add keys · 3 time to live of a list that is never finished (ms)
+--       2 '1': finish, '0': add keys · 3 time to live of an unfinished list (ms)
 --       a group's arguments: keys of the list
 -- →     a group: 1
 -- @include redis_kit/common.lua

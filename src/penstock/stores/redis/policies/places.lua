@@ -6,7 +6,7 @@
 --                    until then (8 bytes)
 --   counted  LIST    ids that were counted, those of one call as one, the oldest first
 --
--- What a call needs of the ids is read at once and written at once.
+-- The ids of a call are read together and written together.
 -- @include redis_kit/common.lua
 -- @include stores/redis/policies/common.lua
 
@@ -87,7 +87,7 @@ local function write_hold(c, me, ends, now)
   if ends > now then c.waiting = c.waiting + 1 end
 end
 
--- Of these, those that were not yet are counted, once each.
+-- Count each of these that was not counted before, once.
 local function count_sends(c, s, ids, first, last, now)
   local values, changes, counted, left = c.values, c.changes, c.counted_now, {}
   local packed, before = struct.pack(NUMBER, -(now + REMEMBER)), #c.counted_now
@@ -95,7 +95,7 @@ local function count_sends(c, s, ids, first, last, now)
     local me = ids[i]
     local value = values[me]
     local ends = value and (numbers_of[value] or number_of(value)) or 0
-    -- A place that was over when others were written is forgotten: a shadow had held it back.
+    -- A place that was over when others were written is forgotten: a shadow had deferred it.
     if ends >= -now and (s[UNSEEN] == 0 or c.places[ends] or ends < 0) then
       if ends > 0 then left[ends] = (left[ends] or 0) + 1 end
       values[me], changes[me] = packed, packed
@@ -162,7 +162,7 @@ local function forget_counted(c)
   return known
 end
 
--- Places that nobody spoke of any more are over, but their ids lie around.
+-- Places that were never concluded are over, but their ids are still stored.
 local function sweep(c, known, now)
   if redis.call('HLEN', c.ids) <= c.waiting + known + USELESS then return c[CURSOR] or '0' end
   local found = redis.call('HSCAN', c.ids, c[CURSOR] or '0', 'COUNT', USELESS)
@@ -176,7 +176,7 @@ local function sweep(c, known, now)
 end
 
 -- { until, places … } of those that are held; when there are too many moments, every second one
--- goes with the next: held a little longer, never shorter.
+-- is merged into the next: a place ends a little later, never earlier.
 local function packed_places(c, now)
   local moments, packed = {}, {}
   for ends in pairs(c.places) do

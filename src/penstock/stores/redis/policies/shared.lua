@@ -13,8 +13,8 @@
 --           quiet spans ahead = { from, to … } } … },
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         false, or { account of each message, more of each } }
---         until: KEEP holds the place until then; RELEASE gives back what is held until a moment
---           with this mark (0: whatever is held)
+--         until: KEEP holds the place until then; RELEASE gives back the place held until a moment
+--           with this mark (0: any place)
 --         more: 0, or { 1 if its refusal may come from a place held in this batch, until, deadline
 --           or 0, 1 if it is blocked, waiting since, pace whose slot it has or 0 }
 --       2 now · 3 hold places until · 4 version · 5 time to live of a counter (ms)
@@ -202,7 +202,7 @@ end
 
 -- All at once, when no rule here can refuse any of them: the same as one by one.
 
--- { plan → how many messages }, or nil when some have to be looked at by themselves.
+-- { plan → how many messages }, or nil when some must be decided one by one.
 local function tallied()
   local numbers = {}
   if more_of then return nil end
@@ -274,7 +274,7 @@ end
 
 local answers, broken, plain = {}, {}, true
 
--- The answer to a message that is to be decided; nil: it, and what comes after it, is not.
+-- The answer to a message that is to be decided; nil: it and the following ones are not.
 local function answer_to(item, what, plan, ready)
   local more, account, me = NOTHING, false, ids[item]
   if more_of then

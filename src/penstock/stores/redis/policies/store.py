@@ -101,7 +101,7 @@ class RedisPolicies:
     async def count_then(
         self, sent: Sequence[Subject], now: int, step: Step
     ) -> Sequence[Reply | PenstockError]:
-        """Count these, then run a step: its answers, or why there is none.
+        """Count the sent subjects, then run a step; return its answers, or the error of each.
 
         In one call, or in two where that would be too long. Counting again changes nothing.
         """
@@ -150,7 +150,7 @@ class RedisPolicies:
         }
 
     async def allowance(self, route: str, now: int) -> PaceAllowance | None:
-        """What the paces of the whole route let through now, by the rules last seen."""
+        """The allowance of the paces of the whole route now, by the rules last read."""
         rules = self._book.rules
         names = [pace.state for pace in rules.whole_paces(route)]
         if not names:
@@ -207,7 +207,7 @@ async def _count_then(
     scripts: PolicyScripts,
     rules: Rules,
 ) -> list[Reply] | None:
-    """None: it does not fit into one call, and nothing was done."""
+    """Count and run the step in one call; None: it does not fit, and nothing was done."""
     request = PolicyRequest(sent, PlanCompiler(rules, now).each(sent), (COMMIT, 0, 0))
     plans = request.plans.values()
     steps = []

@@ -4,7 +4,7 @@
 --
 -- KEYS  a group: rows, wakes, ids, managed
 -- ARGV  1 groups (msgpack): { first key, first argument, number of swaps }
---       2 channel of wake-ups · 3 what news are about · 4 mark of this call
+--       2 channel of wake-ups · 3 subject of the wake-up · 4 mark of this call
 --       a swap's arguments: id, expected revision (0: none), revision ('': delete), wake or '',
 --         '1' if settings manage it, row
 -- →     a group: { 1 for a swap that is done, else 0 … }

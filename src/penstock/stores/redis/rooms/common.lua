@@ -33,7 +33,7 @@ local KEEP_ENDED, KEEP_OUTSIDE = 600000, 3600000
 
 local call = redis.call
 
--- A whole number as text, cheaper than what Redis makes of a number.
+-- A whole number as text, cheaper than Redis's own conversion.
 local function whole(number) return string.format('%d', number) end
 
 local function known(value)
@@ -62,8 +62,8 @@ end
 
 local NO_LANES = {}
 
--- The room at KEYS[b + 1 …], or nil. `default` are the settings of rooms nobody has PUT; with ''
--- there is no such room. What few rooms have, or one script asks for, is read where it is needed.
+-- The room at KEYS[b + 1 …], or nil. `default`: the settings of rooms never PUT; with ''
+-- there is no such room. Rarely used fields are read where they are needed.
 local function load_room(b, now, default)
   local f = call('HMGET', KEYS[b + ROOM], 'settings', 'state', 'epoch', 'attended', 'floor',
     'lanes', 'flow_since', 'flow_count', 'flow_before', 'A', 'promoted')
@@ -236,7 +236,7 @@ local function end_promoted(e, user, ticket, code)
   ended(e, user, ticket, code)
 end
 
--- `record` and `seen` are what the line knows of the waiter.
+-- `record` and `seen` are the waiter's record and last sign of life.
 local function end_waiting(e, user, lane, score, record, seen, code)
   if not seen then count(e, 'joined', 1) end
   local instance, joined = read_record(record)

@@ -2,7 +2,7 @@
 -- A copy of `penstock.model.room_steps.enter`.
 --
 -- KEYS  a room's 15
--- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 … (user, pass) each
+-- ARGV  1 now · 2 settings of rooms that were never PUT · 3 … (user, pass) each
 -- →     false: no such room; or { 'entered' or 'used', ticket } or { 'invalid' } each
 -- @include stores/redis/rooms/common.lua
 

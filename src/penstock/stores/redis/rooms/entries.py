@@ -176,7 +176,7 @@ def _entries(replies: Reply) -> list[Entry]:
     for entry_id, flat in replies:
         if flat is None:
             continue  # deleted while it was pending
-        # redis-py turns answers that it knows as a stream's into dicts, but not the others.
+        # redis-py converts known answers of streams to dicts, but not the others.
         fields = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
         name = entry_id.decode()
         entries.append(

@@ -1,7 +1,7 @@
--- FIGURES: what rooms hold now, and what their earlier epochs came to.
+-- FIGURES: the current figures of rooms, and the totals of their earlier epochs.
 --
 -- KEYS  each room's 15
--- ARGV  1 now · 2 settings of rooms nobody has PUT
+-- ARGV  1 now · 2 settings of rooms that were never PUT
 -- →     each: false (no such room), or { outlook, waiting, admitted, entered, left, expired,
 --       revoked, joined, promoted, and of earlier epochs: joined, promoted, left, expired }
 -- @include stores/redis/rooms/common.lua

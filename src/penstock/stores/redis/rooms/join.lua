@@ -2,7 +2,7 @@
 -- A copy of `penstock.model.room_steps.join`.
 --
 -- KEYS  a room's 15
--- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 channel of wake-ups · 4 the room's name
+-- ARGV  1 now · 2 settings of rooms that were never PUT · 3 channel of wake-ups · 4 the room's name
 --       5 … (user, lane, instance) each
 -- →     false: no such room; or { outlook, answers }: { 'new' or 'known', ticket },
 --       { 'closed' } or { 'unknown_lane' }

@@ -2,7 +2,7 @@
 -- A copy of `penstock.model.room_steps.see` and `heartbeat`.
 --
 -- KEYS  a room's 15
--- ARGV  1 now · 2 settings of rooms nobody has PUT
+-- ARGV  1 now · 2 settings of rooms that were never PUT
 --       3 'look' · 'alive' (waiters asked themselves) · 'heartbeat' (sessions go on, too)
 --       4 … users
 -- →     false: no such room; or { outlook, tickets or false each }

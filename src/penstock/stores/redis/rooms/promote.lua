@@ -1,18 +1,18 @@
--- PROMOTE: one atomic step for each room: end what is over, drop who is silent, let in as many
+-- PROMOTE: one atomic step for each room: end expired tickets, drop silent waiters, admit as many
 -- as slots and rate allow. Reads as many members as there are slots, however many wait; members
 -- whose record has not come yet are passed over for a while, and those behind them are read.
 -- A copy of `penstock.model.room_steps.promote`.
 --
 -- KEYS  each room's 15
--- ARGV  1 now · 2 settings of rooms nobody has PUT ('': such rooms are left alone) · 3 limit
+-- ARGV  1 now · 2 settings of rooms that were never PUT ('': such rooms are left alone) · 3 limit
 --       4 channel of wake-ups
 --       5 … the rooms' names
 -- →     each: false (no such room), or { tickets ended, 1 if a limit was met, next moment or -1,
 --       how many were let in, and if any: the lengths of user, ticket … (4 bytes each, the lowest
 --       first), and these texts in a row }
 --
--- It runs for everybody who is ever let in: numbers that go into many commands are made text once,
--- and what most rooms do not have (lanes, a rate, members of other programs) costs them nothing.
+-- It runs for every admitted visitor: numbers that go into many commands are made text once,
+-- and features most rooms lack (lanes, a rate, members of other programs) cost them nothing.
 -- @include stores/redis/rooms/common.lua
 
 local MOST_A_CALL = 1000 -- people let in by one call: rooms that come after have to ask again
@@ -70,7 +70,7 @@ local function remove_late(r)
   end
 end
 
--- The lowest score of a set of moments, or nil: there is none, or it never comes.
+-- The lowest score of a set of moments, or nil: there is none, or it is infinite.
 local function first_moment(key)
   local first = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2]
   if first and first ~= 'inf' then return tonumber(first) end
@@ -92,7 +92,7 @@ local function end_over(r, over, silent)
     if lane then
       end_waiting(e, user, lane, score, records[i], true, 'X')
     else
-      -- Another program took the user out: what we noted goes, what the program did stays.
+      -- Another program removed the user: delete our entries, keep the program's changes.
       call('ZREM', KEYS[r.b + SEEN], user)
       local _, placed = instance_of(records[i])
       if placed then call('HDEL', KEYS[r.b + RECORDS], user) end
@@ -104,7 +104,7 @@ local function end_over(r, over, silent)
   r.held = first_moment(KEYS[r.b + HELD])
 end
 
--- Ends what is over: how many held a slot, how many waited.
+-- Ends expired tickets; returns how many held a slot and how many waited.
 local function expire(r)
   local over, silent = {}, {}
   if r.held and r.held <= now then
@@ -153,7 +153,7 @@ local function draw(r, by, count)
   return order
 end
 
--- Members and their scores, of a reply with both in turn.
+-- Members and their scores, from a reply that alternates them.
 local function split(found)
   local users, scores = {}, {}
   for i = 1, #found, 2 do
@@ -182,7 +182,7 @@ local function found_unrecorded(r, users, scores)
   return moments
 end
 
--- The members' records, and of those without one when that was first found.
+-- The members' records, and for those without one the moment when that was first found.
 local function records_of(r, users, scores)
   local records, bare, bare_scores = call('HMGET', KEYS[r.b + RECORDS], unpack(users)), {}, {}
   for i = 1, #users do
@@ -291,9 +291,9 @@ local function ticket_heads(lane, claim_by)
   return heads[key][1], heads[key][2]
 end
 
--- What is written of everybody who is let in, room after room: tables that have grown once.
+-- The entries to write for admitted visitors, reused from room to room.
 local tickets, lengths, held, gone, late = {}, {}, {}, {}, {}
--- Who was let in where, told all together in the end.
+-- The admitted visitors by room, published together at the end.
 local news = {}
 
 -- What is to be known of somebody who does not come from our own line alone: a sign of life, the
@@ -360,7 +360,7 @@ local function hand_out(r, name, line, claim_by)
   return done
 end
 
--- Takes them out of the line; those who were passed over stay before others who go.
+-- Removes them from the line; visitors who were passed over stay ahead of later ones.
 local function take_out(r, line)
   local waiting, passed_over = KEYS[r.b + WAITING], line.passed_over > 0
   for lane, n in pairs(line.wanted or { [DEFAULT] = #line.users }) do

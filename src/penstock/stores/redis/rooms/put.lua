@@ -13,7 +13,7 @@ local state = ARGV[3]
 if state == '' then state = old[4] and old[1] or ARGV[4] end
 if not old[2] then redis.call('HSET', KEYS[ROOM], 'epoch', 1, 'attended', now) end
 
--- A lane keeps its place; those of a lane that goes wait on in the default one.
+-- A lane keeps its place; visitors of a removed lane wait on in the default one.
 local index, taken = {}, {}
 for lane, i in pairs(old[3] and cjson.decode(old[3]) or {}) do
   if new.lanes[lane] then

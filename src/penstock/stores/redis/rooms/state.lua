@@ -1,8 +1,8 @@
--- STATE: open, pause or close a room, or reset it: a new epoch in which nobody has come yet.
+-- STATE: open, pause or close a room, or reset it: a new epoch without visitors.
 -- A copy of `penstock.model.room_steps.set_state` and `reset`.
 --
 -- KEYS  a room's 15
--- ARGV  1 now · 2 settings of rooms nobody has PUT · 3 state, or 'reset'
+-- ARGV  1 now · 2 settings of rooms that were never PUT · 3 state, or 'reset'
 -- →     { settings, state, epoch }, or false: no such room
 -- @include stores/redis/rooms/common.lua
 

@@ -1,7 +1,7 @@
 -- INDEX: one step towards an index by key of messages that were there before it.
 --
 -- From the first step on every script that writes a record keeps the index in step, so that
--- whoever has gone through all records once since then may call it complete. The index's first
+-- a process that has scanned all records once since then may call it complete. The index's first
 -- entry says how it stands, and by its stamp whether it still is the one a step belongs to.
 --
 -- KEYS  a group: index by key, records

@@ -1,10 +1,10 @@
--- SCAN: some records of a partition in no order, only those that may match.
+-- SCAN: some records of a partition in no order, without those that cannot match.
 --
 -- KEYS  a group: records, leases
 -- ARGV  1 groups (msgpack): { first key }
 --       2 cursor ('0' begins) · 3 about how many to look at · 4 state's number or '' · 5 route or ''
 --       6 earliest due · 7 latest due
--- →     a group: { next cursor ('0': that was all), records looked at, their bytes, id, record, lease or nil … }
+-- →     a group: { next cursor ('0': that was all), records read, their bytes, id, record, lease or nil … }
 -- @include stores/redis/messages/record.lua
 
 local groups = cmsgpack.unpack(ARGV[1])
