@@ -270,7 +270,7 @@ async def test_a_sender_that_is_killed_is_told_of_and_started_again_until_ctrl_c
         await senders.until(lambda: begun() == 2)
         victim, other = psutil.Process(senders.process.pid).children()
         victim.kill()
-        await senders.until(lambda: "was killed by SIGKILL; it is started again" in senders.stderr)
+        await senders.until(lambda: "was killed by SIGKILL; it is restarted" in senders.stderr)
         await senders.until(lambda: begun() == 3)
         assert other.is_running()
         children = psutil.Process(senders.process.pid).children()

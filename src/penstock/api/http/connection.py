@@ -41,7 +41,7 @@ OTHER_FILES = 64
 """Files a process opens besides connections of clients."""
 SURPLUS = 256
 """Connections above the limit that are answered; more are cut without a word."""
-FRESH = 2.0
+FRESH = 5.0
 """Seconds that a server which stops waits for a request that is on its way."""
 SURPLUS_SECONDS = 1.0
 """Seconds that a connection beyond the limit has to send its request."""
@@ -179,6 +179,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._gained = 0
         self._stuck_since: float | None = None
         """Since when the client has not read its answers."""
+        self._waits_until: float | None = None
+        """How long the stop of the server waits for this connection's request."""
         self._upgrade_head = False
         """The parser has read a head that offers another protocol, and stops after it."""
         self._reads_last = False
@@ -336,10 +338,13 @@ class BoundedProtocol(HttpToolsProtocol):
         its client could not know that this server stops.
         """
         turn: Turn | None = self.cycle
-        if (
-            turn is None or self._arriving
-        ) and asyncio.get_running_loop().time() - self._since < FRESH:
-            return
+        if turn is None or self._arriving:
+            now = asyncio.get_running_loop().time()
+            if self._waits_until is None:
+                is_fresh = self._pulse.now - self._since < FRESH
+                self._waits_until = now + FRESH if is_fresh else now
+            if now < self._waits_until:
+                return
         if self._reads_last and self.answered:
             self._lingering.end_reading()
         super().shutdown()
