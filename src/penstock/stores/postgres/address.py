@@ -40,9 +40,7 @@ class Address:
     connections: int = 4
     """Transactions at a time; one connection for counters and one that listens are additional."""
     listens_at: str | None = None
-    """A connection string for libpq past a pooler to the same database. None: the same as
-    `conninfo`.
-    """
+    """Where to listen for wake-ups past a pooler, in libpq's form. None: the same address."""
 
     @property
     def for_listening(self) -> str:
