@@ -41,6 +41,15 @@ def test_postgres_is_made_migrated_and_checked(postgres: PostgresServer, tmp_pat
     postgres.sql("DROP SCHEMA made CASCADE")
 
 
+@pytest.mark.parametrize("command", [("doctor",), ("list",), ("status",), ("store", "check")])
+def test_a_command_that_only_looks_makes_no_schema(
+    postgres: PostgresServer, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    done = run(tmp_path, with_schema(postgres.url, "looked_at"), *command)
+    assert "no tables of Penstock" in done.stdout + done.stderr
+    assert postgres.sql("SELECT to_regnamespace('looked_at')") == ""
+
+
 def test_an_error_names_the_postgres_server_and_not_its_password(tmp_path: Path) -> None:
     port = free_port()
     url = f"postgresql://ann:hush-hush@127.0.0.1:{port}/shop"

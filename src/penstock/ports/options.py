@@ -45,7 +45,7 @@ def read_query(own: type[Own], query: str) -> Own:
     for name in given:
         if name not in fields:
             close = get_close_matches(name, fields, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = f"; did you mean {close[0]}?" if close else "."
             raise ConfigError(f"store: no option {name!r}{hint} There are: {', '.join(fields)}")
     try:
         return msgspec.convert(given, own, strict=False)

@@ -316,6 +316,10 @@ class StoreDriver:
     """Why opening the store only to look at it would make an empty one; None: it may be read.
 
     ConfigError when something is wrong with the address."""
+    check_address: Callable[[str], object] | None = None
+    """Raise ConfigError when something is wrong with the address, without connecting. None:
+    `nothing_to_read` does not connect.
+    """
     in_memory: Callable[[str], bool] = _outlives_the_process
     """True if the store at this address ends with the process that opens it."""
     on_server: bool = False

@@ -7,14 +7,14 @@ from penstock.settings import Settings
 from penstock.wiring.hop import intake_sink, intake_source
 from penstock.wiring.sinks import open_sink
 from penstock.wiring.sources import source_parts
-from penstock.wiring.stores import nothing_to_read
+from penstock.wiring.stores import check_store_address
 
 
 async def driver_problems(settings: Settings) -> list[str]:
     """The problems of the store's and sinks' addresses; connects to none and creates nothing."""
     problems: list[str] = []
     try:
-        nothing_to_read(settings)
+        check_store_address(settings)
     except ConfigError as exc:
         problems.append(exc.message)
     for name, options in settings.all_routes().items():

@@ -36,6 +36,12 @@ def nothing_to_read(settings: Settings) -> str | None:
     return store_driver(settings.store).nothing_to_read(settings.store)
 
 
+def check_store_address(settings: Settings) -> None:
+    """Raise ConfigError when something is wrong with the store's address; connect to nothing."""
+    driver = store_driver(settings.store)
+    (driver.check_address or driver.nothing_to_read)(settings.store)
+
+
 async def init_store(settings: Settings) -> str:
     """Create what the store needs before it is opened; the answer says what was done."""
     init = store_driver(settings.store).init_store

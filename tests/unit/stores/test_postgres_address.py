@@ -26,6 +26,23 @@ def test_what_is_not_ours_goes_to_libpq_as_it_is() -> None:
     assert "schema" not in given
 
 
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [("listens_at=h:1", "did you mean listen?"), ("foo=1", "no option 'foo'. There")],
+)
+def test_an_option_that_nobody_knows_is_named(query: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match="store: no option") as refused:
+        parse_address(f"postgresql://ann:hush@one,two/shop?{query}")
+    assert hint in refused.value.message
+    assert "hush" not in refused.value.message
+
+
+def test_hosts_without_ports_are_named_with_the_usual_one() -> None:
+    assert parse_address("postgresql://one,two/shop").name == (
+        "postgresql://one:5432,two:5432/shop?schema=penstock"
+    )
+
+
 def test_the_listener_may_go_past_a_pooler() -> None:
     assert (
         parse_address("postgresql://h/db").for_listening

@@ -10,7 +10,7 @@ import asyncio
 from penstock.model.errors import ConfigError, StoreUnavailable
 from penstock.ports.store import ScratchStores, Store, StoreDriver
 from penstock.stores.postgres.address import parse_address, with_schema
-from penstock.stores.postgres.schema import drop, migrate, register
+from penstock.stores.postgres.schema import drop, has_tables, migrate, register
 from penstock.stores.postgres.store import PostgresStore
 from penstock.time.clock import Clock
 
@@ -57,9 +57,13 @@ async def init_store(url: str) -> str:
 
 
 def nothing_to_read(url: str) -> str | None:
-    """Check the URL; a server is there or it is not."""
-    parse_address(url)
-    return None
+    """Why opening the store to read it would make a schema; a server that is away has one."""
+    address = parse_address(url)
+    try:
+        made = has_tables(address)
+    except StoreUnavailable:
+        return None
+    return None if made else f"{address.name} has no tables of Penstock"
 
 
 def scratch_url(url: str, mark: str) -> str:
@@ -81,6 +85,7 @@ async def erase(url: str) -> None:
 DRIVER = StoreDriver(
     open_store=open_store,
     nothing_to_read=nothing_to_read,
+    check_address=parse_address,
     on_server=True,
     init_store=init_store,
     scratch=ScratchStores(url=scratch_url, erase=erase),

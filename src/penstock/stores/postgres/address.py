@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from penstock.model.errors import ConfigError
 
@@ -39,12 +41,12 @@ class Address:
     schema: str = DEFAULT_SCHEMA
     connections: int = 4
     """Transactions at a time; one connection for counters and one that listens are additional."""
-    listens_at: str | None = None
+    listen: str | None = None
     """Where to listen for wake-ups past a pooler, in libpq's form. None: the same address."""
 
     @property
     def for_listening(self) -> str:
-        return self.listens_at or self.conninfo
+        return self.listen or self.conninfo
 
 
 def parse_address(url: str) -> Address:
@@ -60,6 +62,7 @@ def parse_address(url: str) -> Address:
         raise ConfigError(
             "store: schema must be lower-case letters, digits and _ (at most 48, not pg_…)"
         )
+    _check_known(pair[0] for pair in options)
     try:
         given = conninfo_to_dict(f"postgresql://{who}{at}{where}{parts.path}?{rest}")
         conninfo = make_conninfo("", **{**_PATIENCE, **given})
@@ -69,6 +72,19 @@ def parse_address(url: str) -> Address:
         raise ConfigError("store: libpq cannot read this address: check its parameters") from None
     name = _name(given, schema)
     return Address(conninfo, name, schema, _connections(own), listens_at)
+
+
+def _check_known(names: Iterable[str]) -> None:
+    """Raise ConfigError for an option that is neither ours nor libpq's."""
+    of_libpq = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
+    for name in names:
+        if name not in _OWN | of_libpq:
+            close = get_close_matches(name, _OWN | of_libpq, n=1)
+            hint = f"; did you mean {close[0]}?" if close else "."
+            raise ConfigError(
+                f"store: no option {name[:100]!r}{hint} There are {', '.join(sorted(_OWN))}, and"
+                " those of libpq, such as sslmode and target_session_attrs"
+            )
 
 
 def _other_place(conninfo: str, place: str | None) -> str | None:
@@ -95,7 +111,7 @@ def _name(given: Mapping[str, object], schema: str) -> str:
         hosts = str(given.get("host") or "localhost").split(",")
         ports = str(given.get("port") or "5432").split(",")
         ports = ports * len(hosts) if len(ports) == 1 else ports
-        place = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False))
+        place = ",".join(f"{host}:{port or 5432}" for host, port in zip(hosts, ports, strict=False))
     database = given.get("dbname") or ""
     return f"postgresql://{place}/{database}?schema={schema}"
 

@@ -73,6 +73,12 @@ def migrate(address: Address) -> tuple[int, int]:
         return before, SCHEMA_VERSION
 
 
+def has_tables(address: Address) -> bool:
+    """True if the schema was made."""
+    with connect(address) as connection, store_errors(address.name):
+        return _version(connection, address) > 0
+
+
 def _version(connection: psycopg.Connection[Any], address: Address) -> int:
     """The version of the existing tables; 0: there are none."""
     table = f"{address.schema}.meta"
