@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.session import Session, command
-from penstock.model.errors import InvalidMessage
+from penstock.model.errors import ConfigError, InvalidMessage
+
+if TYPE_CHECKING:
+    from penstock.settings import Settings
 
 HttpOption = Annotated[
     str | None,
@@ -92,6 +95,18 @@ def worker(session: Session) -> None:
     _run(session, with_api=False)
 
 
+def _check_shared(settings: Settings, command: str) -> None:
+    """Raise ConfigError if no other process can open the store of one that is half a server."""
+    from penstock.wiring import in_memory
+
+    if in_memory(settings):
+        raise ConfigError(
+            f"store: an in-memory store belongs to one process; `{command}` needs a store that"
+            " others can open, such as sqlite:///penstock.db, postgresql:// or redis://, or use"
+            " `serve`"
+        )
+
+
 def _run(
     session: Session,
     http: str | None = None,
@@ -113,6 +128,8 @@ def _run(
         overrides["api.http"] = f"{host}:{port}"
     found = session.examined(overrides)
     roles = Roles(api=with_api, worker=with_worker, insecure=insecure)
+    if not (with_api and with_worker):
+        _check_shared(found.sound(), "api" if with_api else "worker")
     if processes == 1:
         run_process(found.sound(), roles, json=session.json, found=found)
         return

@@ -196,9 +196,12 @@ async def test_serving_processes_send_each_message_once(tmp_path: Path) -> None:
         assert len(receiver.received) == 60
 
 
+@pytest.mark.parametrize("words", [("api", *TWO), ("api",), ("worker",)])
 @pytest.mark.parametrize("store", ["memory://", "sqlite://"])
-async def test_a_store_of_one_process_is_refused(tmp_path: Path, store: str) -> None:
-    code, _, err = await penstock(tmp_path, "api", *TWO, "--store", store)
+async def test_a_store_of_one_process_is_refused(
+    tmp_path: Path, store: str, words: tuple[str, ...]
+) -> None:
+    code, _, err = await penstock(tmp_path, *words, "--store", store)
     assert code == 2
     assert "an in-memory store belongs to one process" in err
 
