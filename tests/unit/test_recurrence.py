@@ -302,6 +302,57 @@ def test_the_same_rule_again_changes_nothing() -> None:
     assert change(row, "r", rule(payload={"a": 1}), NOON + 1) is row
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"every": "1h"}, {"every": "60m"}),
+        ({"every": "1h"}, {"every": 3600}),
+        ({"every": "1h"}, {"every": "1h", "zone": "UTC"}),
+        ({"every": "1h"}, {"every": "1h", "anchor": "1970-01-01T00:00:00Z"}),
+        ({"every": "1h"}, {"every": "1h", "labels": {}, "headers": {}}),
+        ({"every": "1h"}, {"every": "1h", "labels": {"tags": []}}),
+        ({"every": "1h"}, {"every": "1h", "catch_up": "24h", "jitter": "0s"}),
+        ({"every": "1h"}, {"every": "1h", "payload": None, "content_type": "application/json"}),
+        ({"every": "1h"}, {"every": "1h", "route": "default", "priority": 5, "paused": False}),
+        (
+            {"every": "1h", "start": "2026-11-18T12:00:00Z", "expires_after": "90s"},
+            {"every": "1h", "start": "2026-11-18T13:00:00.000+01:00", "expires_after": 90},
+        ),
+        ({"cron": "0 9 * * mon-fri"}, {"cron": "0  9 * * MON-FRI", "zone": "UTC"}),
+    ],
+)
+def test_a_rule_written_otherwise_is_the_same_rule(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    for first, second in ((one, other), (other, one)):
+        row = made(**first)
+        assert change(row, "r", rule(**second), NOON + 1) is row
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"every": "1h", "anchor": "2026-01-01T00:00:00Z"},
+        {"every": "1h", "payload": "null"},
+        {"every": "1h", "content_type": "text/plain", "payload_base64": "bnVsbA=="},
+        {"every": "1h", "catch_up": "2d"},
+        {"every": "1h", "end": "2027-01-01T00:00:00Z"},
+        {"every": "1h", "labels": {"class": "x"}},
+        {"cron": "0 * * * *"},
+    ],
+)
+def test_a_rule_that_means_something_else_is_a_new_version(other: dict[str, Any]) -> None:
+    row = made(every="1h")
+    assert change(row, "r", rule(**other), NOON + 1).version == row.version + 1
+
+
+def test_the_same_rule_from_other_settings_keeps_its_version() -> None:
+    row = made(every="1h")
+    after = change(row, "r", rule(every="60m"), NOON + 1, source="digest", managed=True)
+    assert (after.version, after.source, after.managed) == (row.version, "digest", True)
+    assert after.revision == row.revision + 1
+
+
 # --- every moment is planted once or counted, whatever happens
 
 rules = st.one_of(

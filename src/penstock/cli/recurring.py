@@ -26,7 +26,7 @@ from penstock.cli.options import (
 from penstock.cli.session import Session, command, confirm, group, must_ask
 from penstock.model.errors import InvalidMessage, Malformed, UnknownThing
 from penstock.model.message import Labels
-from penstock.model.recurrence import Rule
+from penstock.model.recurrence import Rule, canonical
 from penstock.model.recurrence_view import (
     Backfilled,
     RecurringOut,
@@ -437,7 +437,7 @@ async def _would_be(verbs: Verbs, one: CrontabRule) -> str:
         found = rule_of(await verbs.recurring.get(one.id))
     except UnknownThing:
         return "made"
-    return "same" if found == rule_value(one.fields) else CHANGED
+    return "same" if canonical(found) == canonical(rule_value(one.fields)) else CHANGED
 
 
 def _show(session: Session, rule: RecurringOut) -> None:

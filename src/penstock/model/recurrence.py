@@ -8,6 +8,7 @@ messages and the row to write after that. A store writes the row only if it is u
 from __future__ import annotations
 
 import hashlib
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,7 +38,13 @@ from penstock.model.message import (
     NewMessage,
 )
 from penstock.model.route import is_route_name
-from penstock.model.times import MAX_TIME, format_moment, parse_duration, parse_moment
+from penstock.model.times import (
+    MAX_TIME,
+    format_duration,
+    format_moment,
+    parse_duration,
+    parse_moment,
+)
 from penstock.model.wire import read_json
 from penstock.model.zone import DEFAULT_ZONE, is_zone
 
@@ -63,6 +70,8 @@ MAX_PERIOD_MS = 400 * 86_400_000
 """Longest `every`, `expires_after` and `catch_up`."""
 SECOND = 1_000
 _NULL = b"null"
+EPOCH = "1970-01-01T00:00:00Z"
+"""The default anchor."""
 
 
 class Misfire(StrEnum):
@@ -188,6 +197,39 @@ def rule_from(values: object, *, max_payload: int = MAX_PAYLOAD) -> Rule:
 def digest(rule: Rule) -> str:
     """A digest that is equal for equal rules, in every process."""
     return hashlib.sha256(msgspec.json.encode(rule)).hexdigest()[:16]
+
+
+def canonical(rule: Rule) -> Rule:
+    """The rule with every default filled in and every value in one form.
+
+    Two rules are the same if their canonical forms are equal, however their authors wrote them.
+    """
+    body, content_type = rule_body(rule)
+    return replace(
+        rule,
+        cron=None if rule.cron is None else " ".join(rule.cron.lower().split()),
+        every=_same_span(rule.every, "every"),
+        anchor=None if rule.every is None else moment_text(rule.anchor or EPOCH, "anchor"),
+        payload=msgspec.UNSET,
+        payload_base64=b64encode(body).decode(),
+        content_type=content_type,
+        headers=rule.headers or None,
+        labels=None if rule.labels == Labels() else rule.labels,
+        expires_after=_same_span(rule.expires_after, "expires_after"),
+        start=moment_text(rule.start, "start"),
+        end=moment_text(rule.end, "end"),
+        jitter=_same_span(rule.jitter or 0, "jitter"),
+        catch_up=format_duration(parse_duration(rule.catch_up, "catch_up")),
+    )
+
+
+def moment_text(written: str | None, field: str) -> str | None:
+    """A moment in RFC 3339 in UTC with milliseconds, as answers have it."""
+    return None if written is None else format_moment(parse_moment(written, field))
+
+
+def _same_span(written: str | float | None, field: str) -> str | None:
+    return None if written is None else format_duration(parse_duration(written, field))
 
 
 def check_rule_id(text: str) -> str:
@@ -552,6 +594,8 @@ def change(
 ) -> RuleRow:
     """The row with another rule: the same object if nothing changes.
 
+    The version stays while the rule means the same; only where it is defined may then differ.
+
     The new rule is in force after `now`, and after an occurrence that was planted ahead: no moment
     is planted by both, and no moment that both have is left out. The caller has planted the moments
     due before. Those that a rule with an `error` could not plant are left to the `misfire` of the
@@ -562,14 +606,15 @@ def change(
             id=rule_id, rule=rule, changed=now, cursor=now, source=source, managed=managed
         )
         return aimed(made)
-    if (row.rule, row.source, row.managed) == (rule, source, managed):
+    so_far, wanted = canonical(row.rule), canonical(rule)
+    if (so_far, row.source, row.managed) == (wanted, source, managed):
         return row
-    goes_on = row.error is not None and not rule.paused and _when(row.rule) == _when(rule)
+    goes_on = row.error is not None and not rule.paused and _when(so_far) == _when(wanted)
     return aimed(
         replace(
             row,
             rule=rule,
-            version=row.version + 1,
+            version=row.version + (so_far != wanted),
             revision=row.revision + 1,
             changed=now,
             cursor=row.cursor if goes_on else max(row.cursor, now),
@@ -582,7 +627,7 @@ def change(
 
 
 def _when(rule: Rule) -> tuple[object, ...]:
-    """Everything that its moments depend on."""
+    """Everything that the moments of a canonical rule depend on."""
     return (rule.cron, rule.every, rule.anchor, rule.zone, rule.start, rule.end, rule.paused)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.flow.recur import Planter
 from penstock.model.errors import UnknownThing, VersionConflict
+from penstock.model.recurrence import Rule
 from penstock.sdk.async_client import AsyncClient
 from penstock.sdk.client import Client
 from tests.integration.http.conftest import Running, Serve
@@ -56,6 +57,17 @@ async def test_a_rule_is_made_read_changed_listed_and_deleted(client: httpx.Asyn
     assert gone.json() == {"id": "daily-report", "deleted": True}
     assert (await client.get("/v1/recurring/daily-report")).status_code == 404
     assert (await client.delete("/v1/recurring/daily-report")).status_code == 404
+
+
+@pytest.mark.parametrize("body", [DAILY, {"every": "1h"}, {"every": 90, "payload_base64": "AA=="}])
+async def test_the_answer_to_a_get_put_again_changes_nothing(
+    client: httpx.AsyncClient, body: dict[str, Any]
+) -> None:
+    await client.put("/v1/recurring/r", json=body)
+    shown = (await client.get("/v1/recurring/r")).json()
+    written = {name: shown[name] for name in Rule.__struct_fields__ if name in shown}
+    again = await client.put("/v1/recurring/r", json=written)
+    assert (again.status_code, again.json()["version"]) == (200, 1), again.text
 
 
 async def test_a_list_goes_on_behind_its_cursor(client: httpx.AsyncClient) -> None:
