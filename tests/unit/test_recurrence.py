@@ -118,8 +118,8 @@ def test_rules_are_said_in_words() -> None:
     )
     assert words(rule(every="15m")) == "Every 15 minutes"
     assert words(rule(every="90s")) == "Every 90 seconds"
-    assert words(rule(every="1d", anchor="2026-01-01T06:00:00Z")) == (
-        "Every day, counted from 2026-01-01T06:00:00Z"
+    assert words(rule(every="1d", anchor="2026-01-01T07:00:00+01:00")) == (
+        "Every day, counted from 2026-01-01T06:00:00.000Z"
     )
 
 

@@ -408,7 +408,8 @@ def words(rule: Rule) -> str:
     if rule.cron is not None:
         return f"{cron(rule.cron, rule.zone).words()} ({rule.zone})"
     said = f"Every {_period_words(parse_duration(rule.every or 0, 'every'))}"
-    return said if rule.anchor is None else f"{said}, counted from {rule.anchor}"
+    anchor = moment_text(rule.anchor, "anchor")
+    return said if anchor is None else f"{said}, counted from {anchor}"
 
 
 _UNITS = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))

@@ -16,6 +16,7 @@ from penstock.model.recurrence import (
     RuleRow,
     What,
     change,
+    moment_text,
     occurrence_id,
     rule_body,
     upcoming,
@@ -183,7 +184,7 @@ def rule_out(row: RuleRow, now: int, messages: Mapping[str, Message] | None = No
         error=row.error,
         cron=rule.cron,
         every=rule.every,
-        anchor=rule.anchor,
+        anchor=moment_text(rule.anchor, "anchor"),
         zone=rule.zone,
         route=rule.route,
         key=rule.key,
@@ -194,8 +195,8 @@ def rule_out(row: RuleRow, now: int, messages: Mapping[str, Message] | None = No
         labels=rule.labels or Labels(),
         priority=rule.priority,
         expires_after=rule.expires_after,
-        start=rule.start,
-        end=rule.end,
+        start=moment_text(rule.start, "start"),
+        end=moment_text(rule.end, "end"),
         limit=rule.limit,
         jitter=rule.jitter,
         misfire=rule.misfire,
@@ -220,7 +221,7 @@ def recent_ids(row: RuleRow) -> list[str]:
 
 
 def rule_of(shown: RecurringOut) -> Rule:
-    """The rule as written, from its shown form."""
+    """The rule from its shown form; its moments are in UTC."""
     fields = {name: getattr(shown, name) for name in Rule.__struct_fields__ if name != "payload"}
     fields["payload"] = shown.payload_json
     if fields["payload_base64"] is msgspec.UNSET:

@@ -48,7 +48,8 @@ async def test_a_rule_is_made_read_changed_listed_and_deleted(client: httpx.Asyn
     changed = await client.put("/v1/recurring/daily-report", json={**DAILY, "priority": 9})
     assert (changed.status_code, changed.json()["version"]) == (200, 2)
     shown = (await client.get("/v1/recurring/daily-report")).json()
-    assert {name: shown[name] for name in DAILY} == {**DAILY, "priority": 9}
+    moments = {"start": "2026-01-01T00:00:00.000Z", "end": "2046-01-01T00:00:00.000Z"}
+    assert {name: shown[name] for name in DAILY} == {**DAILY, **moments, "priority": 9}
     assert (shown["state"], shown["last"], len(shown["next"])) == ("active", [], 5)
     listed = (await client.get("/v1/recurring")).json()
     assert [rule["id"] for rule in listed["items"]] == ["daily-report"]
@@ -68,6 +69,28 @@ async def test_the_answer_to_a_get_put_again_changes_nothing(
     written = {name: shown[name] for name in Rule.__struct_fields__ if name in shown}
     again = await client.put("/v1/recurring/r", json=written)
     assert (again.status_code, again.json()["version"]) == (200, 1), again.text
+
+
+async def test_answers_have_their_moments_in_utc_with_milliseconds(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {
+        "every": "1h",
+        "anchor": "2026-01-01T02:00:00+02:00",
+        "start": "2026-01-01 00:00:00z",
+        "end": "2046-01-01T00:00:00.5-01:00",
+    }
+    put = (await client.put("/v1/recurring/r", json=body)).json()
+    shown = (await client.get("/v1/recurring/r")).json()
+    (listed,) = (await client.get("/v1/recurring")).json()["items"]
+    for one in (shown, listed):
+        assert (one["anchor"], one["start"], one["end"]) == (
+            "2026-01-01T00:00:00.000Z",
+            "2026-01-01T00:00:00.000Z",
+            "2046-01-01T01:00:00.500Z",
+        )
+    said = "Every hour, counted from 2026-01-01T00:00:00.000Z"
+    assert (put["words"], shown["words"]) == (said, said)
 
 
 async def test_a_list_goes_on_behind_its_cursor(client: httpx.AsyncClient) -> None:

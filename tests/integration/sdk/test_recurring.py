@@ -34,7 +34,7 @@ async def test_a_program_makes_changes_and_deletes_rules() -> None:
         assert put.next[0] == "2026-11-19T08:00:00.000Z"
         shown = await rules.get("daily")
         assert shown.payload == b'{"a":1}'
-        assert (shown.start, shown.jitter, shown.version) == ("2026-01-01T00:00:00+00:00", 30.0, 1)
+        assert (shown.start, shown.jitter, shown.version) == ("2026-01-01T00:00:00.000Z", 30.0, 1)
         with pytest.raises(VersionConflict):
             await rules.put("daily", every="1h", version=9)
         assert (await rules.pause("daily")).state == "paused"
