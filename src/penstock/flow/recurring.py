@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -28,6 +29,7 @@ from penstock.model.recurrence import (
     RuleRow,
     What,
     backfill,
+    backfilled,
     change,
     check_moments,
     check_rule,
@@ -181,7 +183,7 @@ class Recurring:
             if not isinstance(outcome, Receipt):
                 raise outcome
             if not outcome.duplicate:
-                await self._note(rule_id, moment)
+                await self._note(rule_id, partial(noted, moment=moment, what=What.TRIGGERED))
                 return message.id
         raise _busy(rule_id)
 
@@ -200,6 +202,8 @@ class Recurring:
                 if not isinstance(outcome, Receipt):
                     raise outcome
                 planted += not outcome.duplicate
+        if found:
+            await self._note(rule_id, partial(backfilled, moments=found))
         return planted
 
     def preview(self, rule: Rule) -> Preview:
@@ -279,14 +283,13 @@ class Recurring:
                 return then, row is None
         raise _busy(rule_id)
 
-    async def _note(self, rule_id: str, moment: int) -> None:
-        """Show the moment among the rule's latest; the message exists even if this write fails."""
+    async def _note(self, rule_id: str, after: Callable[[RuleRow], RuleRow]) -> None:
+        """Show moments among the rule's latest; their messages exist even if this write fails."""
         for _ in range(ROUNDS):
             (row,) = await self._rules.rules([rule_id])
             if row is None:
                 return
-            then = noted(row, moment, What.TRIGGERED)
-            if (await self._rules.swap([Swap(rule_id, row.revision, then)]))[0]:
+            if (await self._rules.swap([Swap(rule_id, row.revision, after(row))]))[0]:
                 return
 
 

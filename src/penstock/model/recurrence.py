@@ -650,6 +650,14 @@ def noted(row: RuleRow, moment: int, what: What) -> RuleRow:
     return replace(row, revision=row.revision + 1, recent=recent)
 
 
+def backfilled(row: RuleRow, moments: list[int]) -> RuleRow:
+    """The row that shows these moments among its recent ones, as far as they are the latest."""
+    shown = {one.at: one for one in row.recent}
+    shown |= {at: Recent(at, What.PLANTED) for at in moments[-RECENT:]}
+    recent = tuple(shown[at] for at in sorted(shown))[-RECENT:]
+    return replace(row, revision=row.revision + 1, recent=recent)
+
+
 def backfill(row: RuleRow, first: int, last: int, now: int) -> list[int]:
     """The rule's moments in [first, last], whether or not it was in force then."""
     if last < first:

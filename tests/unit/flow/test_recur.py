@@ -25,7 +25,7 @@ from penstock.model.errors import (
 from penstock.model.forecast import Forecast
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt, Settlement
-from penstock.model.recurrence import GRACE_MS, rule_from
+from penstock.model.recurrence import GRACE_MS, occurrence_id, rule_from
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
 from penstock.ports.store import Store
@@ -397,6 +397,37 @@ async def test_a_backfill_plants_what_is_not_known(rig: Rig) -> None:
     assert await rig.recurring.backfill("r", first, last) == 4
     assert await rig.recurring.backfill("r", first, last) == 0
     assert len(await rig.deliver()) == 4
+
+
+async def test_what_is_backfilled_is_shown_among_the_latest(rig: Rig) -> None:
+    await rig.put("r", every="1m")
+    await rig.recurring.backfill("r", format_moment(NOON - 20 * MINUTE), format_moment(NOON))
+    rig.clock.jump(500)
+    triggered = await rig.recurring.trigger("r")
+    shown = await rig.recurring.get("r")
+    assert shown.last
+    latest = [(triggered, "triggered", "scheduled")]
+    latest += [(occurrence_id("r", NOON - n * MINUTE), "planted", "scheduled") for n in range(9)]
+    assert [(one.id, one.what, one.state) for one in shown.last] == latest
+    await rig.recurring.backfill(
+        "r", format_moment(NOON - 40 * MINUTE), format_moment(NOON - 30 * MINUTE)
+    )
+    shown = await rig.recurring.get("r")
+    assert [(one.id, one.what, one.state) for one in shown.last or ()] == latest, "older ones"
+    assert (shown.planted, shown.version) == (0, 1)
+
+
+async def test_a_missed_moment_that_is_backfilled_is_shown_as_planted(rig: Rig) -> None:
+    await rig.put("r", every="1m", misfire="skip")
+    rig.clock.jump(MINUTE + 30_000)
+    async with running(rig.planter()):
+        await rig.clock.advance(1)
+    shown = await rig.recurring.get("r")
+    assert [(one.id, one.what) for one in shown.last or ()] == [(None, "missed")]
+    moment = format_moment(NOON + MINUTE)
+    assert await rig.recurring.backfill("r", moment, moment) == 1
+    shown = await rig.recurring.get("r")
+    assert [(one.id, one.what) for one in shown.last or ()] == [(ids("r", 1)[0], "planted")]
 
 
 async def test_what_became_of_the_last_moments_is_shown(rig: Rig) -> None:
