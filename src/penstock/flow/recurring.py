@@ -171,7 +171,8 @@ class Recurring:
     async def trigger(self, rule_id: str) -> str:
         """Put one additional occurrence, due now; return its message's id.
 
-        The id is the second of the call, with milliseconds if that second is a moment of the rule.
+        The id is the second of the call, with milliseconds if that second is a moment of the rule
+        or a message has that id.
         """
         row = await self._row(rule_id)
         now = self._clock.now()
