@@ -401,3 +401,31 @@ def test_a_store_is_a_path_only_where_it_looks_like_one() -> None:
     assert Settings(store="own.db").store == "sqlite:///own.db"
     assert Settings(store="/var/lib/own").store == "sqlite:////var/lib/own"
     assert Settings(store="redis").store == "redis"  # refused by who opens it: no scheme
+
+
+def test_every_problem_of_a_recurring_rule_is_listed(folder: Path) -> None:
+    (folder / "penstock.toml").write_text(
+        """
+        [recurring.daily]
+        cron = "61 9 * * *"
+        zone = "Mars/Olympus"
+        route = "nowhere"
+        end = "tomorrow"
+        priority = 10
+        jitter = "2d"
+
+        [recurring.poll]
+        every = "1ms"
+        payload = 1
+        """
+    )
+    fields = [problem.partition(":")[0] for problem in examine().problems]
+    assert fields == [
+        "recurring.daily.zone",
+        "recurring.daily.cron",
+        "recurring.daily.end",
+        "recurring.daily.priority",
+        "recurring.daily.jitter",
+        "recurring.daily.route",
+        "recurring.poll.every",
+    ]

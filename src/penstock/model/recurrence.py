@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import islice, takewhile
 from typing import Protocol
 from zlib import crc32
@@ -27,7 +28,7 @@ from penstock.model.draft import (
     check_size,
     payload_bytes,
 )
-from penstock.model.errors import InvalidMessage
+from penstock.model.errors import InvalidMessage, PenstockError
 from penstock.model.identity import is_key
 from penstock.model.message import (
     DEFAULT_PRIORITY,
@@ -187,11 +188,16 @@ def decode_rule(body: bytes, *, max_payload: int = MAX_PAYLOAD) -> Rule:
 
 def rule_from(values: object, *, max_payload: int = MAX_PAYLOAD) -> Rule:
     """A TOML table or a mapping → a checked rule."""
+    return check_rule(read_rule(values), max_payload=max_payload)
+
+
+def read_rule(values: object) -> Rule:
+    """A TOML table or a mapping → a rule that is yet to be checked."""
     try:
         body = msgspec.json.encode(values)
     except TypeError as exc:
         raise InvalidMessage("payload", f"is not JSON: {exc}") from exc
-    return decode_rule(body, max_payload=max_payload)
+    return read_json(_rule, body)
 
 
 def digest(rule: Rule) -> str:
@@ -242,48 +248,101 @@ def check_rule_id(text: str) -> str:
 
 
 def check_rule(rule: Rule, *, max_payload: int = MAX_PAYLOAD) -> Rule:
-    """The same rule, or InvalidMessage naming the field that cannot work."""
-    check_moments(rule)
-    _check_message(rule, max_payload)
-    if rule.limit is not None and not 1 <= rule.limit <= MAX_LIMIT:
-        raise InvalidMessage("limit", f"must be 1-{MAX_LIMIT:,}")
-    if rule.jitter is not None and parse_duration(rule.jitter, "jitter") > MAX_JITTER_MS:
-        raise InvalidMessage("jitter", "must be at most 1d")
-    _check_span(rule.catch_up, "catch_up", least=0)
-    if rule.expires_after is not None:
-        _check_span(rule.expires_after, "expires_after", least=1)
+    """The same rule, or InvalidMessage naming the first field that cannot work."""
+    for problem in problems_in(rule, max_payload=max_payload):
+        raise problem
     return rule
 
 
 def check_moments(rule: Rule) -> None:
     """Check the moments: cron in a zone, or a fixed interval from an anchor."""
+    for problem in _problems(rule, _MOMENT_CHECKS):
+        raise problem
+
+
+def problems_in(rule: Rule, *, max_payload: int = MAX_PAYLOAD) -> Iterator[PenstockError]:
+    """Every reason why the rule cannot work, each with its field."""
+    yield from _problems(rule, _MOMENT_CHECKS)
+    yield from _problems(rule, (partial(_check_message, max_payload=max_payload),))
+    yield from _problems(rule, _OPTION_CHECKS)
+
+
+def _problems(rule: Rule, checks: Iterable[Callable[[Rule], None]]) -> Iterator[PenstockError]:
+    for check in checks:
+        try:
+            check(rule)
+        except PenstockError as exc:
+            yield exc
+
+
+def _check_kind(rule: Rule) -> None:
     if (rule.cron is None) == (rule.every is None):
         wrong = "cron" if rule.cron is None else "every"
         raise InvalidMessage(wrong, "give either cron or every, and only one of them")
+
+
+def _check_zone(rule: Rule) -> None:
     if not is_zone(rule.zone):
         raise InvalidMessage("zone", f"{rule.zone[:50]!r} is not an IANA time zone")
+    if rule.cron is None and rule.zone != DEFAULT_ZONE:
+        raise InvalidMessage("zone", "is for cron; every is counted from its anchor")
+
+
+def _check_cron(rule: Rule) -> None:
     if rule.cron is not None:
-        if rule.anchor is not None:
-            raise InvalidMessage("anchor", "is for every; cron has moments of its own")
-        cron(rule.cron, rule.zone).check_it_comes()
-    elif rule.every is not None:
-        if rule.zone != DEFAULT_ZONE:
-            raise InvalidMessage("zone", "is for cron; every is counted from its anchor")
-        _check_every(rule.every, rule.anchor)
+        zone = rule.zone if is_zone(rule.zone) else DEFAULT_ZONE
+        cron(rule.cron, zone).check_it_comes()
+
+
+def _check_anchor(rule: Rule) -> None:
+    if rule.anchor is None:
+        return
+    if rule.cron is not None:
+        raise InvalidMessage("anchor", "is for every; cron has moments of its own")
+    if parse_moment(rule.anchor, "anchor") % SECOND:
+        raise InvalidMessage("anchor", "must be a whole second")
+
+
+def _check_every(rule: Rule) -> None:
+    if rule.every is None:
+        return
+    period = parse_duration(rule.every, "every")
+    if period < SECOND:
+        raise InvalidMessage("every", "must be at least 1s")
+    if period > MAX_PERIOD_MS or period % SECOND:
+        raise InvalidMessage("every", "must be whole seconds, at most 400 days")
+
+
+def _check_bounds(rule: Rule) -> None:
     start = None if rule.start is None else parse_moment(rule.start, "start")
     end = None if rule.end is None else parse_moment(rule.end, "end")
     if start is not None and end is not None and end < start:
         raise InvalidMessage("end", "is before start")
 
 
-def _check_every(every: str | float, anchor: str | None) -> None:
-    period = parse_duration(every, "every")
-    if period < SECOND:
-        raise InvalidMessage("every", "must be at least 1s")
-    if period > MAX_PERIOD_MS or period % SECOND:
-        raise InvalidMessage("every", "must be whole seconds, at most 400 days")
-    if anchor is not None and parse_moment(anchor, "anchor") % SECOND:
-        raise InvalidMessage("anchor", "must be a whole second")
+_MOMENT_CHECKS = (_check_kind, _check_zone, _check_cron, _check_every, _check_anchor, _check_bounds)
+
+
+def _check_limit(rule: Rule) -> None:
+    if rule.limit is not None and not 1 <= rule.limit <= MAX_LIMIT:
+        raise InvalidMessage("limit", f"must be 1-{MAX_LIMIT:,}")
+
+
+def _check_jitter(rule: Rule) -> None:
+    if rule.jitter is not None and parse_duration(rule.jitter, "jitter") > MAX_JITTER_MS:
+        raise InvalidMessage("jitter", "must be at most 1d")
+
+
+def _check_catch_up(rule: Rule) -> None:
+    _check_span(rule.catch_up, "catch_up", least=0)
+
+
+def _check_expiry(rule: Rule) -> None:
+    if rule.expires_after is not None:
+        _check_span(rule.expires_after, "expires_after", least=1)
+
+
+_OPTION_CHECKS = (_check_limit, _check_jitter, _check_catch_up, _check_expiry)
 
 
 def _check_span(value: str | float, field: str, *, least: int) -> None:

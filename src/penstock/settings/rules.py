@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from penstock.model.errors import InvalidMessage, PenstockError, UnknownRoute
@@ -14,7 +14,8 @@ from penstock.model.policy import (
     policy_from,
     suppression_from,
 )
-from penstock.model.recurrence import Rule, check_rule_id, rule_from
+from penstock.model.recurrence import Rule, check_rule, check_rule_id, problems_in, read_rule
+from penstock.model.route import is_route_name
 
 Written: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Name → the content of its table."""
@@ -30,31 +31,43 @@ def suppressions_from(written: Written) -> dict[str, Suppression]:
 
 def recurring_from(written: Written, max_payload: int) -> dict[str, tuple[Rule, bool]]:
     """Rules by their ids, and whether each is managed."""
-    return {name: _recurring(table, max_payload) for name, table in written.items()}
+    read = {name: _recurring(table) for name, table in written.items()}
+    return {
+        name: (check_rule(rule, max_payload=max_payload), managed)
+        for name, (rule, managed) in read.items()
+    }
 
 
-def _recurring(table: Mapping[str, Any], max_payload: int = MAX_PAYLOAD) -> tuple[Rule, bool]:
+def _recurring(table: Mapping[str, Any]) -> tuple[Rule, bool]:
     managed = table.get("managed", False)
     if not isinstance(managed, bool):
         raise InvalidMessage("managed", "must be true or false")
-    rule = {name: value for name, value in table.items() if name != "managed"}
-    return rule_from(rule, max_payload=max_payload), managed
+    return read_rule({name: value for name, value in table.items() if name != "managed"}), managed
 
 
 def recurring_problems(
     written: Written, routes: frozenset[str], max_payload: int = MAX_PAYLOAD
 ) -> list[str]:
     """The errors of recurring rules, each with its field."""
-    problems = []
-    for name, table in written.items():
-        try:
-            check_rule_id(name)
-            rule, _ = _recurring(table, max_payload)
-            if rule.route not in routes:
-                raise UnknownRoute(rule.route, tuple(routes))
-        except PenstockError as exc:
-            problems.append(f"recurring.{name}.{exc.message}")
-    return problems
+    return [
+        f"recurring.{name}.{problem.message}"
+        for name, table in written.items()
+        for problem in _problems_of(name, table, routes, max_payload)
+    ]
+
+
+def _problems_of(
+    name: str, table: Mapping[str, Any], routes: frozenset[str], max_payload: int
+) -> Iterator[PenstockError]:
+    try:
+        check_rule_id(name)
+        rule, _ = _recurring(table)
+    except PenstockError as exc:
+        yield exc
+        return
+    yield from problems_in(rule, max_payload=max_payload)
+    if is_route_name(rule.route) and rule.route not in routes:
+        yield UnknownRoute(rule.route, tuple(routes))
 
 
 def rule_problems(policies: Written, suppressions: Written) -> list[str]:
