@@ -101,7 +101,9 @@ its start which file it read. These options stand before or after the command:
 | 1 | failed: unknown id, already released, another version, server or store away, a store that is not sound, an answer other than yes |
 | 2 | bad usage, a value that cannot be accepted, or bad settings |
 
-Errors are one sentence on stderr. With `--json` they are `{"error": {"code", "message", "field"}}` on stderr, and what
+An error is one sentence on stderr (`penstock: …`); bad settings have a line for each problem. A command line that cannot be read, such as one with an
+unknown option or without an argument, is answered in up to four lines there: `Usage: …`, a hint where to find help, an empty line, `Error: …`. With
+`--json` any error is `{"error": {"code", "message", "field"}}` on stderr, on one line, and what
 is printed on stdout is the JSON of the [HTTP API](http.md), one value on one line: lists are
 `{"items": […], "next": cursor or null}`; with `list --all` every message is a line of its own (NDJSON).
 

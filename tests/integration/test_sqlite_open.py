@@ -242,7 +242,9 @@ async def test_a_version_of_sqlite_that_may_corrupt_a_shared_file_is_warned_of(
 ) -> None:
     async with opened(tmp_path / "a.db") as store:
         monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 2))
-        assert "WAL-reset bug" in (await store.check())["warning"]
+        warning = (await store.check())["warning"]
+        assert "has the WAL-reset bug: Penstock's own processes avoid it" in warning
+        assert "(docs/concepts/sqlite.md)" in warning
         assert len(store.as_store().warnings) == 1
         monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 51, 3))
         assert "warning" not in await store.check()

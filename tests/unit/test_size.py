@@ -46,9 +46,20 @@ def test_a_rate_is_read_as_people_write_it(text: str, rate: float) -> None:
     assert per_second(text) == rate
 
 
-@pytest.mark.parametrize("text", ["", "50k", "0/s", "-1/s", "1/y", "k/s", "1e9/s"])
-def test_what_is_no_rate_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(InvalidMessage):
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the unit of time is missing: write 50k/s"),
+        ("50k", "the unit of time is missing: write 50k/s"),
+        ("1/y", "'y' is no unit of time: write 50k/s"),
+        ("0/s", "must be more than 0, such as 50k/s"),
+        ("-1/s", "must be a number such as"),
+        ("k/s", "must be a number such as"),
+        ("1e9/s", "must be a number such as"),
+    ],
+)
+def test_what_is_no_rate_is_refused_with_an_example(text: str, why: str) -> None:
+    with pytest.raises(InvalidMessage, match=why):
         per_second(text)
 
 

@@ -232,7 +232,7 @@ VERBS: tuple[Verb, ...] = (
          "Policies", "Every policy",
          answers={200: ("The rules", "PolicyList")}),
     Verb("policy", "GET", "/v1/policies/{policy}", "read", "policies:get_policy",
-         "Policies", "One policy, as it was put",
+         "Policies", "One policy, without fields that have their default",
          answers={200: ("The rule", "HeldPolicy")}, failures=(404,)),
     Verb("putPolicy", "PUT", "/v1/policies/{policy}", "admin", "policies:put_policy",
          "Policies", "Store a policy; it binds every later decision in every process",

@@ -149,7 +149,7 @@ async def list_(session: Session) -> None:
 
 @command(app, "show", remote=True)
 async def show_(session: Session, policy: PolicyArgument) -> None:
-    """Show one policy as it was written.
+    """Show one policy, without fields that have their default.
 
     \b
     Examples:

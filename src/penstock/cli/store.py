@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,6 +29,8 @@ Wait = Annotated[
         "--wait", metavar="DURATION", help="Wait for messages that FROM is sending at the moment."
     ),
 ]
+NAMED = 10
+"""Recurring rules that are named at most."""
 CheckOnly = Annotated[bool, typer.Option("--check", help="Only check the file; restore nothing.")]
 
 
@@ -116,8 +118,11 @@ async def copy(session: Session, from_: From, to: To, wait: Wait = "60s") -> Non
         (copied.being_sent, "being sent by the workers of FROM: run this again, or let them end"),
         (len(copied.too_large), "too large for TO and still in FROM"),
     ]
+    examined = session.examined()
+    rules = sorted(examined.settings.recurring)
     if session.json:
-        show.as_json({"status": "ok" if not any(n for n, _ in left) else "left", "copied": copied})
+        status = "ok" if not any(n for n, _ in left) else "left"
+        show.as_json({"status": status, "copied": copied, "rules_in_settings": rules})
     else:
         show.as_text(
             f"{source.name} → {target.name}: {show.counted(copied.moved, 'message')}"
@@ -125,9 +130,20 @@ async def copy(session: Session, from_: From, to: To, wait: Wait = "60s") -> Non
             f" {show.counted(copied.rules, 'recurring rule')},"
             f" {copied.policies + copied.suppressions:,} policies and suppressions",
             *(f"  {show.counted(number, 'message')} {why}" for number, why in left if number),
+            *_still_in_settings(rules, examined.file),
         )
     if any(number for number, _ in left):
         raise typer.Exit(FAILED)
+
+
+def _still_in_settings(rules: Sequence[str], file: Path | None) -> Iterator[str]:
+    """The line on recurring rules that a start with these settings puts into its store."""
+    if rules:
+        more = f" and {len(rules) - NAMED:,} more" if len(rules) > NAMED else ""
+        yield (
+            f"  [recurring] in {file or 'the environment'} has {', '.join(rules[:NAMED])}{more}:"
+            " only a server on TO may start with it, since one on FROM plants these rules again"
+        )
 
 
 @command(app)

@@ -35,6 +35,21 @@ def test_copy_moves_what_is_pending_and_says_so(cli: Cli) -> None:
     assert (again["status"], again["copied"]["moved"]) == ("ok", 1)
 
 
+def test_copy_names_the_recurring_rules_of_the_settings(cli: Cli, folder: Path) -> None:
+    put(cli, "a")
+    rules = "".join(
+        f'[recurring.r{number:02}]\nroute = "default"\nevery = "1h"\n' for number in range(12)
+    )
+    (folder / "penstock.toml").write_text(rules)
+    last = cli("store", "copy", HERE, THERE).out.splitlines()[-1]
+    assert "[recurring] in penstock.toml has r00, r01," in last
+    assert "r09 and 2 more: only a server on TO may start with it" in last
+    shown = cli("store", "copy", HERE, THERE, "--json").json
+    assert shown["rules_in_settings"] == [f"r{number:02}" for number in range(12)]
+    (folder / "penstock.toml").unlink()
+    assert "[recurring]" not in cli("store", "copy", HERE, THERE).out
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

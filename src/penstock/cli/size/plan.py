@@ -182,8 +182,12 @@ def count(text: str, field: str) -> int:
 def per_second(text: str) -> float:
     """ "50k/s", "3M/h" or "100M/d" → messages a second."""
     number, _, unit = text.partition("/")
-    if unit not in _PER or (rate := count(number, "rate") / _PER[unit]) <= 0:
-        raise InvalidMessage("rate", "must be more than 0 a time, such as 50k/s, 3M/h or 100M/d")
+    if unit not in _PER:
+        wrong = f"{unit!r} is no unit of time" if unit else "the unit of time is missing"
+        raise InvalidMessage("rate", f"{wrong}: write 50k/s, 90/m, 3M/h or 100M/d")
+    rate = count(number, "rate") / _PER[unit]
+    if rate <= 0:
+        raise InvalidMessage("rate", "must be more than 0, such as 50k/s")
     return rate
 
 

@@ -29,7 +29,10 @@ RESET_BUG_FIXED_ALSO = {(3, 50): 7, (3, 44): 6}
 
 
 def has_reset_bug(version: tuple[int, ...]) -> bool:
-    """True if this SQLite may corrupt a file while several connections write and copy its log."""
+    """True if this SQLite may corrupt a file while several connections write and copy its log.
+
+    Penstock copies so that it cannot happen (`wal`); another program on the file may not.
+    """
     patch = RESET_BUG_FIXED_ALSO.get((version[0], version[1]))
     return version < RESET_BUG_FIXED and (patch is None or version[2] < patch)
 
@@ -39,9 +42,9 @@ def warnings_of(path: Path) -> list[str]:
     found = []
     if has_reset_bug(sqlite3.sqlite_version_info):
         found.append(
-            f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug, which may corrupt a file that"
-            " several processes write to: use SQLite 3.51.3 or newer (or 3.50.7, 3.44.6), or let"
-            " one process have the file"
+            f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug: Penstock's own processes avoid"
+            " it, but another program that writes to the file while it is in use, such as the"
+            " sqlite3 shell, may corrupt it (docs/concepts/sqlite.md)"
         )
     for file in (path, *(Path(f"{path}{ending}") for ending in ("-wal", "-shm"))):
         try:
