@@ -250,7 +250,9 @@ def _schemas(routes: list[str], parts: list[Mount]) -> Json:
         "description": "Where it goes.",
     }
     schemas["Policy"] = {"anyOf": [_ref("Cap"), _ref("Quiet"), _ref("Pace")]}
-    schemas["HeldPolicy"] = _held("kind", "A policy and its id, without fields that have their default.")
+    schemas["HeldPolicy"] = _held(
+        "kind", "A policy and its id, without fields that have their default."
+    )
     schemas["HeldSuppression"] = _held("legal", "A suppression list with its id.")
     schemas["Outcomes"] = {
         "type": "array",
