@@ -263,7 +263,7 @@ class ClusterServer:
         connection = node.acquire_connection()
         try:
             await heeding(connection.connect())  # type: ignore[no-untyped-call]
-            await connection.send_packed_command(connection.pack_commands(commands))
+            await heeding(connection.send_packed_command(connection.pack_commands(commands)))
             replies = [await node.parse_response(connection, str(c[0])) for c in commands]
         except BaseException as exc:
             # Remaining answers would be taken for those of the next commands.
@@ -279,7 +279,7 @@ class ClusterServer:
         await self._client.initialize()
         nodes = [n for n in self._client.get_primaries() if n.server_type == PRIMARY]
         return {
-            node.name: await self._client.execute_command(*command, target_nodes=node)
+            node.name: await heeding(self._client.execute_command(*command, target_nodes=node))
             for node in nodes
         }
 
@@ -447,11 +447,19 @@ class _Open(asyncio.Protocol):
 
 
 async def heeding(asked: Awaitable[T]) -> T:
-    """Await it, and raise a cancellation that redis-py swallowed while it connected."""
+    """Await it, and raise a cancellation that redis-py swallowed while it connected.
+
+    uvloop refuses a write to a connection that another call has closed meanwhile by a RuntimeError,
+    which redis-py passes on: it becomes a ConnectionError.
+    """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
     try:
         return await asked
+    except RuntimeError as exc:
+        if "handler is closed" not in str(exc):
+            raise
+        raise vendor.ConnectionError("another call has closed the connection") from exc
     finally:
         if task is not None and task.cancelling() > before:
             raise asyncio.CancelledError

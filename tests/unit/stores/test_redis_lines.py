@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis import exceptions as vendor
 
-from penstock.redis_kit.connect import Lines, packed, packed_beginning, packed_end
+from penstock.redis_kit.connect import Lines, heeding, packed, packed_beginning, packed_end
 
 COMMAND = ("PING",)
 PING = packed(COMMAND)
@@ -214,3 +214,16 @@ async def test_those_that_are_asked_for_at_once_all_count(server: Server, lines:
     assert await asyncio.gather(*asked) == [b"OK", b"OK"]
     assert (had_one, lines.has_one) == (False, True)
     assert len(server.lines) == 2
+
+
+async def test_a_write_to_a_connection_that_another_call_closed_is_a_lost_connection() -> None:
+    """uvloop's own words, as redis-py passes them on."""
+
+    async def refused(text: str) -> None:
+        raise RuntimeError(text)
+
+    closed = "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+    with pytest.raises(vendor.ConnectionError, match="another call has closed"):
+        await heeding(refused(closed))
+    with pytest.raises(RuntimeError, match="something else"):
+        await heeding(refused("something else"))
