@@ -65,7 +65,7 @@ BEARER = '-H "authorization: Bearer $PENSTOCK_TOKEN" '
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What this process does on the store."""
+    """The parts of a server that this process runs."""
 
     api: bool
     worker: bool

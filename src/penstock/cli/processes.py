@@ -46,7 +46,6 @@ from penstock.settings import OFF, Examined, Settings
 from penstock.settings.ports import PortRange
 from penstock.telemetry.logs import setup_logging
 from penstock.time.chance import given_or_fresh
-from penstock.wiring import in_memory
 
 log = logging.getLogger("penstock.process")
 
@@ -100,11 +99,6 @@ def run_processes(
 
 def _check(settings: Settings, number: int) -> None:
     """Raise ConfigError for settings that several processes cannot share."""
-    if in_memory(settings):
-        raise ConfigError(
-            "store: an in-memory store belongs to one process; --processes needs a store that"
-            " several can open, such as sqlite:///penstock.db, postgresql:// or redis://"
-        )
     ports = settings.api.metrics
     if isinstance(ports, PortRange) and len(ports.ports) <= number:
         raise ConfigError(

@@ -95,15 +95,14 @@ def worker(session: Session) -> None:
     _run(session, with_api=False)
 
 
-def _check_shared(settings: Settings, command: str) -> None:
-    """Raise ConfigError if no other process can open the store of one that is half a server."""
+def check_shared(settings: Settings, needed_by: str) -> None:
+    """Raise ConfigError if no other process can open this store, as `needed_by` must."""
     from penstock.wiring import in_memory
 
     if in_memory(settings):
         raise ConfigError(
-            f"store: an in-memory store belongs to one process; `{command}` needs a store that"
-            " others can open, such as sqlite:///penstock.db, postgresql:// or redis://, or use"
-            " `serve`"
+            f"store: an in-memory store belongs to one process; {needed_by} needs a store that"
+            " several can open, such as sqlite:///penstock.db, postgresql:// or redis://"
         )
 
 
@@ -128,8 +127,10 @@ def _run(
         overrides["api.http"] = f"{host}:{port}"
     found = session.examined(overrides)
     roles = Roles(api=with_api, worker=with_worker, insecure=insecure)
+    if processes > 1:
+        check_shared(found.sound(), "--processes")
     if not (with_api and with_worker):
-        _check_shared(found.sound(), "api" if with_api else "worker")
+        check_shared(found.sound(), "`api`" if with_api else "`worker`")
     if processes == 1:
         run_process(found.sound(), roles, json=session.json, found=found)
         return

@@ -56,7 +56,7 @@ class Subscription:
 
 
 def available(consumer: Consumer) -> list[Message]:
-    """What has come: one read waits for the first message, and for no more."""
+    """Read the messages that are there; wait for the first one only."""
     first: list[Message] = consumer.consume(1, WAIT)
     return [*first, *consumer.consume(AT_ONCE - 1, 0)] if first else first
 

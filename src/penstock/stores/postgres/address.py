@@ -76,7 +76,8 @@ def parse_address(url: str) -> Address:
 
 def _check_known(names: Iterable[str]) -> None:
     """Raise ConfigError for an option that is neither ours nor libpq's."""
-    of_libpq = {option.keyword.decode() for option in Conninfo.get_defaults()} | {"ssl"}
+    of_libpq = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    of_libpq.add("ssl")  # an address may say ssl=true for sslmode=require
     for name in names:
         if name not in _OWN | of_libpq:
             close = get_close_matches(name, _OWN | of_libpq, n=1)
