@@ -28,9 +28,9 @@ check: $(VENV)/.dev ## lint, types, layers and the fast tests
 format: $(VENV)/.dev ## format and mend what ruff can
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
 
-docs: $(VENV)/.docs ## the site of docs/ into build/site, checked: links, anchors, pages that no other page names
+docs: $(VENV)/.docs ## the site of docs/ into build/site/<version>, checked: links, anchors, pages that no other page names
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "build/site/index.html"
+	@echo "build/site/index.html: of this and every other version in build/site, the newest"
 
 bench: $(VENV)/.dev ## ours against the limits of this machine, as ratios
 	@$(BIN)/python -m bench
@@ -79,7 +79,7 @@ containers: $(VENV)/.systems ## every system in real containers, to its verdict,
 	@exec $(BIN)/python -m systems.containers $(if $(FOR),--for $(FOR)) $(PROFILES)
 
 clean: ## remove what was built
-	rm -rf $(VENV) $(VENV)-dist $(VENV)-compat build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-dist $(VENV)-compat $(VENV)-3.* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@echo "installing Penstock into $(VENV) …"

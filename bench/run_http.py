@@ -22,6 +22,7 @@ from systems.servers.ports import free_port
 BODY = b'{"payload":{"user":"user-000042","text":"%s"},"delay":3600}' % (b"x" * 72)
 CONNECTIONS = 64
 ROUNDS = 2
+ROOT = Path(__file__).parents[1]
 GRANIAN = {"granian-asgi": "ASGI handler", "granian-rsgi": "RSGI handler"}
 
 
@@ -34,10 +35,15 @@ def server(kind: str, at: Path) -> Iterator[int]:
 
 @contextmanager
 def process(kind: str, at: Path, checkout: Path | None = None) -> Iterator[tuple[int, int]]:
-    """The same, of another checkout if one is named; its port and process id."""
+    """The same, of another checkout if one is named; its port and process id.
+
+    Another checkout runs with what it depends on itself if it has an environment of its own.
+    """
     elsewhere = {} if checkout is None else {"PYTHONPATH": str(checkout / "src")}
+    own = None if checkout in (None, ROOT) else checkout / ".venv/bin/python"
+    python = str(own) if own is not None and own.exists() else sys.executable
     started = subprocess.Popen(
-        [sys.executable, "-m", "bench.servers", kind, str(at)],
+        [python, "-m", "bench.servers", kind, str(at)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, **elsewhere},

@@ -1,8 +1,8 @@
 """The HTTP API without its hot way: every request goes through ASGI, the router and a handler.
 
 `--against FOLDER` names another checkout of this repository; its API is measured in turns with
-this one's, on the same machine and the same load. On a machine that others use, only the CPU time
-of a request says something.
+this one's, on the same machine and the same load, with the packages in its `.venv` if it has one.
+On a machine that others use, only the CPU time of a request says something.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import psutil
 
 from bench.load import get, hammer, load, post
 from bench.report import Report
-from bench.run_http import BODY, CONNECTIONS, process
+from bench.run_http import BODY, CONNECTIONS, ROOT, process
 from bench.sqlite_limits import folder
 
 ROUNDS = 3
-HERE = Path(__file__).parents[1]
 ID = "ordinary-1"
 NAMED = b'{"id":"%s",%s' % (ID.encode(), BODY[1:])
 REQUESTS = {
@@ -40,9 +39,9 @@ class Figures(NamedTuple):
 def main(*arguments: str) -> int:
     match arguments:
         case ():
-            checkouts = {"this API": HERE}
+            checkouts = {"this API": ROOT}
         case ("--against", other) if (Path(other) / "src" / "penstock").is_dir():
-            checkouts = {"the other API": Path(other).resolve(), "this API": HERE}
+            checkouts = {"the other API": Path(other).resolve(), "this API": ROOT}
         case _:
             print("usage: python -m bench http --ordinary [--against FOLDER]", file=sys.stderr)
             return 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import uvloop
 
 from penstock.model.message import NewMessage
-from penstock.stores.sql.rows import put_rows
+from penstock.stores.sql.messages import put_rows
 from penstock.stores.sqlite import open_store
 from penstock.stores.sqlite.schema import CACHE_KIB
 from penstock.stores.sqlite.session import STATEMENTS

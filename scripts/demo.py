@@ -14,6 +14,7 @@ import os
 import random
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,11 +34,16 @@ from penstock.sim.requests import Received
 PER_SECOND = 40
 TICK = 0.2
 """Seconds between two handfuls."""
-AHEAD = 12_000
-"""Messages scheduled at the start over the next week, for the forecast."""
+SPANS = (20.0, 300.0, 36 * 3600.0)
+SHARES = (0.796, 0.2, 0.004)
+"""How far ahead messages are scheduled: mean seconds, and the share of each."""
 DAYS = 7
+START = 5.0
+"""Seconds: nothing is due before the processes run."""
 CHANNELS = ("push", "sms", "email", "partner")
 WEIGHTS = (5, 3, 3, 1)
+KINDS = ("promotional", "transactional", "digest")
+KIND_WEIGHTS = (60, 39, 1)
 AWAY_EVERY, AWAY_FOR = 300.0, 20.0
 """Seconds: how often the partner's endpoint does not answer, and how long."""
 ROOM = "sale"
@@ -69,9 +75,8 @@ POLICIES: dict[str, dict[str, object]] = {
     },
     "nights": {
         "kind": "quiet",
-        "from": "02:00",
-        "to": "05:00",
-        "zone": "Asia/Seoul",
+        "from": "22:00",
+        "to": "07:00",
         "applies_to": {"class": ["digest"]},
     },
     "one-an-hour": {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1h", "shadow": True},
@@ -86,6 +91,10 @@ RECURRING: dict[str, dict[str, Any]] = {
 }
 WORKERS = 2
 """Processes beside the server's own worker."""
+HOT_USERS = 240
+"""They get a quarter of everything: just less than the cap lets through."""
+ZONES = ("Asia/Seoul", "Europe/Berlin", "America/New_York", "America/Los_Angeles")
+"""Of those who get digests: somebody always sleeps."""
 OPTED_OUT = [f"user-{number}" for number in range(1, 5_000, 60)]
 
 
@@ -128,30 +137,37 @@ class Traffic:
     def _some(self) -> Iterator[dict[str, Any]]:
         number = PER_SECOND * TICK
         for _ in range(round(self._chance.uniform(number / 2, number * 3 / 2))):
-            yield self._message(min(600.0, self._chance.expovariate(1 / 20)))
+            (span,) = self._chance.choices(SPANS, SHARES)
+            yield self._message(self._delay(span))
 
     async def seed(self, store: str) -> None:
-        """Before the server starts, so that its charts do not begin with a leap."""
+        """As if it had run for days: charts begin without a leap and pending stays as it is."""
         async with penstock.open(store) as engine:
-            await engine.schedule_many(self._days())
+            for span, share in zip(SPANS, SHARES, strict=True):
+                count = round(PER_SECOND * share * span)
+                await engine.schedule_many(
+                    self._message(START + self._delay(span)) for _ in range(count)
+                )
 
-    def _days(self) -> Iterator[dict[str, Any]]:
-        """More soon than late, in waves, as people plan things."""
-        for number in range(AHEAD):
-            hours = self._chance.triangular(0, DAYS * 24, 4)
-            wave = 1 + math.sin(hours * math.tau / 12)
-            if self._chance.random() * 2 > wave:
-                hours = self._chance.uniform(0, 1) if number % 2 else hours + 3
-            yield self._message(max(60.0, hours * 3600))
+    def _delay(self, span: float) -> float:
+        """Seconds; what is far ahead comes in waves, as people plan things."""
+        while True:
+            delay = min(DAYS * 86_400, self._chance.expovariate(1 / span))
+            wave = 1 + 0.8 * math.sin((time.time() + delay) / 3600 * math.tau / 12)
+            if span < 3600 or self._chance.random() * 1.8 < wave:
+                return delay
 
     def _message(self, delay: float) -> dict[str, Any]:
         (channel,) = self._chance.choices(CHANNELS, WEIGHTS)
-        hot = self._chance.random() < 0.25  # a few people get most of it
-        user = self._chance.randint(1, 40 if hot else 5_000)
-        promotional = self._chance.random() < 0.6
-        labels = {"channel": channel, "class": "promotional" if promotional else "transactional"}
-        if promotional and channel == "email":
+        hot = self._chance.random() < 0.25  # a few people get more of it
+        user = self._chance.randint(1, HOT_USERS if hot else 5_000)
+        (kind,) = self._chance.choices(KINDS, KIND_WEIGHTS)
+        labels = {"channel": channel, "class": kind}
+        if kind == "promotional" and channel == "email":
             labels["campaign"] = "newsletter"
+        if kind == "digest":
+            labels["tz"] = self._chance.choice(ZONES)
+        patience = 86_400 if kind == "digest" else 900  # a digest may wait for the morning
         return {
             "payload": {"user": user, "text": f"hello by {channel}"},
             "route": channel,
@@ -159,7 +175,7 @@ class Traffic:
             "delay": round(delay, 3),
             "priority": self._chance.choice((1, 5, 5, 5, 9)),
             "headers": {"x-tenant": self._chance.choice(("north", "south"))},
-            "expires": datetime.now(UTC) + timedelta(seconds=delay + 900),
+            "expires": datetime.now(UTC) + timedelta(seconds=delay + patience),
             "labels": labels,
         }
 
@@ -274,7 +290,7 @@ def configuration(folder: str, steady: Receiver, fickle: Receiver) -> dict[str, 
     overrides: dict[str, object] = {
         "store": f"sqlite:///{Path(folder) / 'demo.db'}",
         "log.level": "error",
-        "limits.dead_retention": "1h",
+        "limits.dead_retention": "30m",
         "policies": POLICIES,
     }
     for channel in CHANNELS:

@@ -19,6 +19,8 @@ from bench.peers import plots, report  # noqa: E402
 from bench.report import MISSED, misses  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
+LONG = ("recurring_kill", "recurring_peers")
+"""Benchmarks that `make bench` leaves out because they take long."""
 BENCHMARKS = ROOT / "docs" / "benchmarks"
 
 
@@ -36,7 +38,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def _results() -> dict[str, dict[str, Any]]:
-    kept = {name: RESULTS / f"{name}.json" for name in ORDER}
+    kept = {name: RESULTS / f"{name}.json" for name in (*ORDER, *LONG)}
     return {name: json.loads(path.read_text()) for name, path in kept.items() if path.exists()}
 
 
@@ -74,7 +76,7 @@ HEADLINES = {
         "late p50 {} ms, p99 {} ms",
         ("1,000/s coming due: p50", "1,000/s coming due: p99"),
     ),
-    "one message per request, 64 connections, a client that does little else, SQLite": (
+    "one message per request, 64 connections, sent by a bare load generator, SQLite": (
         "http",
         "{} requests a second",
         ("POST /v1/messages",),
@@ -121,7 +123,8 @@ def drawn() -> str:
 
 
 def _table(name: str, result: dict[str, Any]) -> str:
-    lines = [f"**{result['about']}** (`python -m bench {name}`)", ""]
+    command, when = name.replace("_peers", "-peers"), result["machine"]["when"][:10]
+    lines = [f"**{result['about']}** (`python -m bench {command}`, {when})", ""]
     lines += ["| | | ratio | aim |", "|---|--:|---|---|"]
     for row in result["rows"]:
         figure = row["figure"]

@@ -75,8 +75,9 @@ A secret, token or key that says `change-me` is a placeholder and is refused:
 CLI_HEAD = """# Command line
 
 `penstock …` and `python -m penstock …` are the same. The message commands act on the store of the
-[settings](config.md) directly, or on a running server with `--url`. Only commands that write something new (`schedule`,
-`policy`, `suppression` and `room put`) create a SQLite file that is not there, and only if what they write is accepted.
+[settings](config.md) directly, or on a running server with `--url`. Only commands that write something new (`schedule`;
+`policy`, `suppression`, `room` and `recurring put`; `recurring import`) create a SQLite file that is not there, and only if what they write
+is accepted.
 
 A new folder: `penstock init` writes a commented `penstock.toml`, `penstock doctor` tries everything it names,
 `penstock serve` starts. `penstock help dead redrive` explains a command. `penstock message list` and the like are the same as
@@ -116,7 +117,8 @@ that would be empty are left out.
 
 `cancel` by filter or `--all`, `dead redrive`, `dead delete` by filter, `forget` and `room reset` count what they would change and
 ask; `recurring delete` shows the rule and asks. `--yes` does not ask. Where there is no terminal to ask on they do nothing and exit 2 unless `--yes` is given, so a
-script says `--yes`. `--dry-run` only counts and never asks. A message that is named by its id is changed without a question.
+script says `--yes`. `--dry-run` only counts and never asks. A message that is named by its id is changed without a question. `policy delete` and
+`suppression delete`, which name one policy or list, ask on a terminal only.
 
 ## Values
 
@@ -128,8 +130,8 @@ as JSON: `'"@home"'`. Labels are `--label NAME=VALUE` everywhere.
 ## Completion
 
 `penstock --install-completion` sets up the shell it is called from (bash, zsh, fish, PowerShell); open a new shell after it.
-`penstock --show-completion` prints the script. Commands, options and states are completed, and the names of routes, policies,
-suppression lists and rooms: those of the settings and those in the store, or of the server at `--url`.
+`penstock --show-completion` prints the script. Commands, options, states and other fixed words are completed, and the names of routes,
+policies, suppression lists, recurring rules and rooms: those of the settings and those in the store, or of the server at `--url`.
 
 ## Servers
 

@@ -43,8 +43,8 @@ WORDS = {
     "scope": "What the cap counts by: `key`, `channel`, `campaign`, `tag`, `route`; several count each"
     " combination apart.",
     "limit": "So many in a window. A cap needs this with `window`, or `min_interval`.",
-    "window": 'Rolling (`"24h"`, at most 400 days), or `{"calendar": "hour", "day", "week", "month" or'
-    ' "year", "zone"}`.',
+    "window": 'Rolling (`"24h"`, at most 400 days), or of the calendar: `{"calendar": "day"}`, also'
+    ' `hour`, `week`, `month`, `year`, if you like with a `"zone"`.',
     "min_interval": "At least this between two.",
     "from": "Begin, by the recipient's wall clock: `22:00`.",
     "to": "End: `08:00`. Before `from`, it is on the next day.",

@@ -1,7 +1,8 @@
 """A shop that sells tickets to a crowd: only as many shop at once as the room lets in.
 
 The shop makes the room, shows visitors the waiting page under its own address, redeems the tokens
-they come back with, and gives their slot back when they have bought.
+they come back with, asks before it sells whether they still hold a slot, and gives it back when
+they have bought.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import argparse
 import os
 import re
 import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from aiohttp import ClientSession, ClientTimeout, web
 from dotenv import load_dotenv
@@ -26,6 +30,18 @@ WAIT_HERE = f"/rooms/{ROOM}?next=/checkout"
 HOP = {"connection", "content-length", "date", "server", "transfer-encoding"}
 
 
+@dataclass
+class Shopper:
+    """A visitor whose token was redeemed."""
+
+    user: str
+    expires: str | None
+    """When the session ends, unless the visitor is heard of again; None: never."""
+
+    def is_gone(self) -> bool:
+        return self.expires is not None and datetime.fromisoformat(self.expires) < datetime.now(UTC)
+
+
 class Shop:
     """Tickets, and who is shopping."""
 
@@ -33,8 +49,8 @@ class Shop:
         self._client = client
         self._gate = gate
         self.left = tickets
-        self.shoppers: dict[str, str] = {}
-        """The cookie → the user who holds a slot."""
+        self.shoppers: dict[str, Shopper] = {}
+        """By cookie. Whether one still holds a slot, only Penstock knows."""
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -55,28 +71,54 @@ class Shop:
             token = str((await request.post()).get("token", ""))
             inside = await self._client.rooms.enter(ROOM, token)
         except (penstock.InvalidToken, penstock.TokenUsed):
-            raise web.HTTPSeeOther(WAIT_HERE) from None
-        shopper = secrets.token_urlsafe()
-        self.shoppers[shopper] = inside.user
+            raise to_the_line() from None
+        self.forget(inside.user)
+        cookie = secrets.token_urlsafe()
+        self.shoppers[cookie] = Shopper(inside.user, inside.session_expires)
         answer = web.HTTPSeeOther("/buy")
-        answer.set_cookie(COOKIE, shopper, httponly=True, samesite="Lax")
+        answer.set_cookie(COOKIE, cookie, httponly=True, samesite="Lax")
         raise answer
 
     async def offer(self, request: web.Request) -> web.Response:
-        user = self.shoppers.get(request.cookies.get(COOKIE, ""))
-        if user is None:
-            raise web.HTTPSeeOther(WAIT_HERE)
-        await self._client.rooms.heartbeat(ROOM, user)  # still shopping
+        await self.check_inside(request)
         return page(f'<h1>{self.left} left</h1><form method="post"><button>Buy</button></form>')
 
     async def buy(self, request: web.Request) -> web.Response:
-        user = self.shoppers.pop(request.cookies.get(COOKIE, ""), None)
-        if user is None:
-            raise web.HTTPSeeOther(WAIT_HERE)
+        await self.check_inside(request)
+        shopper = self.shoppers.pop(request.cookies[COOKIE], None)
+        if shopper is None:  # the same visitor has bought in another tab meanwhile
+            raise to_the_line()
         sold = self.left > 0
         self.left -= sold
-        await self._client.rooms.leave(ROOM, user)  # the next one comes in
+        with suppress(penstock.PenstockError):  # then the slot comes back with the session's end
+            await self._client.rooms.leave(ROOM, shopper.user)  # the next one comes in
         return page("<h1>Enjoy the show</h1>" if sold else "<h1>Sold out</h1>")
+
+    async def check_inside(self, request: web.Request) -> None:
+        """Go on only for a visitor who holds a slot now, and keep it; others go to the line.
+
+        A session that has ended is no error to a heartbeat: the answer says its state.
+        """
+        cookie = request.cookies.get(COOKIE, "")
+        shopper = self.shoppers.get(cookie)
+        if shopper is None:
+            raise to_the_line()
+        try:
+            ticket = await self._client.rooms.heartbeat(ROOM, shopper.user)
+        except penstock.UnknownThing:  # the room was reset
+            ticket = None
+        if ticket is None or ticket.state != "ENTERED":
+            self.shoppers.pop(cookie, None)
+            raise to_the_line()
+        shopper.expires = ticket.session_expires
+
+    def forget(self, user: str) -> None:
+        """Forget who is gone, and what this user had before: a slot is good for one purchase."""
+        self.shoppers = {
+            cookie: shopper
+            for cookie, shopper in self.shoppers.items()
+            if shopper.user != user and not shopper.is_gone()
+        }
 
     async def status(self, _: web.Request) -> web.Response:
         return web.json_response({"left": self.left, "shopping": len(self.shoppers)})
@@ -106,10 +148,30 @@ class Shop:
             return passed
 
 
+def to_the_line() -> web.HTTPSeeOther:
+    """Back to the waiting page, without the cookie."""
+    answer = web.HTTPSeeOther(WAIT_HERE)
+    answer.del_cookie(COOKIE)
+    return answer
+
+
 def page(body: str) -> web.Response:
     return web.Response(
         text=f"<!doctype html><title>Tickets</title>{body}", content_type="text/html"
     )
+
+
+async def make_room(client: penstock.AsyncClient, slots: int) -> None:
+    """Make the room. One that is there stays as it is: it may have been changed during the sale."""
+    try:
+        room = await client.rooms.get(ROOM)
+    except penstock.UnknownThing:
+        await client.rooms.put(ROOM, capacity=slots, claim_ttl="1m", session_ttl="5m", public=True)
+        return
+    if (room.capacity, room.public) != (slots, True):
+        who = "anybody" if room.public else "only holders of a token"
+        print(f"the room {ROOM} is there already: {room.capacity} slots, {who} may join. To change")
+        print(f"it: penstock room put {ROOM} --capacity {slots} --public", flush=True)
 
 
 async def build(options: argparse.Namespace) -> web.Application:
@@ -119,9 +181,7 @@ async def build(options: argparse.Namespace) -> web.Application:
         token = os.environ.get("PENSTOCK_TOKEN")
         gate = ClientSession(options.penstock, timeout=ClientTimeout(total=None))
         async with penstock.AsyncClient(options.penstock, token=token) as client, gate:
-            await client.rooms.put(
-                ROOM, capacity=options.inside, claim_ttl="1m", session_ttl="5m", public=True
-            )
+            await make_room(client, options.inside)
             app.add_routes(Shop(client, gate, options.tickets).routes())
             yield
 
@@ -132,7 +192,9 @@ async def build(options: argparse.Namespace) -> web.Application:
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--tickets", type=int, default=50, help="how many there are")
-    asked.add_argument("--inside", type=int, default=5, help="how many may shop at once")
+    asked.add_argument(
+        "--inside", type=int, default=5, help="how many may shop at once, in a new room"
+    )
     asked.add_argument("--port", type=int, default=8800)
     asked.add_argument("--penstock", default="http://127.0.0.1:8700", help="the server's address")
     options = asked.parse_args()

@@ -1,4 +1,4 @@
-"""What mkdocs asks while it builds the site: diagrams, links out of docs/, llms.txt.
+"""What mkdocs asks while it builds the site: diagrams, links out of docs/, llms.txt, versions.
 
 GitHub shows the same pages as they are, so nothing in them is written for one renderer only.
 """
@@ -15,7 +15,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from scripts.site.diagrams import BLOCK, DRAWN, name_of  # noqa: E402 - found only from here on
+from scripts.site import versions  # noqa: E402 - found only from here on
+from scripts.site.diagrams import BLOCK, DRAWN, name_of  # noqa: E402
 
 log = logging.getLogger("mkdocs.hooks.penstock")
 _VERSION = re.compile(r'__version__ = "(.+)"')
@@ -34,6 +35,8 @@ def version() -> str:
 
 
 def on_config(config: Any) -> Any:
+    """One version is built, into a folder of its name."""
+    config.site_dir = str(Path(config.site_dir) / version())
     config.copyright = f"Penstock {version()} · Apache-2.0"
     return config
 
@@ -50,7 +53,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
 def on_post_build(config: Any) -> None:
     site = Path(config.site_dir)
     (site / "llms.txt").write_text(llms(config))
-    shutil.copy(ROOT / "scripts" / "site" / "iframe-worker.js", site / "assets")
+    for script in ("iframe-worker.js", "versions.js"):
+        shutil.copy(ROOT / "scripts" / "site" / script, site / "assets")
+    versions.write(site.parent)
 
 
 def llms(config: Any) -> str:

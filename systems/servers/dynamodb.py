@@ -78,7 +78,7 @@ class DynamoServer(ServerProcess):
                 "aws4_request, SignedHeaders=host, Signature=0",
             },
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             found: dict[str, list[dict[str, dict[str, str]]]] = json.load(answer)
             return found
 

@@ -8,14 +8,18 @@ import shutil
 import signal
 import socket
 import subprocess
+import tarfile
 import tempfile
+import time
+import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from systems.servers.kafka import cache_folder
 from systems.servers.ports import free_port
-from systems.servers.process import ServerProcess
+from systems.servers.process import START_PATIENCE, ServerProcess
 
 USERS = ("postgres", "nobody")
 """Who runs the server when root starts it: PostgreSQL refuses root."""
@@ -66,7 +70,18 @@ class PostgresServer(ServerProcess):
 
     def command(self) -> list[str]:
         options = [part for setting in self._settings for part in ("-c", setting)]
-        return self._as_user([str(binaries() / "postgres"), "-D", str(self._data), *options])
+        return self._as_user([str(self._program("postgres")), "-D", str(self._data), *options])
+
+    def start(self) -> None:
+        """Return when it answers; after a kill -9 its children must be gone first."""
+        deadline = time.monotonic() + START_PATIENCE
+        while True:
+            try:
+                return super().start()
+            except RuntimeError as exc:
+                if "shared memory block" not in str(exc) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     def before_start(self) -> None:
         if self._data.exists():
@@ -159,13 +174,50 @@ class PostgresServer(ServerProcess):
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
     def _run(self, program: str, *arguments: str) -> None:
-        command = self._as_user([str(binaries() / program), *arguments])
+        command = self._as_user([str(self._program(program)), *arguments])
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self.folder)
         if done.returncode != 0:
             raise RuntimeError(f"{program}: {done.stdout}{done.stderr}")
 
+    def _program(self, name: str) -> Path:
+        return binaries() / name
+
     def _as_user(self, command: list[str]) -> list[str]:
         return as_user(self._user, command)
+
+
+class OldestPostgres(PostgresServer):
+    """The oldest PostgreSQL that works, from the jar of scripts/install-servers.
+
+    Unpacked into the server's own folder, because another user runs it.
+    """
+
+    def __init__(self, *settings: str) -> None:
+        super().__init__(None, *settings)
+        self._unpacked = self.folder / "programs"
+
+    def before_start(self) -> None:
+        if not self._unpacked.exists():
+            with zipfile.ZipFile(_oldest_jar()) as jar:
+                name = next(name for name in jar.namelist() if name.endswith(".txz"))
+                with jar.open(name) as packed, tarfile.open(fileobj=packed, mode="r:xz") as archive:
+                    archive.extractall(self._unpacked, filter="tar")
+        super().before_start()
+
+    def _program(self, name: str) -> Path:
+        return self._unpacked / "bin" / name
+
+
+def _oldest_jar() -> Path:
+    found = sorted((cache_folder() / "postgres13").glob("embedded-postgres-binaries-*.jar"))
+    if not found:
+        raise RuntimeError("there is no PostgreSQL 13 here: run scripts/install-servers")
+    return found[0]
+
+
+def is_oldest_postgres_at_hand() -> bool:
+    """False where Maven Central could not be reached."""
+    return not (cache_folder() / "postgres13.unreachable").exists()
 
 
 def as_user(user: str | None, command: list[str]) -> list[str]:

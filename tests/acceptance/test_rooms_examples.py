@@ -22,6 +22,7 @@ from tests.acceptance.commands import EXAMPLES, adapted, run, running
 pytestmark = pytest.mark.slow
 
 TOKEN, KEY = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+ROOM, WAIT_HERE = "/v1/rooms/sale", "/rooms/sale?next=/checkout"
 KEYS = {"PENSTOCK_ROOMS__KEYS": json.dumps([{"kid": "2026-11", "secret": KEY}])}
 
 
@@ -49,7 +50,7 @@ async def test_the_dispatcher_serves_brokers_that_know_only_redis(
     redis.cli("ZADD", "WAITING:concert", "1700000001", "alice", "1700000002", "bob")
     async with (
         running(tmp_path, "serve", env=KEYS) as dispatcher,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=300) as http,
     ):
         await dispatcher.until(lambda: redis.cli("XLEN", "DISPATCH") == "1")
         assert redis.cli("GET", "ENTRY_QUEUE_SLOTS:concert") == "1000"
@@ -76,44 +77,57 @@ async def test_the_dispatcher_serves_brokers_that_know_only_redis(
 
 
 @asynccontextmanager
+async def a_shop(server: str, *options: str) -> AsyncIterator[str]:
+    """The shop beside Penstock, by its address."""
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / "ticket-sale" / "shop.py"), *options),
+        *("--penstock", server, "--port", str(port)),
+        env={"PENSTOCK_TOKEN": TOKEN, "PYTHONPATH": ":".join(sys.path)},
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@asynccontextmanager
 async def a_sale(folder: Path, *options: str) -> AsyncIterator[tuple[str, str]]:
     """Penstock and the shop, by their addresses."""
-    server, shop = free_port(), free_port()
+    server = free_port()
     example = (EXAMPLES / "ticket-sale" / "penstock.toml").read_text()
     (folder / "penstock.toml").write_text(adapted(example, **{"8700": str(server)}))
     url = f"http://127.0.0.1:{server}"
     tokens = {"PENSTOCK_API__TOKENS": TOKEN}
     async with running(folder, "serve", env=tokens) as penstock:
         await penstock.until(lambda: str(server) in penstock.stdout)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(EXAMPLES / "ticket-sale" / "shop.py"), *options),
-            *("--penstock", url, "--port", str(shop)),
-            env={"PENSTOCK_TOKEN": TOKEN, "PYTHONPATH": ":".join(sys.path)},
-            stdout=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            yield url, f"http://127.0.0.1:{shop}"
-        finally:
-            process.terminate()
-            await process.wait()
+        async with a_shop(url, *options) as shop:
+            yield url, shop
+
+
+async def come_in(visitor: httpx.AsyncClient, user: str) -> str:
+    """Wait for the turn and enter the shop, as the page and the browser act; the token used."""
+    sent_on = await visitor.get("/buy")
+    assert sent_on.headers["location"] == WAIT_HERE
+    ticket = (await visitor.post(f"{ROOM}/join", json={"user": user})).json()
+    own = {"x-ticket": ticket["ticket"]}
+    while ticket["state"] == "WAITING":
+        await asyncio.sleep(0.1)
+        ticket = (await visitor.get(f"{ROOM}/tickets/{user}", headers=own)).json()
+    let_in = await visitor.post("/checkout", data={"token": ticket["token"]})
+    assert let_in.headers["location"] == "/buy"
+    return str(ticket["token"])
 
 
 async def buy(shop: str, number: int) -> str:
-    """One visitor, as the page and the browser act; what the shop said in the end."""
+    """One visitor; what the shop said in the end."""
     async with httpx.AsyncClient(base_url=shop, timeout=60) as visitor:
-        sent_on = await visitor.get("/buy")
-        assert sent_on.headers["location"] == "/rooms/sale?next=/checkout"
-        room = "/v1/rooms/sale"
-        ticket = (await visitor.post(f"{room}/join", json={"user": f"v{number}"})).json()
-        own = {"x-ticket": ticket["ticket"]}
-        while ticket["state"] == "WAITING":
-            await asyncio.sleep(0.1)
-            ticket = (await visitor.get(f"{room}/tickets/v{number}", headers=own)).json()
-        let_in = await visitor.post("/checkout", data={"token": ticket["token"]})
-        assert let_in.headers["location"] == "/buy"
-        async with httpx.AsyncClient(base_url=shop) as other:
-            copied = await other.post("/checkout", data={"token": ticket["token"]})
-        assert copied.headers["location"] == "/rooms/sale?next=/checkout"
+        token = await come_in(visitor, f"v{number}")
+        async with httpx.AsyncClient(base_url=shop, timeout=300) as other:
+            copied = await other.post("/checkout", data={"token": token})
+        assert copied.headers["location"] == WAIT_HERE
         assert "<button>Buy</button>" in (await visitor.get("/buy")).text
         said = re.findall("<h1>(.*)</h1>", (await visitor.post("/buy")).text)
         return str(said[0])
@@ -122,7 +136,7 @@ async def buy(shop: str, number: int) -> str:
 async def test_a_ticket_sale_sells_every_ticket_once_and_lets_few_in(tmp_path: Path) -> None:
     async with (
         a_sale(tmp_path, "--tickets", "8", "--inside", "3") as (server, shop),
-        httpx.AsyncClient(base_url=shop) as anybody,
+        httpx.AsyncClient(base_url=shop, timeout=300) as anybody,
     ):
         assert "8 left" in (await comes(anybody, "/")).text
         assert 'type="module"' in (await anybody.get("/rooms/sale")).text
@@ -139,6 +153,69 @@ async def test_a_ticket_sale_sells_every_ticket_once_and_lets_few_in(tmp_path: P
         assert totals["most_inside"] <= 3
 
 
+@pytest.fixture
+async def sale(tmp_path: Path) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
+    """A visitor of a shop that lets in one and has five tickets, and the room's operator."""
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    async with (
+        a_sale(tmp_path, "--tickets", "5", "--inside", "1") as (server, shop),
+        httpx.AsyncClient(base_url=shop, timeout=300) as visitor,
+        httpx.AsyncClient(base_url=server, timeout=300, headers=headers) as operator,
+    ):
+        await comes(visitor, "/")
+        yield visitor, operator
+
+
+async def assert_sent_to_the_line(visitor: httpx.AsyncClient, method: str) -> None:
+    """The shop answers as to a stranger, sells nothing and takes the cookie back."""
+    assert visitor.cookies
+    answer = await visitor.request(method, "/buy")
+    assert (answer.status_code, answer.headers["location"]) == (303, WAIT_HERE)
+    assert not visitor.cookies
+    assert (await visitor.get("/status")).json() == {"left": 5, "shopping": 0}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_visitor_whose_session_has_ended_neither_sees_the_shop_nor_buys(
+    method: str, sale: tuple[httpx.AsyncClient, httpx.AsyncClient]
+) -> None:
+    visitor, operator = sale
+    room = {"capacity": 1, "session_ttl": "1ms", "public": True}
+    assert (await operator.put(ROOM, json=room)).status_code == 200
+    await come_in(visitor, "late")
+    following = await operator.post(f"{ROOM}/join", json={"user": "next"})
+    while following.json()["state"] != "ADMITTED":
+        await asyncio.sleep(0.05)
+        following = await operator.get(f"{ROOM}/tickets/next")
+    await assert_sent_to_the_line(visitor, method)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_visitor_of_a_room_that_was_reset_lines_up_again(
+    method: str, sale: tuple[httpx.AsyncClient, httpx.AsyncClient]
+) -> None:
+    visitor, operator = sale
+    await come_in(visitor, "ann")
+    assert "5 left" in (await visitor.get("/buy")).text
+    assert (await operator.post(f"{ROOM}/reset")).status_code == 200
+    await assert_sent_to_the_line(visitor, method)
+
+
+async def test_a_shop_that_starts_again_leaves_the_room_as_it_was_changed(tmp_path: Path) -> None:
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    async with (
+        a_sale(tmp_path, "--inside", "1") as (server, shop),
+        httpx.AsyncClient(timeout=300, headers=headers) as operator,
+    ):
+        await comes(operator, f"{shop}/status")
+        changed = {"capacity": 7, "admit_rate": "5/m", "public": True}
+        made = (await operator.put(f"{server}{ROOM}", json=changed)).json()
+        async with a_shop(server, "--inside", "1") as again:
+            await comes(operator, f"{again}/status")
+            found = (await operator.get(f"{server}{ROOM}")).json()
+    assert found == made
+
+
 async def test_one_command_runs_the_whole_ticket_sale() -> None:
     sale = [str(EXAMPLES / "ticket-sale" / "sale.py"), "--users", "30", "--inside", "5"]
     process = await asyncio.create_subprocess_exec(
@@ -147,4 +224,5 @@ async def test_one_command_runs_the_whole_ticket_sale() -> None:
     said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
     assert re.search(r"^arrived +30$", said.decode(), re.MULTILINE), said.decode()
-    assert re.search(r"^inside at most +[1-5] of 5$", said.decode(), re.MULTILINE), said.decode()
+    slots = r"^slots in use at most +[1-5] of 5$"
+    assert re.search(slots, said.decode(), re.MULTILINE), said.decode()

@@ -180,7 +180,6 @@ async def test_events_by_kafka_are_scheduled_once_and_what_is_wrong_is_kept(
     assert reasons[1].startswith("not valid JSON")
 
 
-@pytest.mark.timeout(600)
 async def test_the_whole_system_holds_its_verdict_on_kafka_and_dynamodb() -> None:
     """`make scheduler FOR=3s` with few events, on servers of its own."""
     few = ("--set", "rate=40", "--set", "from=4s", "--set", "to=7s")

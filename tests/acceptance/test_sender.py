@@ -51,7 +51,9 @@ class Sender:
 
     async def message(self, message_id: str) -> Json:
         """What the scheduler knows of an item."""
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}") as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.port}", timeout=300
+        ) as client:
             answer = await client.get(f"/v1/messages/{message_id}")
         return dict(answer.json()) if answer.status_code == 200 else {}
 

@@ -75,7 +75,7 @@ async def under_load(example: str) -> AsyncIterator[Running]:
 async def provider_has(system: Running, accepted: int, failed: int) -> int:
     """Wait until the provider has accepted and failed so many; how many it has accepted."""
     deadline = time.monotonic() + PATIENCE
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=300) as client:
         while True:
             stats = (await client.get(f"http://{system.words['provider']}/stats")).json()
             if stats["accepted"] >= accepted and stats["failed"] >= failed:

@@ -197,7 +197,6 @@ async def test_a_sender_logs_as_it_is_told_to_and_to_a_file_too(folder: Path) ->
     assert len([line for line in lines if line["message"].startswith("sent +")]) == 3
 
 
-@pytest.mark.timeout(400)  # two servers and seven processes, on a busy machine
 async def test_the_whole_system_ends_with_a_verdict_that_holds() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "systems", "sms", "--for", "4s"),

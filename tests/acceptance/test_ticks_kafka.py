@@ -109,7 +109,7 @@ async def kcat(system: System, shown: str) -> str:
 
 async def test_a_tick_has_its_item_for_key_and_the_same_json_for_value(system: System) -> None:
     tick = {"item": "user1234", "at": "2023-02-28T14:16:00Z"}
-    async with httpx.AsyncClient(base_url=system.url) as client:
+    async with httpx.AsyncClient(base_url=system.url, timeout=300) as client:
         answer = await client.post("/ticks", json=tick)
         healthy = await client.get("/healthy")
     assert (answer.status_code, list(answer.json())) == (202, ["id"])

@@ -10,7 +10,7 @@ import pytest
 
 from systems.spec import ROOT, read_spec
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.usefixtures("kafka_process")  # left out where only the stand-in can be had

@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
-from importlib.metadata import packages_distributions, requires
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,12 @@ sys.meta_path.insert(0, Absent())
 """
 
 
-def needed(extras: Iterable[str] = ()) -> set[str]:
-    """The names of all distributions that `pip install penstock-engine[extras]` brings."""
+def needed(extras: Iterable[str] = (), versions: Mapping[str, str] | None = None) -> set[str]:
+    """The names of all distributions that `pip install penstock-engine[extras]` brings.
+
+    `versions`: a distribution that is installed in another version than this one asks for other
+    things than the one that is meant, so its metadata is not followed.
+    """
     found: dict[str, set[str]] = {}
     waiting = [(PROJECT["name"], frozenset(extras))]
     while waiting:
@@ -38,7 +43,8 @@ def needed(extras: Iterable[str] = ()) -> set[str]:
         if seen >= wanted and seen:
             continue
         seen |= {"", *wanted}
-        waiting += _asked_for(name, seen)
+        if versions is None or name == PROJECT["name"] or versions.get(name) == version(name):
+            waiting += _asked_for(name, seen)
     return set(found)
 
 
@@ -54,12 +60,18 @@ def _asked_for(name: str, extras: set[str]) -> Iterator[tuple[str, frozenset[str
             yield canonicalize_name(one.name), frozenset(one.extras)
 
 
+@cache
+def _owners() -> Mapping[str, list[str]]:
+    """Of each module that is installed, the distributions; every file of each is read for it."""
+    return packages_distributions()
+
+
 def run_with(extras: Iterable[str], code: str) -> subprocess.CompletedProcess[str]:
     """Run `code` in a Python that sees nothing but what an install with `extras` brings."""
     there = needed(extras)
     absent = [
         module
-        for module, owners in packages_distributions().items()
+        for module, owners in _owners().items()
         if not {canonicalize_name(owner) for owner in owners} & there
     ]
     return subprocess.run(

@@ -19,7 +19,7 @@ from tests.browser.watch import Watch
 
 OpenPage: TypeAlias = Callable[..., Awaitable[Page]]
 """Opens a page; the arguments are those of `Browser.new_context`."""
-WAIT_MS = 20_000
+WAIT_MS = 120_000
 expect.set_options(timeout=WAIT_MS)
 
 

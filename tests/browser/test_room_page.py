@@ -72,7 +72,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pens
 @pytest_asyncio.fixture(loop_scope="session")
 async def room(server: PenstockProcess) -> AsyncIterator[Room]:
     headers = {"authorization": "Bearer operator"}
-    async with httpx.AsyncClient(base_url=server.url, headers=headers) as operator:
+    async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=300) as operator:
         made = Room(server, next(_names), operator)
         await made.put()
         yield made

@@ -29,7 +29,7 @@ def server() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
-    with RedisCluster() as cluster:
+    with RedisCluster(fails_over=False) as cluster:
         yield cluster
 
 

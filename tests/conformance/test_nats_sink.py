@@ -48,7 +48,7 @@ class NatsEnd(RemoteEnd):
         try:
             reading = await client.jetstream().subscribe(self._subject, ordered_consumer=True)
             while len(found) < number:
-                arrival = _arrival(await reading.next_msg(timeout=30))
+                arrival = _arrival(await reading.next_msg(timeout=300))
                 if arrival.id != WARM:
                     found.append(arrival)
         finally:

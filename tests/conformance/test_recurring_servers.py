@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def redis_cluster() -> Iterator[RedisCluster]:
-    with RedisCluster() as cluster:
+    with RedisCluster(fails_over=False) as cluster:
         yield cluster
 
 

@@ -23,7 +23,7 @@ def server() -> RedisServer:
 
 @cache
 def cluster() -> RedisCluster:
-    cluster = RedisCluster()
+    cluster = RedisCluster(fails_over=False)
     atexit.register(cluster.close)
     return cluster
 

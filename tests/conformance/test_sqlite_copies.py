@@ -23,7 +23,7 @@ from penstock.model.state import State
 from penstock.model.ticket import Ticket, TicketState
 from penstock.stores.sql import messages as steps
 from penstock.stores.sql import room_rows
-from penstock.stores.sql.rows import to_record
+from penstock.stores.sql.messages import to_record
 from penstock.stores.sqlite import SqliteStore, open_store
 from penstock.stores.sqlite.session import Session
 

@@ -1,12 +1,10 @@
-"""Every command line that a page shows is one that exists: checked word by word, not run."""
+"""Every command that a page shows exists, word by word: also where it is not run."""
 
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -18,51 +16,13 @@ import penstock.settings
 from penstock.api.verbs import VERBS
 from penstock.cli.app import build
 from penstock.contrib import SYSTEMS, mounts
-from tests.docs.blocks import PAGES, ROOT, Block, blocks
+from tests.docs.blocks import ROOT, Block, blocks
+from tests.docs.shell import commands
 
 SHELL = [block for block in blocks("sh") if not block.page.name.endswith("cli.md")]
 ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost):8700(/[^\s'\"]*)")
 UsageError: Any = typer.BadParameter.__mro__[1]  # of the click that typer has inside
 BY_HAND = {"/docs", "/openapi.json", "/", "/rooms/sale"}
-
-
-def commands(block: Block) -> list[list[str]]:
-    """The simple commands of a block, without comments, variables before them and redirections."""
-    found: list[list[str]] = []
-    for line in _lines(block.code.replace("\\\n", " ")):
-        lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&<>()")
-        lexer.whitespace_split, lexer.commenters = True, "#"
-        found.append([])
-        for word in lexer:
-            if set(word) <= set("|;&()"):
-                found.append([])
-            else:
-                found[-1].append(word)
-    return [words for one in found if (words := _bare(one))]
-
-
-def _lines(code: str) -> Iterator[str]:
-    """Whole lines: one that ends inside a quotation goes on."""
-    begun = ""
-    for line in code.splitlines():
-        begun += line + "\n"
-        try:
-            shlex.split(begun, comments=True)
-        except ValueError:
-            continue
-        yield begun
-        begun = ""
-
-
-def _bare(words: list[str]) -> list[str]:
-    """Without `sudo`, `NAME=value` in front, and what follows a redirection."""
-    for place, word in enumerate(words):
-        if set(word) <= set("<>"):
-            words = words[:place]
-            break
-    while words and (words[0] == "sudo" or re.fullmatch(r"[A-Z_0-9]+=.*", words[0], re.DOTALL)):
-        words = words[1:]
-    return words
 
 
 @cache
@@ -111,6 +71,8 @@ def check_penstock(words: list[str]) -> None:
 
 
 def check(words: list[str]) -> None:
+    if words[0] == "sudo":
+        words = words[1:]
     program = words[0].rpartition("/")[2]
     if program == "penstock":
         check_penstock(words[1:])
@@ -141,7 +103,7 @@ def test_a_shell_example_names_only_what_exists(block: Block) -> None:
         ["bash", "-n"], input=block.code, text=True, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    for words in commands(block):
+    for words in commands(block.code):
         check(words)
     for path in ADDRESS.findall(block.code):
         plain = path.rstrip(")`.,")
@@ -150,7 +112,7 @@ def test_a_shell_example_names_only_what_exists(block: Block) -> None:
 
 def test_the_check_finds_what_does_not_exist() -> None:
     for line in ("penstock lst", "penstock list --stat dead", "make tick", "scripts/nothing"):
-        (words,) = commands(Block(PAGES[0], 1, "sh", line, needs_server=False))
+        (words,) = commands(line)
         with pytest.raises(AssertionError):
             check(words)
 

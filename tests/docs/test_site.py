@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.site import diagrams
+from penstock.version import __version__
+from scripts.site import diagrams, versions
 from tests.docs.blocks import ROOT
 
 LOADED = re.compile(r"<(?:script|img|link|iframe)[^>]*\s(?:src|href)=\"?(https?:[^\"\s>]+)")
@@ -32,10 +34,30 @@ def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(
         command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    pages = sorted(tmp_path.rglob("*.html"))
+    built = tmp_path / __version__
+    pages = sorted(built.rglob("*.html"))
     assert len(pages) > 30
     loaded = {page.name: LOADED.findall(page.read_text()) for page in pages}
     assert not {name: found for name, found in loaded.items() if found}
-    listed = (tmp_path / "llms.txt").read_text()
-    for name in re.findall(r"\]\(([^)]+)\)", listed):
-        assert (tmp_path / name).exists(), name
+    for folder in (built, tmp_path):
+        listed = (folder / "llms.txt").read_text()
+        for name in re.findall(r"\]\(([^)]+)\)", listed):
+            assert (folder / name).exists(), name
+    assert (tmp_path / "latest" / "index.html").samefile(built / "index.html")
+    assert "assets/versions.js" in (built / "start" / "install.html").read_text()
+
+
+def test_versions_stand_beside_each_other_with_the_newest_as_the_latest(tmp_path: Path) -> None:
+    for name in ("0.9.0", "0.10.0", "0.10.0rc1"):
+        (tmp_path / name / "run").mkdir(parents=True)
+        (tmp_path / name / "index.html").touch()
+        (tmp_path / name / "llms.txt").write_text(f"- [{name}](run/x.html): one\n")
+    versions.write(tmp_path)
+    versions.write(tmp_path)  # once more, with all of it there
+    assert json.loads((tmp_path / "versions.json").read_text()) == [
+        {"version": "0.10.0", "title": "0.10.0", "aliases": ["latest"]},
+        {"version": "0.10.0rc1", "title": "0.10.0rc1", "aliases": []},
+        {"version": "0.9.0", "title": "0.9.0", "aliases": []},
+    ]
+    assert (tmp_path / "latest").resolve().name == "0.10.0"
+    assert (tmp_path / "llms.txt").read_text() == "- [0.10.0](latest/run/x.html): one\n"

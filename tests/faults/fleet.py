@@ -85,7 +85,7 @@ async def run_fleet(
     to: Destination | None = None,
     apis: int = 1,
     workers: int = 2,
-    lease: str = "1s",
+    lease: str = "3s",
     seed: int = 1,
     worker_env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Fleet]:

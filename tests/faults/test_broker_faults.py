@@ -65,7 +65,6 @@ async def test_rabbitmq_out_of_memory_takes_nothing_and_misses_nothing(
     assert_promises(verdict, duplicates=len(clients.acknowledged))
 
 
-@pytest.mark.timeout(400)  # three nodes, one after the other, on a busy machine
 async def test_a_rabbitmq_queue_whose_leader_dies_misses_nothing(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, store: RedisServer, name: str
 ) -> None:

@@ -37,7 +37,7 @@ async def test_a_promoter_killed_at_work_loses_nobody(tmp_path: Path) -> None:
         process = PenstockProcess(tmp_path, config)
         await process.start()
         try:
-            async with httpx.AsyncClient(base_url=process.url, timeout=20) as client:
+            async with httpx.AsyncClient(base_url=process.url, timeout=300) as client:
                 made = await client.put("/v1/rooms/sale", json={"capacity": CAPACITY})
                 assert made.status_code == 200
             script = f"for i=1,{CROWD} do redis.call('ZADD','WAITING:sale',i,'u'..i) end"

@@ -18,7 +18,7 @@ store = "sqlite:///penstock.db"
 [api]
 http = "127.0.0.1:@PORT@"
 [worker]
-lease = "1s"
+lease = "3s"
 [routes.hook]
 sink = "{url}"
 semaphore_limit = {in_flight}

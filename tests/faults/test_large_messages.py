@@ -47,6 +47,7 @@ async def take(messages: list[Message]) -> None:
 CONFIG = """
 store = "{store}"
 [worker]
+lease = "10m"
 in_flight_bytes = {in_flight_bytes}
 metrics = "none"
 [routes.large]

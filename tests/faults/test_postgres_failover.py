@@ -19,7 +19,7 @@ store = "postgresql://penstock@{hosts}/penstock?target_session_attrs=read-write"
 [api]
 http = "127.0.0.1:@PORT@"
 [worker]
-lease = "1s"
+lease = "3s"
 [routes.hook]
 sink = "{url}"
 semaphore_limit = {in_flight}

@@ -21,7 +21,7 @@ store = "{store}"
 [api]
 http = "127.0.0.1:@PORT@"
 [worker]
-lease = "1s"
+lease = "3s"
 [routes.hook]
 sink = "{url}"
 semaphore_limit = {in_flight}

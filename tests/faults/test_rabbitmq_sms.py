@@ -63,7 +63,6 @@ async def ended(redis: Redis, queue: str, ids: list[str]) -> set[str]:
     return {one for one, ends in zip(ids, found, strict=True) if ends}
 
 
-@pytest.mark.timeout(900)  # RabbitMQ starts twice, on a busy machine
 async def test_a_crash_of_rabbitmq_under_retries_loses_nothing_and_counts_nothing_twice(
     tmp_path: Path, rabbitmq: RabbitServer, redis: RedisServer
 ) -> None:

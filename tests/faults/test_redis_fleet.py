@@ -54,12 +54,12 @@ async def test_a_redis_that_is_killed_and_comes_back_loses_nothing(
 async def test_a_redis_that_hangs_longer_than_a_lease_loses_nothing(
     redis: RedisServer, tmp_path: Path
 ) -> None:
-    async with run_fleet(tmp_path, redis.url, seed=13, lease="500ms") as fleet:
+    async with run_fleet(tmp_path, redis.url, seed=13, lease="3s") as fleet:
         clients = fleet.clients()
         async with clients.running():
             await clients.more(60)
             redis.pause()
-            await asyncio.sleep(2)
+            await asyncio.sleep(4)
             redis.resume()
             await clients.more(60)
         verdict = await arrivals(fleet.witness, clients.acknowledged)

@@ -92,7 +92,7 @@ def locked(path: Path) -> Iterator[None]:
         holder.communicate()
 
 
-async def until(happened: Callable[[], bool], patience: float = 60.0) -> None:
+async def until(happened: Callable[[], bool], patience: float = 300.0) -> None:
     """Return when it has, however slow the machine is."""
     end = time.monotonic() + patience
     while not happened():

@@ -101,8 +101,9 @@ async def claimed(store: TieredStore, limit: int = 100) -> list[str]:
 async def claimed_in_the_end(store: TieredStore, number: int) -> list[str]:
     """What is claimed until so many are, or it takes too long."""
     found: list[str] = []
-    for _ in range(200):
-        found += await claimed(store)
+    for _ in range(3_000):
+        with contextlib.suppress(StoreUnavailable):  # a busy machine's Redis may answer late
+            found += await claimed(store)
         if len(found) >= number:
             break
         await asyncio.sleep(0.1)
@@ -151,7 +152,7 @@ async def test_what_is_accepted_while_redis_is_away_is_released_when_it_is_back(
         await claimed(store)
     redis_way.refuse(False)
     found: list[str] = []
-    for _ in range(100):
+    for _ in range(3_000):
         with contextlib.suppress(StoreUnavailable):
             found += await claimed(store)
         if len(found) >= 20:
@@ -191,7 +192,7 @@ async def test_without_dynamodb_nothing_is_accepted_and_nothing_is_released(
         await claimed(store)
     proxy.heal()
     found: list[str] = []
-    for _ in range(60):
+    for _ in range(3_000):
         with contextlib.suppress(StoreUnavailable):  # the breaker has not tried again yet
             found += await claimed(store)
         if len(found) >= 7:
@@ -374,7 +375,7 @@ async def test_a_lease_that_is_written_after_its_end_is_ended_all_the_same(
     assert written is not None
     clock.jump(AGAIN_MS)
     found: list[str] = []
-    for _ in range(100):  # the index of leases is a moment behind
+    for _ in range(6_000):  # the index of leases is a moment behind
         found += [reaped.id for reaped in await store.reap(clock.now(), 10)]
         if found:
             break

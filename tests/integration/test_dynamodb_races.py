@@ -91,7 +91,6 @@ async def cancel(store: MessageStore, parts: list[list[str]], now: int) -> list[
     return cancelled
 
 
-@pytest.mark.timeout(400)  # most of a minute: DynamoDB Local takes 4 ms of CPU for each
 async def test_of_a_cancel_and_a_claim_exactly_one_wins(
     dynamodb: DynamoServer, table: str, redis_node: RedisServer
 ) -> None:

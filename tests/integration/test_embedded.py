@@ -126,7 +126,7 @@ async def test_policies_given_at_the_start_are_in_force(tmp_path: Path) -> None:
     ) as engine:
         for name, key in (("a", "ann"), ("b", "ann"), ("c", "bob")):
             await engine.schedule({}, id=name, key=key)
-        await asyncio.wait_for(last.wait(), 20)
+        await asyncio.wait_for(last.wait(), 300)
     assert got == ["a", "c"]
     async with penstock.open(url) as engine:
         assert (await engine.get("b")).last_error == "hourly: 1 of 1 in 1h"

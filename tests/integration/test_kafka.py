@@ -36,7 +36,7 @@ def topic(kafka: Kafka) -> str:
 
 @pytest.fixture
 async def sink(kafka: Kafka, topic: str) -> AsyncIterator[Sink]:
-    options = SinkOptions(topics=("orders.*",), timeout=20.0)
+    options = SinkOptions(topics=("orders.*",), timeout=60.0)
     opened = await open_sink(f"kafka://{kafka.address}/{topic}", options)
     yield opened
     await opened.close()
@@ -94,7 +94,7 @@ async def test_a_topic_that_a_message_names_is_made_where_the_route_says_so(
 ) -> None:
     """Messages of one batch, and of batches beside each other, name topics that are not there."""
     options = SinkOptions(
-        topics=("orders.*",), timeout=20.0, more={"create_topic": True, "partitions": 3}
+        topics=("orders.*",), timeout=60.0, more={"create_topic": True, "partitions": 3}
     )
     sink = await open_sink(f"kafka://{kafka_process.address}/{topic}", options)
     one, two = f"orders.{uuid.uuid4()}", f"orders.{uuid.uuid4()}"
@@ -122,7 +122,7 @@ async def test_a_message_larger_than_the_topic_takes_is_dead_and_its_neighbours_
 ) -> None:
     topic = f"t-{uuid.uuid4()}"
     kafka_process.create_topic(topic, max_message_bytes="5000")
-    sink = await open_sink(f"kafka://{kafka_process.address}/{topic}", SinkOptions(timeout=20.0))
+    sink = await open_sink(f"kafka://{kafka_process.address}/{topic}", SinkOptions(timeout=60.0))
     small = [message(f"s-{n}", b"x" * 1500) for n in range(10)]
     outcomes = await sink.send([*small[:5], message("large", b"x" * 9000), *small[5:]])
     await sink.close()
@@ -145,7 +145,7 @@ async def test_create_topic_makes_kafkas_topic_before_anything_is_sent(
     kafka_process: KafkaServer,
 ) -> None:
     topic = f"t-{uuid.uuid4()}"
-    options = SinkOptions(more={"create_topic": True, "partitions": 3}, timeout=20.0)
+    options = SinkOptions(more={"create_topic": True, "partitions": 3}, timeout=60.0)
     sink = await open_sink(f"kafka://{kafka_process.address}/{topic}", options)
     await sink.check()
     assert f'topic "{topic}" with 3 partitions' in kcat_list(kafka_process, topic)
@@ -222,7 +222,7 @@ async def test_two_kafka_readers_share_the_partitions_and_one_takes_over(
     topic = f"t-{uuid.uuid4()}"
     kafka_process.create_topic(topic, partitions=4)
     url = f"kafka://{kafka_process.address}/{topic}"
-    sink = await open_sink(url, SinkOptions(timeout=20.0))
+    sink = await open_sink(url, SinkOptions(timeout=60.0))
     options = SourceOptions(source="s", more={"group": topic})
     first, second = await open_source(url, options), await open_source(url, options)
     seen: dict[str, set[str]] = {"first": set(), "second": set()}

@@ -27,7 +27,7 @@ def subject() -> str:
 
 @pytest.fixture
 async def sink(nats: NatsServer, subject: str) -> AsyncIterator[Sink]:
-    options = SinkOptions(topics=("orders.*",), timeout=20.0, more={"create_topic": True})
+    options = SinkOptions(topics=("orders.*",), timeout=60.0, more={"create_topic": True})
     opened = await open_sink(f"{nats.url}/{subject}", options)
     await opened.check()
     yield opened
@@ -39,7 +39,7 @@ async def stored(server: NatsServer, subject: str) -> list[Msg]:
     js = client.jetstream()
     state = (await js.stream_info(await js.find_stream_name_by_subject(subject))).state
     reading = await js.subscribe(subject, ordered_consumer=True)
-    found = [await reading.next_msg(timeout=10) for _ in range(state.messages)]
+    found = [await reading.next_msg(timeout=300) for _ in range(state.messages)]
     await client.close()
     return found
 
@@ -120,7 +120,7 @@ async def test_a_message_larger_than_the_nats_stream_takes_is_dead(
     nats: NatsServer, subject: str
 ) -> None:
     await stream(nats, StreamConfig(name=subject[2:], subjects=[subject], max_msg_size=1000))
-    sink = await open_sink(f"{nats.url}/{subject}", SinkOptions(timeout=20.0))
+    sink = await open_sink(f"{nats.url}/{subject}", SinkOptions(timeout=60.0))
     small, large = await sink.send([message("a"), message("b", b"x" * 2000)])
     await sink.close()
     assert small == DELIVERED
@@ -132,7 +132,7 @@ async def test_a_full_nats_stream_means_later(nats: NatsServer, subject: str) ->
         name=subject[2:], subjects=[subject], max_msgs=3, discard=DiscardPolicy.NEW
     )
     await stream(nats, config)
-    sink = await open_sink(f"{nats.url}/{subject}", SinkOptions(timeout=20.0))
+    sink = await open_sink(f"{nats.url}/{subject}", SinkOptions(timeout=60.0))
     outcomes = await sink.send([message(f"m-{n}") for n in range(5)])
     await sink.close()
     assert outcomes[:3] == [DELIVERED] * 3
@@ -223,7 +223,7 @@ async def test_a_full_nats_stream_refuses_and_nothing_in_it_is_lost(
     nats: NatsServer, subject: str
 ) -> None:
     more = {"create_topic": True, "max_bytes": 2_000}
-    sink = await open_sink(f"{nats.url}/{subject}", SinkOptions(timeout=20.0, more=more))
+    sink = await open_sink(f"{nats.url}/{subject}", SinkOptions(timeout=60.0, more=more))
     outcomes = await sink.send([message(f"m{n}", b"x" * 500) for n in range(6)])
     await sink.close()
     kept = [outcome for outcome in outcomes if outcome == DELIVERED]

@@ -68,7 +68,7 @@ async def live() -> AsyncIterator[str]:
         open_rooms(parts) as rooms,
         open_worker(parts) as worker,
         HttpServer(parts, worker, rooms=rooms, mounts=mounts(settings)) as server,
-        httpx.AsyncClient(base_url=server.url) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=300) as client,
     ):
         assert parts.policies is not None
         cap = {"kind": "cap", "scope": ["key"], "limit": 1, "window": "1h"}

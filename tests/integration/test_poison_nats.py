@@ -49,7 +49,8 @@ async def test_a_roll_up_asked_for_by_a_caller_deletes_nothing_and_hurts_no_othe
         poison = await parts.store.messages.find(["p", "q"])
         assert [(one.state, one.attempt) for one in poison if one] == [(State.DEAD, 1)] * 2
     reading = await js.pull_subscribe(subject)
-    records = await reading.fetch(100, timeout=5)
+    there = (await js.stream_info(name)).state.messages
+    records = await reading.fetch(there, timeout=PATIENCE)
     await client.close()
     seen = Counter(
         (record.headers["penstock-id"], record.headers.get("penstock-attempt"))

@@ -108,7 +108,7 @@ async def test_a_rabbitmq_channel_closed_over_an_unknown_message_costs_no_other_
     rabbitmq: RabbitServer, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rabbitmq_sink, "is_rabbitmq_control", lambda _name: False)
-    options = SinkOptions(timeout=20.0, more={"create_topic": True})
+    options = SinkOptions(timeout=60.0, more={"create_topic": True})
     sink = await rabbitmq_sink.open_sink(f"{rabbitmq.url}/{queue}", options)
     batch = [message(name) for name in INNOCENTS]
     batch.insert(25, message("p", headers={"CC": "x"}))

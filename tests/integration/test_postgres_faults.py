@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
+import psycopg
 import pytest
 
 from penstock.flow.observe import Observer
@@ -22,6 +24,7 @@ from penstock.model.route import KeyLimit, Route
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.postgres import history, lane, open_store
+from penstock.stores.postgres.address import parse_address
 from penstock.stores.postgres.session import Session
 from penstock.stores.postgres.store import PostgresStore
 from penstock.testing.proxy import Proxy
@@ -31,6 +34,7 @@ from systems.servers.postgres import PostgresServer, server_user
 from tests.conformance.postgres_harness import PostgresHarness
 from tests.integration.sqlite_files import until
 
+T = TypeVar("T")
 LEASE = 30_000
 
 
@@ -47,6 +51,15 @@ async def through(proxy: Proxy, server: PostgresServer) -> AsyncIterator[Message
     finally:
         await store.close()
         await harness.close()
+
+
+async def repeated(call: Callable[[], Awaitable[T]]) -> T:
+    """The answer of the first call for which every connection is there again."""
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable:
+            await asyncio.sleep(0.05)
 
 
 async def until_it_answers(store: MessageStore) -> None:
@@ -135,7 +148,11 @@ async def test_a_postgres_that_stalls_makes_messages_late_but_repeats_none(
 async def test_a_claim_whose_answer_postgres_never_gave_is_claimed_again(
     postgres: PostgresServer, keyed: bool
 ) -> None:
-    """Its commit arrived, its answer did not: another claim gives it back and takes it anew."""
+    """Its commit arrived, its answer did not: another claim gives it back and takes it anew.
+
+    A claim that is one call finds its answer lost and tries the plain way: there, too, it is lost.
+    """
+    most = 1 if keyed else 1_000
     async with Proxy("127.0.0.1", postgres.port) as proxy, through(proxy, postgres) as store:
 
         async def claim() -> Claim:
@@ -152,24 +169,84 @@ async def test_a_claim_whose_answer_postgres_never_gave_is_claimed_again(
         answers, lost = 0, False
         while not lost:  # later and later, until it is the commit's
             await until_it_answers(store)
-            proxy.lose_answers(1, after=answers)
+            proxy.lose_answers(most, after=answers)
             try:
                 claimed = await claim()
             except StoreUnavailable:
+                proxy.lose_answers(0)
                 await until_it_answers(store)
-                found = await store.find(sorted(ids))
+                found = await repeated(lambda: store.find(sorted(ids)))
                 lost = all(one is not None and one.state is State.LEASED for one in found)
             else:
+                proxy.lose_answers(0)
                 returned = [
                     ending(one, claimed.token, State.SCHEDULED, due=now, refund=True)
                     for one in claimed.messages
                 ]
                 await store.settle(returned, now)
-            proxy.lose_answers(0)
             answers += 1
-        again = await claim()
+        again = await repeated(claim)
         assert {message.id for message in again.messages} == ids
         assert {message.attempt for message in again.messages} == {1}
+
+
+async def test_a_claim_that_postgres_answers_in_vain_is_made_anew(
+    postgres: PostgresServer,
+) -> None:
+    """One lost answer costs no caller anything, and no message an attempt."""
+    async with Proxy("127.0.0.1", postgres.port) as proxy, through(proxy, postgres) as store:
+        now = store.clock.now()
+        await store.put([new(f"m{n}", due=now) for n in range(10)], now)
+        assert (await store.claim("other", 100, LEASE, now)).messages == ()
+        proxy.lose_answers(1)
+        claimed = await store.claim("r", 100, LEASE, now)
+        assert {message.attempt for message in claimed.messages} == {1}
+        assert len(claimed.messages) == 10
+        proxy.lose_answers(1)
+        with suppress(StoreUnavailable):
+            await store.settle([ending(one, claimed.token) for one in claimed.messages], now)
+        found = await store.find([one.id for one in claimed.messages])
+        assert {one.state for one in found if one is not None} == {State.DELIVERED}
+
+
+async def test_what_is_one_call_of_postgres_is_done_the_plain_way_where_that_fails(
+    postgres: PostgresServer,
+) -> None:
+    harness = PostgresHarness(postgres)
+    store = (await harness.open()).messages
+    schema = parse_address(harness.url).schema
+    postgres.sql(f"DROP FUNCTION {schema}.claim_due, {schema}.deliver_leased")
+    now = store.clock.now()
+    await store.put([new(f"m{n}", due=now) for n in range(10)], now)
+    claim = await store.claim("r", 100, LEASE, now)
+    assert len(claim.messages) == 10
+    states = await store.settle([ending(one, claim.token) for one in claim.messages], now)
+    assert states == [State.DELIVERED] * 10
+    await store.close()
+    await harness.close()
+
+
+async def test_postgres_takes_lines_along_that_were_added_during_a_settlement(
+    postgres: PostgresServer,
+) -> None:
+    """A cancel that commits while the settlement waits for it: its line is in the timeline."""
+    harness = PostgresHarness(postgres)
+    store = (await harness.open()).messages
+    schema = parse_address(harness.url).schema
+    now = store.clock.now()
+    await store.put([new("one", due=now)], now)
+    claim = await store.claim("r", 100, LEASE, now)
+    async with await psycopg.AsyncConnection.connect(postgres.url) as canceller:
+        await canceller.execute(f"SELECT {schema}.cancel('one')".encode())
+        settling = asyncio.create_task(store.settle([ending(claim.messages[0], claim.token)], now))
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        await until(lambda: postgres.sql(waits) != "0")
+    assert await settling == [State.DELIVERED]
+    lines = [event.event for event in await store.timeline("one")]
+    assert lines.count("cancel_asked") == 1
+    assert lines[-1] == "delivered"
+    await store.close()
+    await harness.close()
 
 
 async def test_postgres_drops_partitions_that_are_forgotten_whole(

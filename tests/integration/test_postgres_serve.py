@@ -65,7 +65,7 @@ async def test_postgres_serves_messages_and_the_dashboard(
     url = with_schema(postgres.url, "served")
     async with (
         run_penstock(tmp_path, CONFIG.format(store=url)) as server,
-        httpx.AsyncClient(base_url=server.url) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=300) as client,
     ):
         body = {"route": "default", "payload": {"order": 42}, "id": "order-42", "delay": "10ms"}
         assert (await client.post("/v1/messages", json=body)).status_code == 201

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,7 +13,7 @@ import pytest_asyncio
 
 from penstock.stores.postgres import floors
 from penstock.stores.postgres.floors import ANYWHERE
-from penstock.stores.postgres.session import STATEMENTS, Session
+from penstock.stores.postgres.session import STATEMENTS, Session, _placeholders
 from penstock.stores.postgres.store import PostgresStore
 from penstock.testing.store_cases.base import ending, new
 from systems.servers.postgres import PostgresServer
@@ -49,20 +50,38 @@ async def snapshot(postgres: PostgresServer) -> AsyncIterator[None]:
 
 
 async def pages_of_a_claim(store: PostgresStore, *, full: bool = False) -> int:
-    """Pages that the next claim would visit; the claim itself is not made."""
+    """Pages that the next claim would visit, by either way; the claim itself is not made."""
 
     def explain(session: Session) -> int:
         look = store._floors.look("r")
-        values = {"route": "r", "limit": 1, "now": store.clock.now()}
+        now = store.clock.now()
+        values = {"route": "r", "limit": 1, "now": now, "until": now + LEASE}
         values |= ANYWHERE if full else look.values
-        text = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {STATEMENTS['due']}"
-        (row,) = session._run(text, values).fetchall()
+        plain = pages(session, STATEMENTS["due"], values)
+        for _ in range(2):  # the first makes the plans of this connection, and reads for that
+            session._run("SAVEPOINT before")
+            called = pages(session, _placeholders(CLAIM_DUE), values)
+            session._run("ROLLBACK TO SAVEPOINT before")
         store._floors.end(look, committed=False)
-        plan = row[0] if isinstance(row[0], list) else json.loads(row[0])
-        top = plan[0]["Plan"]
-        return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
+        return max(plain, called)
 
     return await store._lane.submit(explain)
+
+
+CLAIM_DUE = """
+SELECT * FROM claim_due(:route, :limit, 1000000, 1, :now, :until, :floor_dues, :floor_ids)
+"""
+
+
+def pages(session: Session, text: str, values: Mapping[str, Any]) -> int:
+    top = plan_of(session, text, values)
+    return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
+
+
+def plan_of(session: Session, text: str, values: Mapping[str, Any]) -> Any:
+    (row,) = session._run(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", values).fetchall()
+    plan = row[0] if isinstance(row[0], list) else json.loads(row[0])
+    return plan[0]["Plan"]
 
 
 async def run(store: PostgresStore, batches: int) -> int:
@@ -131,3 +150,25 @@ async def test_a_message_put_back_below_a_floor_is_claimed_again(store: Postgres
     assert [one.id for one in await store.reap(now, 10)] == ["again"]
     claim = await store.claim("r", 1, LEASE, now)
     assert [m.id for m in claim.messages] == ["again"]
+
+
+async def test_a_put_looks_its_ids_up_and_does_not_read_all_that_is_settled(
+    store: PostgresStore,
+) -> None:
+    """Whatever the planner knows of the partitions, which is nothing of one that has just begun."""
+    await run(store, BATCHES)
+
+    def explain(session: Session) -> int:
+        ids = [f"{n:06}" for n in range(BATCH)]
+        return read_of_history(plan_of(session, STATEMENTS["unput"], {"ids": ids}))
+
+    assert await store._lane.submit(explain) == 0
+
+
+def read_of_history(plan: Any) -> int:
+    """Rows of history that a plan read, those included that it did not take."""
+    rows = 0
+    if str(plan.get("Relation Name", "")).startswith("history_"):
+        rows = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+        rows *= plan["Actual Loops"]
+    return int(rows) + sum(map(read_of_history, plan.get("Plans", ())))

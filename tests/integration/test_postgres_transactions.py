@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import asyncpg  # type: ignore[import-untyped] # it has no types
@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 from django.conf import settings as django_settings  # type: ignore[import-untyped] # it has no types
 from django.db import ConnectionHandler  # type: ignore[import-untyped] # it has no types
+from psycopg.rows import class_row, dict_row, namedtuple_row, scalar_row
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session as SyncSession
@@ -140,6 +141,75 @@ async def test_postgres_has_nothing_of_what_was_rolled_back(
         await engine.schedule({}, id="gone", connection=connection)
     with pytest.raises(penstock.UnknownMessage):
         await engine.get("gone")
+
+
+class Order(NamedTuple):
+    """What a caller makes of rows of its own."""
+
+    is_new: str = ""
+    held_state: str = ""
+    held_due: str = ""
+
+
+@pytest.mark.parametrize("is_sync", [False, True])
+@pytest.mark.parametrize(
+    "row_factory", [dict_row, scalar_row, namedtuple_row, class_row(Order), lambda _: str]
+)
+async def test_postgres_answers_whatever_the_callers_connection_makes_of_rows(
+    row_factory: Any, is_sync: bool, engine: Engine, postgres: PostgresServer
+) -> None:
+    connection: Any
+    if is_sync:
+        connection = psycopg.connect(postgres.url, row_factory=row_factory)
+        commit, close = later(connection.commit), later(connection.close)
+    else:
+        connection = await psycopg.AsyncConnection.connect(postgres.url, row_factory=row_factory)
+        commit, close = connection.commit, connection.close
+    try:
+        first = await engine.schedule({}, id="mine", connection=connection)
+        again = await engine.schedule({}, id="mine", connection=connection)
+        await commit()
+    finally:
+        await close()
+    assert (first.duplicate, again.duplicate) == (False, True)
+    assert (await engine.get("mine")).due == first.due == again.due
+
+
+class OwnSession(AsyncSession):
+    """As an application or a framework derives it."""
+
+
+class OwnConnection(psycopg.AsyncConnection[Any]):
+    """As `psycopg.AsyncConnection` invites to."""
+
+
+class Wrapped:
+    """A connection of another library, whose rows are dictionaries, as those of psycopg 2 may
+    be.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def cursor(self) -> psycopg.Cursor[Any]:
+        return self._connection.cursor(row_factory=dict_row)
+
+
+async def test_postgres_takes_connections_of_derived_types(
+    engine: Engine, postgres: PostgresServer
+) -> None:
+    made = create_async_engine(postgres.url.replace("postgresql", "postgresql+psycopg"))
+    async with OwnSession(made) as session:
+        assert not (await engine.schedule({}, id="alchemy", connection=session)).duplicate
+        await session.commit()
+    await made.dispose()
+    async with await OwnConnection.connect(postgres.url, row_factory=dict_row) as own:
+        assert not (await engine.schedule({}, id="own", connection=own)).duplicate
+    with psycopg.connect(postgres.url) as plain:
+        receipt = await engine.schedule({}, id="wrapped", connection=Wrapped(plain))
+        assert (receipt.state, receipt.duplicate) == (State.SCHEDULED, False)
+    for message_id in ("alchemy", "own", "wrapped"):
+        assert (await engine.get(message_id)).state is State.SCHEDULED
 
 
 async def test_postgres_forgets_what_a_savepoint_took_back(
@@ -273,6 +343,14 @@ async def test_postgres_wakes_a_worker_at_the_commit_of_an_sql_caller(
         ("""labels => '{"tz": "Mars/One"}'""", "labels.tz"),
         ("""labels => '{"tags": [1]}'""", "labels.tags"),
         ("payload => to_jsonb(repeat('x', 262144))", "payload"),
+        ("due => '1960-01-01T00:00:00Z'", "due"),
+        ("key => U&'a\\200Bb'", "key"),
+        ("key => U&'a\\2028b'", "key"),
+        ("key => U&'a\\00A0b'", "key"),
+        ("key => U&'\\+0E0041'", "key"),
+        ("""labels => '{"tz": "posix/Europe/Berlin"}'""", "labels.tz"),
+        ("""labels => '{"tz": "posixrules"}'""", "labels.tz"),
+        ("""labels => '{"tz": ["Europe/Berlin"]}'""", "labels.tz"),
     ],
 )
 async def test_postgres_functions_refuse_what_intake_refuses(
@@ -281,6 +359,96 @@ async def test_postgres_functions_refuse_what_intake_refuses(
     schema = url.partition("schema=")[2].partition("&")[0]
     with pytest.raises(RuntimeError, match=f"{field}: "):
         postgres.sql(f"SELECT {schema}.schedule({arguments})")
+
+
+async def test_every_zone_and_script_that_intake_takes_is_taken_by_sql(
+    engine: Engine, url: str, postgres: PostgresServer
+) -> None:
+    schema = url.partition("schema=")[2].partition("&")[0]
+    for number, zone in enumerate(("Europe/Berlin", "UTC", "Asia/Kolkata", "Etc/GMT+5")):
+        labels = f"""labels => '{{"tz": "{zone}"}}'"""
+        postgres.sql(f"SELECT {schema}.schedule({labels}, id => 'zone-{number}')")
+        assert (await engine.get(f"zone-{number}")).labels == penstock.Labels(tz=zone)
+    key = "Ärger 東京 قاهرة 🎫 a b"
+    postgres.sql(f"SELECT {schema}.schedule(key => '{key}', id => 'key')")
+    assert (await engine.get("key")).key == key
+
+
+PUT = {
+    "id": "'mine'", "route": "'default'", "key": "'k'", "payload": "'{}'", "content_type": "NULL",
+    "headers": "NULL", "labels": "NULL", "topic": "NULL", "due": "1", "expires": "NULL",
+    "priority": "5",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("route", "'bad route!!'"),
+        ("route", "NULL"),
+        ("id", "'é'"),
+        ("id", "NULL"),
+        ("key", "''"),
+        ("key", "E'a\\nb'"),
+        ("payload", "NULL"),
+        ("content_type", "E'a\\nb'"),
+        ("headers", "'x'"),
+        ("headers", "'[]'"),
+        ("headers", """'{"a": 1}'"""),
+        ("labels", "'x'"),
+        ("labels", """'{"colour": "x"}'"""),
+        ("topic", "''"),
+        ("due", "-1"),
+        ("due", "253402300800000"),
+        ("expires", "1"),
+        ("priority", "55"),
+        ("priority", "NULL"),
+    ],
+)
+async def test_what_python_calls_is_checked_as_well(
+    engine: Engine, url: str, postgres: PostgresServer, field: str, value: str
+) -> None:
+    """A role may call `put_message` itself: a row that cannot be read would stop every worker."""
+    schema = url.partition("schema=")[2].partition("&")[0]
+    good, bad = ", ".join(PUT.values()), ", ".join((PUT | {field: value}).values())
+    with pytest.raises(RuntimeError, match=f"{field}[^:]*: "):
+        postgres.sql(f"SELECT {schema}.put_message({bad})")
+    postgres.sql(f"SELECT {schema}.put_message({good})")
+    assert (await engine.get("mine")).priority == 5
+
+
+async def test_a_temporary_table_stands_in_for_none_of_ours(
+    engine: Engine, url: str, postgres: PostgresServer
+) -> None:
+    """Neither to run code as the owner of the functions, nor by accident."""
+    schema = url.partition("schema=")[2].partition("&")[0]
+    role = f"app_{schema}"
+    grants = docs_block("TO shop").replace("shop", role).replace("penstock", schema)
+    postgres.sql(f"CREATE ROLE {role} LOGIN; {grants}")
+    tables = [
+        name
+        for name in postgres.sql(
+            f"SELECT relname FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'S')"
+            f" AND relnamespace = '{schema}'::regnamespace"
+        ).split()
+        if name != "meta"
+    ]
+    address = postgres.url.replace("penstock@", f"{role}@")
+    async with await psycopg.AsyncConnection.connect(address) as connection:
+        for name in tables:
+            await connection.execute(f"CREATE TEMP TABLE {name} (id TEXT, route TEXT)".encode())
+        await connection.execute(b"CREATE TEMP TABLE meta (name TEXT, value TEXT)")
+        await connection.execute(f"SELECT {schema}.schedule(id => 'sql')".encode())
+        await engine.schedule({}, id="python", connection=connection)
+        await connection.execute(f"SELECT {schema}.cancel('sql')".encode())
+        for name in (*tables, "meta"):
+            row = await (
+                await connection.execute(f"SELECT count(*) FROM {name}".encode())
+            ).fetchone()
+            assert row == (0,)
+    assert (await engine.get("sql")).state is State.CANCELLED
+    assert (await engine.get("python")).id == "python"
+    postgres.sql(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 async def test_postgres_cancels_from_sql(

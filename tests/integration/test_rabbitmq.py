@@ -29,7 +29,7 @@ def queue() -> str:
 
 @pytest.fixture
 async def sink(rabbitmq: RabbitServer, queue: str) -> AsyncIterator[Sink]:
-    options = SinkOptions(topics=("orders.*",), timeout=20.0, more={"create_topic": True})
+    options = SinkOptions(topics=("orders.*",), timeout=60.0, more={"create_topic": True})
     opened = await open_sink(f"{rabbitmq.url}/{queue}", options)
     await opened.check()
     yield opened
@@ -102,7 +102,7 @@ async def test_a_full_queue_that_rejects_means_later(rabbitmq: RabbitServer) -> 
     full: ArgumentsType = {"x-max-length": 3, "x-overflow": "reject-publish"}
     await channel.queue_declare(name, durable=True, arguments=full)
     await connection.close()
-    sink = await open_sink(f"{rabbitmq.url}/{name}", SinkOptions(timeout=20.0))
+    sink = await open_sink(f"{rabbitmq.url}/{name}", SinkOptions(timeout=60.0))
     outcomes = await sink.send([message(f"m-{n}") for n in range(20)])
     await sink.close()
     refused = [o for o in outcomes if o != DELIVERED]
@@ -140,7 +140,7 @@ async def test_only_a_message_that_rabbitmq_does_not_confirm_in_time_is_tried_ag
 async def test_an_exchange_that_is_not_there_is_tried_again_and_named(
     rabbitmq: RabbitServer, queue: str
 ) -> None:
-    sink = await open_sink(f"{rabbitmq.url}/{queue}?exchange=nobody", SinkOptions(timeout=20.0))
+    sink = await open_sink(f"{rabbitmq.url}/{queue}?exchange=nobody", SinkOptions(timeout=60.0))
     (outcome,) = await sink.send([message("a")])
     await sink.close()
     assert isinstance(outcome, Retry)
@@ -151,7 +151,7 @@ async def test_wrong_rabbitmq_credentials_are_told_without_them(
     rabbitmq: RabbitServer, queue: str
 ) -> None:
     url = f"rabbitmq://mallory:opensesame@{rabbitmq.address}/{queue}"
-    sink = await open_sink(url, SinkOptions(timeout=20.0))
+    sink = await open_sink(url, SinkOptions(timeout=60.0))
     (outcome,) = await sink.send([message("a")])
     await sink.close()
     assert isinstance(outcome, Retry)

@@ -36,7 +36,7 @@ async def open_at(url: str) -> MessageStore:
 
 async def until_done(work: Callable[[], Awaitable[T]]) -> T:
     """As every caller does: try again after what the store says."""
-    for _ in range(300):
+    for _ in range(6_000):
         try:
             return await work()
         except StoreUnavailable as exc:
@@ -53,7 +53,7 @@ async def put(store: MessageStore, *names: str) -> list[bool]:
 async def claim_all(store: MessageStore, number: int) -> list[Claim]:
     """Claim until that many messages were given, though some partitions may be away at first."""
     claims: list[Claim] = []
-    for _ in range(300):
+    for _ in range(6_000):
         claim = await until_done(lambda: store.claim("r", 100, LEASE, store.clock.now()))
         if claim.messages:
             claims.append(claim)

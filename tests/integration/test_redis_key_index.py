@@ -33,7 +33,7 @@ def one() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
-    with RedisCluster() as cluster:
+    with RedisCluster(fails_over=False) as cluster:
         yield cluster
 
 

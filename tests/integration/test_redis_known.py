@@ -55,7 +55,7 @@ async def stores(
         ).messages
         assert isinstance(store, RedisStore)
         opened.append(store)
-        await asyncio.wait_for(store._session.wakeups.subscribed.wait(), 10)
+        await asyncio.wait_for(store._session.wakeups.subscribed.wait(), 300)
     yield opened[0], opened[1]
     for store in opened:
         await store.close()

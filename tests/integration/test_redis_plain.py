@@ -68,7 +68,7 @@ async def test_it_leaves_when_it_is_due_and_can_be_cancelled(redis: RedisServer)
         assert near.due <= far.due
         assert past.due >= near.due - 1_000
         assert (await engine.cancel(far.id)).state is penstock.State.CANCELLED
-        await asyncio.wait_for(both.wait(), 10)
+        await asyncio.wait_for(both.wait(), 300)
     assert sorted(got) == [b'"near"', b'"past"']
 
 

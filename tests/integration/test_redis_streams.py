@@ -16,7 +16,7 @@ from tests.integration.brokers import message, through_the_engine
 
 @pytest.fixture
 async def sink(redis: RedisServer) -> AsyncIterator[Sink]:
-    options = SinkOptions(topics=("orders.*",), timeout=20.0)
+    options = SinkOptions(topics=("orders.*",), timeout=60.0)
     opened = await open_sink(f"redis://127.0.0.1:{redis.port}/events", options)
     yield opened
     await opened.close()
@@ -44,7 +44,7 @@ async def test_redis_cli_reads_payload_key_and_headers(redis: RedisServer, sink:
 
 async def test_a_stream_is_trimmed_as_it_grows(redis: RedisServer) -> None:
     url = f"redis://127.0.0.1:{redis.port}/3/trimmed?maxlen=100"
-    sink = await open_sink(url, SinkOptions(timeout=20.0))
+    sink = await open_sink(url, SinkOptions(timeout=60.0))
     for start in range(0, 2000, 500):
         await sink.send([message(f"m-{start + n}") for n in range(500)])
     await sink.close()

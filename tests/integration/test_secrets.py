@@ -58,7 +58,7 @@ async def test_nothing_a_process_writes_has_a_secret_or_a_payload(tmp_path: Path
     async with (
         Receiver() as receiver,
         run_penstock(tmp_path, CONFIG.format(url=receiver.url)) as server,
-        httpx.AsyncClient(base_url=server.url) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=300) as client,
     ):
         echo = "Cannot POST /services/hush-path/hush-long-enough-to-be-a-secret"
         receiver.always(Reply(status=500, body=f'{echo}: {{"text": "hush-payload"}}'))
@@ -71,7 +71,7 @@ async def test_nothing_a_process_writes_has_a_secret_or_a_payload(tmp_path: Path
         wrong = {"authorization": "Bearer hush-other"}
         assert (await client.get("/v1/stats", headers=wrong)).status_code == 401
         await client.post("/v1/messages", content=b'{"payload": hush-broken', headers=bearer)
-        for _ in range(200):
+        for _ in range(6_000):
             stats = (await client.get("/v1/stats", headers=bearer)).json()
             if stats["totals"].get("dead", 0) == 2 and stats["totals"].get("delivered") == 1:
                 break

@@ -58,7 +58,7 @@ async def test_clients_that_trust_the_authority_are_served(certificate: Certific
     async with serving(certificate) as (http, rpc):
         assert http.url.startswith("https://127.0.0.1:")
         context = ssl.create_default_context(cafile=ca)
-        async with httpx.AsyncClient(base_url=http.url, verify=context) as other:
+        async with httpx.AsyncClient(base_url=http.url, verify=context, timeout=300) as other:
             for number in range(3):  # both ways in
                 body = {"id": f"h{number}", "payload": 1, "at": FAR}
                 assert (await other.post("/v1/messages", json=body)).status_code == 201
@@ -94,7 +94,7 @@ async def test_who_does_not_trust_it_or_speaks_in_the_clear_is_not_served(
 
         with pytest.raises(Unreachable, match=r"is not trusted .*`ca`"):
             await asyncio.to_thread(from_a_thread)
-        async with httpx.AsyncClient() as plain:
+        async with httpx.AsyncClient(timeout=300) as plain:
             with pytest.raises(httpx.HTTPError):
                 await plain.get(http.url.replace("https", "http"))
         async with penstock.GrpcClient(rpc.address, retries=0) as caller:

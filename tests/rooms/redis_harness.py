@@ -95,7 +95,7 @@ async def rooms_on(
             assert all(isinstance(end, asyncio.CancelledError) for end in ended), ended
 
 
-async def eventually(check: Callable[[], bool], seconds: float = 20.0) -> None:
+async def eventually(check: Callable[[], bool], seconds: float = 300.0) -> None:
     """Return as soon as it is so; fail when it does not become so."""
     deadline = time.monotonic() + seconds
     while not check():

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
-    running = RedisCluster()
+    running = RedisCluster(fails_over=False)
     try:
         yield running
     finally:

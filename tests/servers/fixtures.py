@@ -1,6 +1,6 @@
 """Servers as fixtures: each starts once in a test run, when the first test asks for it.
 
-With `-n 2 --dist loadgroup` all tests of one server run in one worker process, so that there is
+With `--dist loadgroup` all tests of one server run in one worker process, so that there is
 one server of each kind and nobody restarts it under another test. What tells them apart is the
 server's name in the test's own (file, class or function): the controller knows no more of a test.
 (xdist's own marks do not reach it with the pytest we use.)
@@ -18,13 +18,21 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped] 
 from systems.servers.dynamodb import DynamoServer, dynamo_server, dynamodb_jars
 from systems.servers.kafka import Kafka, KafkaServer, MockKafka, kafka_jars
 from systems.servers.nats import NatsServer
-from systems.servers.postgres import PostgresServer
+from systems.servers.postgres import (
+    OldestPostgres,
+    PostgresServer,
+    is_oldest_postgres_at_hand,
+)
 from systems.servers.rabbitmq import RabbitServer
 from systems.servers.redis import RedisServer
 
 GROUPS = ("kafka", "rabbitmq", "nats", "dynamodb", "postgres")
 """The slow to start first: a test that uses several belongs to the first of them."""
+BROWSER = "tests/browser/"
+"""Tests that share one Chromium, and one server with traffic that it looks at."""
 NEEDS_PROCESS = "kafka_process"
+OLDEST = "oldest_postgres"
+UNSAFE = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +107,7 @@ def dynamodb(dynamodb_node: DynamoServer) -> DynamoServer:
 @pytest.fixture(scope="session")
 def postgres_node() -> Iterator[PostgresServer]:
     # Nobody pulls the plug here; tests that do have a server of their own.
-    server = PostgresServer(None, "fsync=off", "full_page_writes=off", "synchronous_commit=off")
+    server = PostgresServer(None, *UNSAFE)
     try:
         server.start()
         yield server
@@ -111,6 +119,16 @@ def postgres_node() -> Iterator[PostgresServer]:
 def postgres(postgres_node: PostgresServer) -> PostgresServer:
     postgres_node.start()
     return postgres_node
+
+
+@pytest.fixture(scope="session")
+def oldest_postgres() -> Iterator[PostgresServer]:
+    server = OldestPostgres(*UNSAFE)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
 
 
 @pytest.fixture(scope="session")
@@ -131,7 +149,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     group = next((name for name in GROUPS if name in used), None)
     if group is not None and server_of(item.nodeid) != group:
         raise pytest.UsageError(f"{item.nodeid} uses {group} and should have it in its name")
-    if group is not None or "redis" in used:
+    if group is not None or "redis" in used or OLDEST in used:
         item.add_marker(pytest.mark.slow)
 
 
@@ -142,10 +160,16 @@ def server_of(nodeid: str) -> str | None:
 
 
 class ServerScheduling(LoadScopeScheduling):  # type: ignore[misc] # as above
-    """A server's tests go to one worker, the others one by one to whoever is free."""
+    """The tests of a server or of the browser go to one worker, the others to whoever is free."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(BROWSER):
+            return BROWSER
         return server_of(nodeid) or nodeid
+
+    def _reschedule(self, node: Any) -> None:
+        if node in self.registered_collections:  # one that replaces a crashed worker reads first
+            super()._reschedule(node)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -158,8 +182,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     with_kafka = [item for item in items if "kafka" in _fixtures(item)]
     if with_kafka and not _real_kafka():
         left_out = [item for item in with_kafka if NEEDS_PROCESS in _fixtures(item)]
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
+        _leave_out(config, items, left_out)
+    with_oldest = [item for item in items if OLDEST in _fixtures(item)]
+    if with_oldest and not is_oldest_postgres_at_hand():
+        _leave_out(config, items, with_oldest)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], some: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if item not in some]
+    config.hook.pytest_deselected(items=some)
 
 
 def _real_kafka() -> bool:
@@ -189,4 +220,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"Maven Central could not be reached: {ran['dynamodb']} DynamoDB tests ran against "
             "moto's server"
+        )
+    if ran["postgres"] and not is_oldest_postgres_at_hand():
+        terminalreporter.write_line(
+            "Maven Central could not be reached: PostgreSQL 13 was not tried"
         )

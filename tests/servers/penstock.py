@@ -14,7 +14,7 @@ import httpx
 
 from systems.servers.ports import free_port
 
-READY_SECONDS = 30
+READY_SECONDS = 300
 
 
 class PenstockProcess:

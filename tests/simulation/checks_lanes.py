@@ -8,7 +8,7 @@ from penstock.flow.release import AHEAD_MS
 from tests.simulation.callers import is_open
 from tests.simulation.fleet import Fleet
 from tests.simulation.ledger import TURNS
-from tests.simulation.plan import Kind, Route
+from tests.simulation.plan import Kind, Route, is_away
 from tests.simulation.receiver import Send
 
 APART = "1.6 one slow or dead sink never delays another route"
@@ -62,9 +62,11 @@ def _is_calm(fleet: Fleet, route: Route) -> bool:
         event.detail == "pace" or (event.kind is Kind.PAUSE and event.target == route.name)
         for event in plan.events
     )
+    undecided = bool(plan.policies) and is_away(plan.stays, "policies")
     receiver = fleet.receivers[route.name]
     return not (
         held_back
+        or undecided
         or "pace" in plan.policies
         or fleet.jumped
         or route.slow

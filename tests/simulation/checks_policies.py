@@ -62,21 +62,30 @@ def _should_know(fleet: Fleet, send: Send) -> bool:
     return (
         since is not None
         and since < noticed
-        and not _unreadable(fleet, since + NOTICED_MS)
         and not fleet.jumped
         and not fleet.journal.troubled(send.who, noticed, send.began)
+        and not _unreadable(fleet, send.who, since)
     )
 
 
-def _unreadable(fleet: Fleet, by: int) -> bool:
-    """Whether the policies' part of the store was away for ever by then.
+def _unreadable(fleet: Fleet, who: str, since: int) -> bool:
+    """Whether the policies' part of the store was away for ever before this process could read it.
 
     A process that knew of no policy when it last could read them goes on without: that part is
-    away for those too who never had a policy. Only one that had the time to read them must know.
+    away for those too who never had a policy. Only one that had the time to read them, with no
+    fault on its way, must know.
     """
     if not is_away(fleet.plan.stays, "policies"):
         return False
-    return any(line.what == "STAYS" and line.elapsed < by for line in fleet.journal.lines)
+    journal = fleet.journal
+    away = next((line.elapsed for line in journal.lines if line.what == "STAYS"), None)
+    if away is None:
+        return False
+    quiet = [max(since, one.elapsed + 1, one.until) for one in journal.troubles]
+    return not any(
+        begin + NOTICED_MS <= away and not journal.troubled(who, begin, begin + NOTICED_MS)
+        for begin in (since, *quiet)
+    )
 
 
 def _check_paces(fleet: Fleet, granted: dict[Allowed, Send]) -> None:

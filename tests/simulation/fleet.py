@@ -65,6 +65,12 @@ class Fleet:
         for process in self.processes.values():
             process.start()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether a process is on its way out and not gone yet."""
+        lives = [process.life for process in self.processes.values()]
+        return any(life is not None and life.stopping for life in lives)
+
     def pick(self, chance: random.Random) -> FleetProcess | None:
         """One that answers callers; None: nobody does."""
         serving = [process for process in self.processes.values() if process.serving]

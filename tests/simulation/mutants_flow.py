@@ -14,7 +14,7 @@ from penstock.flow.ingest import Ingest
 from penstock.flow.intake import Intake
 from penstock.flow.observe import Contact
 from penstock.flow.recover import Recover
-from penstock.flow.release import Claimed, Lane, Leases, StoreAway
+from penstock.flow.release import PER_MS, SPACING_MS, Claimed, Lane, Leases, StoreAway
 from penstock.flow.settle import Settler
 from penstock.flow.worker import Worker
 from penstock.model import lifecycle
@@ -162,15 +162,16 @@ def oversleeps() -> Any:
 
 @mutant("waits for a moment that a clock set back has put far away", 200)
 def far_away() -> Any:
-    def worth_at(self: Lane) -> int:
-        return self._last.at + max(self._last.spacing, self._spacing)
+    def worth_at(self: Lane, _now: int | None = None) -> int:
+        spacing = min(len(self._last.claim.messages) // PER_MS, SPACING_MS)
+        return self._last.at + max(spacing, self._spacing)
 
     return patch.object(Lane, "_worth_at", worth_at)
 
 
 @mutant("asks on and on when its clock is ahead", 60)
 def hasty() -> Any:
-    def next_look(self: Lane, claimed: Claimed) -> int:
+    def next_look(self: Lane, claimed: Claimed, _now: int | None) -> int:
         look = self._clock.now() + self._poll
         next_due = claimed.claim.next_due
         return look if next_due is None else min(look, next_due)

@@ -50,7 +50,7 @@ def undecided() -> Any:
     original = Decide.decide
 
     async def decide(self: Decide, claim: Claim, now: int) -> Ruling:
-        ready, refused, allowed = await original(self, claim, now)
+        ready, refused, allowed, _ = await original(self, claim, now)
         return Ruling([*ready, *(one.message for one in refused)], [], allowed)
 
     return patch.object(Decide, "decide", decide)

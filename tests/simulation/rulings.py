@@ -143,7 +143,8 @@ class Rulings:
             if decision.verdict is Verdict.ALLOW:
                 self._check_allowed(subject, now)
                 self._allow(who, subject, now)
-                self._held.setdefault(subject.key, {})[subject.id] = now + hold
+                held = self._held.setdefault(subject.key, {})
+                held[subject.id] = max(now + hold, held.get(subject.id, 0))
             elif decision.verdict is Verdict.DEFER:
                 self._check_until(subject, now, decision)
                 self._check_places(subject, now, decision)

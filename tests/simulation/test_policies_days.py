@@ -68,7 +68,7 @@ class Campaign:
         now = self.clock.now()
         claim = await self.store.claim("default", room.number, 30_000, now)
         if claim.messages:
-            ready, refused, said = await self.decide.decide(claim, now)
+            ready, refused, said, _ = await self.decide.decide(claim, now)
             self.sends += [(now, message) for message in ready]
             self.blocked += [one for one in refused if one.state is State.BLOCKED]
             delivered = [

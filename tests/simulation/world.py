@@ -64,9 +64,16 @@ class World:
         self.faults.end()
         self.fleet.start()
         await asyncio.sleep((self._until_calm() + 2 * self.plan.lease) / 1000 + 2)
+        await self._until_stopped()
         self.fleet.start()
         await asyncio.sleep(0.5)
         await self.operators.restore()
+
+    async def _until_stopped(self) -> None:
+        """A clock that is set back while a process stops lengthens its shutdown by as much."""
+        longest = self.fleet.clock.elapsed() + self.fleet.set_back
+        while self.fleet.stopping and self.fleet.clock.elapsed() < longest:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.5)
 
     def _until_calm(self) -> int:
         """Milliseconds until the last fault that is under way is over."""
@@ -80,6 +87,8 @@ class World:
         end = fleet.clock.elapsed() + DRAIN_MS * (1 if self.plan.stays is None else 2)
         # Leases and sessions that were given before the clock was set back last longer by as much.
         longest = end + fleet.set_back
+        overdue: dict[str, int] = {}
+        """Message → since when nothing holds it back: its lease may have ended just now."""
         while fleet.clock.elapsed() < longest:
             far = fleet.clock.now() + FAR_MS
             for name, known in list(ledger.known.items()):
@@ -89,7 +98,10 @@ class World:
             stuck = self._stuck()
             if not stuck:
                 return
-            if fleet.clock.elapsed() >= end and any(self._is_overdue(name) for name, _ in stuck):
+            now = fleet.clock.elapsed()
+            held_up = [name for name, _ in stuck if self._is_overdue(name)]
+            overdue = {name: overdue.get(name, now) for name in held_up}
+            if now >= end and any(now - since >= OVERDUE_MS for since in overdue.values()):
                 break
             await asyncio.sleep(1)
         for name, told in stuck:

@@ -54,6 +54,28 @@ def test_a_clock_set_forward_ends_a_sleep_within_a_second() -> None:
     assert _slept(HOUR) <= 1.5
 
 
+def test_a_moment_set_while_the_clock_is_back_does_not_stop_a_wait() -> None:
+    """It seems sooner than the end of the wait, which was reckoned by the clock as it was."""
+    loop = VirtualLoop()
+    clock = ProcessClock(ServerClock(loop))
+    alarm = Alarm(clock)
+
+    def set_back() -> None:
+        clock.offset = -HOUR
+        alarm.ring_by(clock.now() + HOUR // 2)
+        clock.offset = 0
+
+    async def wait() -> None:
+        loop.later(0.5, set_back)
+        await alarm.wait(clock.now() + 2_000)
+
+    try:
+        loop.run_until_complete(wait())
+        assert loop.time() <= 2.01
+    finally:
+        loop.close()
+
+
 def test_a_breaker_does_not_stay_open_for_as_long_as_the_clock_is_set_back() -> None:
     clock = ManualClock()
     breaker = Breaker(random.Random(1))

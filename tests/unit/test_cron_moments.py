@@ -347,5 +347,5 @@ def test_what_makes_no_sense_is_named(text: str, reason: str) -> None:
 
 
 def test_a_word_without_a_moment_is_named() -> None:
-    with pytest.raises(InvalidMessage, match="@reboot has no moment of the clock"):
+    with pytest.raises(InvalidMessage, match="@reboot names no time of day"):
         cron("@reboot", "UTC")

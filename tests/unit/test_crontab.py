@@ -44,7 +44,7 @@ def test_what_cannot_be_a_rule_is_told_by_its_line() -> None:
     text = "@reboot start\n0 0 30 2 * never\n* * * *\nTZ=Nowhere\n61 * * * * x\n"
     _, problems = read_crontab(text, route="r")
     assert problems == [
-        CrontabProblem(1, "@reboot has no moment of the clock"),
+        CrontabProblem(1, "@reboot names no time of day"),
         CrontabProblem(2, "never comes: no month of '2' has day '30'"),
         CrontabProblem(3, "there is no command"),
         CrontabProblem(4, "'Nowhere' is not a time zone"),

@@ -2,9 +2,10 @@
 
 import pytest
 
-from penstock.model.envelope import Envelope, lateness
+from penstock.model.envelope import Envelope
 from penstock.model.errors import InvalidMessage
 from penstock.model.message import Message
+from penstock.sinks.log import lateness
 
 
 def held(**changes: object) -> Message:

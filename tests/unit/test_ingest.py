@@ -14,11 +14,10 @@ import pytest
 from penstock.flow import ingest
 from penstock.flow.ingest import PLACE, REASON, RECORD, SOURCE, Ingest
 from penstock.model.backoff import Backoff
-from penstock.model.draft import OCTETS
+from penstock.model.draft import OCTETS, is_id, is_key
 from penstock.model.errors import SourceUnavailable, StoreCorrupt, StoreUnavailable, TooLarge
 from penstock.model.fit import CUT
 from penstock.model.headers import HEADERS
-from penstock.model.identity import is_id, is_key
 from penstock.model.message import Message, NewMessage
 from penstock.model.outcome import DELIVERED, Dead, Receipt, Retry, SendOutcome
 from penstock.model.state import State

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -109,11 +110,40 @@ def test_secrets_are_never_written(log_format: str) -> None:
         "whsec_hush4",
         extra={"api_token": "hush5", "Authorization": "hush6", "url": "redis://:hush7@h"},
     )
+    log.info("postgresql://u:slash/hush9@h/db cannot be reached")
     log.error("failed", exc_info=ValueError("amqp://u:hush8@h"))
     shown = stream.getvalue()
     assert "hush" not in shown
     assert "https://***@host/" in shown
     assert "ValueError: amqp://***@h" in shown
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_a_text_of_any_length_and_characters_is_one_line_that_can_be_written(
+    log_format: Literal["json", "text"],
+) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="utf-8")
+    handler = setup_logging("info", log_format, stream=stream)
+    error = ValueError("begins " + "x" * 1_000_000 + " ends")
+    # To our handler alone: the runner of the tests could not pass such a text on.
+    handler.handle(
+        logging.makeLogRecord(
+            {
+                "name": log.name,
+                "levelno": logging.WARNING,
+                "levelname": "WARNING",
+                "msg": "raised half a pair: \ud800",
+                "exc_info": (ValueError, error, None),
+            }
+        )
+    )
+    stream.flush()
+    shown = raw.getvalue().decode()
+    assert "half a pair: \\ud800" in shown.replace("\\\\", "\\")
+    assert "characters left out" in shown
+    assert " ends" in shown
+    assert len(shown) < 50_000
 
 
 def test_repeated_warnings_are_counted_not_written() -> None:

@@ -26,6 +26,17 @@ async def outcome_of(function: Callable[..., object]) -> SendOutcome:
     return outcome
 
 
+class NoException(BaseException):
+    """As a panic of an extension, or a time-out of gevent."""
+
+
+def raiser(exc: BaseException) -> Callable[[], None]:
+    def raise_it() -> None:
+        raise exc
+
+    return raise_it
+
+
 def raising(exc: BaseException) -> Callable[[Message], None]:
     def handle(message: Message) -> None:
         raise exc
@@ -74,6 +85,8 @@ async def test_what_is_returned_is_understood(said: object, outcome: SendOutcome
         (ValueError("bad"), Retry("ValueError: bad")),
         (KeyError(), Retry("KeyError")),
         (SystemExit(3), Retry("SystemExit: 3")),
+        (asyncio.CancelledError(), Retry("the function was cancelled")),
+        (NoException("panic"), Retry("NoException: panic")),
     ],
 )
 async def test_what_is_raised_is_understood(raised: BaseException, outcome: SendOutcome) -> None:
@@ -93,7 +106,7 @@ async def test_a_call_in_a_thread_is_waited_for_though_its_send_is_broken_off() 
 
     sink = python_sink(handle)
     under_way = asyncio.ensure_future(sink.send([message()]))
-    await asyncio.to_thread(began.wait, 30)
+    await asyncio.to_thread(began.wait, 300)
     under_way.cancel()
     await asyncio.sleep(0)
     assert not under_way.done()
@@ -113,7 +126,7 @@ async def test_a_call_that_waits_for_a_thread_is_not_begun_when_its_send_is_brok
 
     sink = python_sink(handle, threads=1)
     first = asyncio.ensure_future(sink.send([message(1)]))
-    await asyncio.to_thread(began.wait, 30)
+    await asyncio.to_thread(began.wait, 300)
     second = asyncio.ensure_future(sink.send([message(2)]))
     await asyncio.sleep(0)
     second.cancel()
@@ -134,7 +147,7 @@ async def test_a_closed_sink_waits_for_no_thread() -> None:
 
     sink = python_sink(handle)
     under_way = asyncio.ensure_future(sink.send([message()]))
-    await asyncio.to_thread(began.wait, 30)
+    await asyncio.to_thread(began.wait, 300)
     await sink.close()
     under_way.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -154,6 +167,15 @@ async def test_an_unexpected_exception_is_logged_with_its_place(
 
 async def test_a_stop_iteration_does_not_hang_the_send() -> None:
     assert await outcome_of(raising(StopIteration())) == Retry("StopIteration")
+
+
+async def test_ctrl_c_goes_through_an_async_function_and_is_an_outcome_in_a_thread() -> None:
+    async def handle(message: Message) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await python_sink(handle)._call(message())  # type: ignore[attr-defined]
+    assert await outcome_of(raising(KeyboardInterrupt())) == Retry("KeyboardInterrupt")
 
 
 async def test_a_function_that_cancels_itself_is_retried() -> None:
@@ -271,7 +293,6 @@ async def test_a_batch_function_answers_for_each_for_all_or_wrongly() -> None:
     answers: list[object] = [
         [None, False, Dead("x")],
         Retry("all"),
-        [None],
     ]
 
     async def handle(messages: list[Message]) -> object:
@@ -285,8 +306,68 @@ async def test_a_batch_function_answers_for_each_for_all_or_wrongly() -> None:
         Dead("x"),
     ]
     assert list(await sink.send(three)) == [Retry("all")] * 3
-    wrong = Retry("the function returned 1 outcomes for 3 messages")
-    assert list(await sink.send(three)) == [wrong] * 3
+
+
+@pytest.mark.parametrize("threads", [True, False])
+@pytest.mark.parametrize(
+    ("bad", "outcome"),
+    [
+        (lambda: 1 / 0, Retry("ZeroDivisionError: division by zero")),
+        (raiser(asyncio.CancelledError()), Retry("the function was cancelled")),
+        (raiser(SystemExit(3)), Retry("SystemExit: 3")),
+        (raiser(GeneratorExit()), Retry("GeneratorExit")),
+        (raiser(NoException("panic")), Retry("NoException: panic")),
+        (
+            raiser(BaseExceptionGroup("several", [NoException("panic")])),
+            Retry("BaseExceptionGroup: several (1 sub-exception)"),
+        ),
+    ],
+)
+async def test_whatever_is_raised_for_one_of_a_batch_is_that_ones(
+    threads: bool, bad: Callable[[], None], outcome: SendOutcome
+) -> None:
+    def handle(batch: list[Message]) -> None:
+        if any(one.id == "m-17" for one in batch):
+            bad()
+
+    async def handle_async(batch: list[Message]) -> None:
+        handle(batch)
+
+    sink = python_sink(handle if threads else handle_async)
+    outcomes = await sink.send([message(n) for n in range(51)])
+    await sink.close()
+    assert outcomes == [outcome if n == 17 else DELIVERED for n in range(51)]
+
+
+async def test_a_list_that_is_too_short_because_of_one_message_is_that_ones() -> None:
+    async def handle(batch: list[Message]) -> object:
+        return [None for one in batch if one.id != "m-17"]
+
+    sink = python_sink(handle)
+    outcomes = await sink.send([message(n) for n in range(51)])
+    wrong = Retry("the function returned 0 outcomes for 1 messages")
+    assert outcomes == [wrong if n == 17 else DELIVERED for n in range(51)]
+
+
+@pytest.mark.parametrize(
+    ("returned", "outcome"),
+    [
+        (OSError("away"), Retry("OSError: away")),
+        (Reject("no such user"), Dead("no such user")),
+        (RetryLater("busy", after=3), Retry("busy", after=3)),
+        (Dead, Retry("the function returned the class Dead, not one of it")),
+        (ValueError, Retry("the function returned the class ValueError, not one of it")),
+    ],
+)
+async def test_an_exception_that_is_returned_means_what_it_means_raised(
+    returned: object, outcome: SendOutcome
+) -> None:
+    async def handle_many(batch: list[Message]) -> object:
+        return [returned if one.id == "m-1" else None for one in batch]
+
+    assert await outcome_of(lambda _: returned) == outcome
+    sink = python_sink(handle_many)
+    assert await sink.send([message(n) for n in range(3)]) == [DELIVERED, outcome, DELIVERED]
 
 
 def one(message: Message) -> None: ...

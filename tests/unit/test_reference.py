@@ -11,6 +11,7 @@ from penstock import settings
 from penstock.contrib.sms import sender
 from penstock.flow import ingest
 from penstock.model import envelope
+from penstock.model.room_view import RoomOut, TicketOut
 from penstock.sdk.async_rooms import AsyncRooms
 from scripts import reference
 
@@ -35,6 +36,12 @@ def test_the_calls_of_the_http_page_are_those_of_the_table() -> None:
 def test_the_tables_from_the_code_are_current() -> None:
     for page, text in reference.pages_with_tables().items():
         assert page.read_text() == text, f"{page.name}: run python scripts/reference.py"
+
+
+def test_the_rooms_page_has_every_field_of_a_room_and_of_a_ticket() -> None:
+    page = (ROOT / "docs/reference/rooms.md").read_text()
+    for field in (*RoomOut.__struct_fields__, *TicketOut.__struct_fields__):
+        assert f"`{field}`" in page, field
 
 
 def test_every_setting_has_its_meaning_beside_it() -> None:

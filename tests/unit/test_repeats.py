@@ -2,7 +2,7 @@
 
 import logging
 
-from penstock.telemetry.repeats import MAX_KNOWN, Repeats, Text, _Held
+from penstock.telemetry.logs import MAX_KNOWN, Repeats, Text, _Held
 
 
 def record(text: str, at: float, level: int = logging.WARNING) -> logging.LogRecord:

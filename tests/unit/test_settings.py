@@ -360,6 +360,34 @@ def test_policies_are_checked_with_the_settings() -> None:
         given(policies={"a/b": quiet})
 
 
+def test_every_problem_of_a_policy_is_listed() -> None:
+    wrong: dict[str, dict[str, object]] = {
+        "nights": {"kind": "quiet", "from": "22", "to": "8", "zone": "Europe/Berln"},
+        "daily": {"kind": "cap", "scope": ["key", "key"], "limit": 0, "window": "24h", "bypas": []},
+        "weekly": {"kind": "cap", "scope": ["key"], "max_defer": "-1"},
+        "rate": {"kind": "pace", "burst": 0},
+        "what": {"kind": "queue", "rate": "1/s"},
+    }
+    with pytest.raises(ConfigError) as caught:
+        given(policies=wrong, suppressions={"a/b": {"bypass": ["x"], "legal": True}})
+    fields = [line.strip().partition(": ")[0] for line in caught.value.problems]
+    assert fields == [
+        "policies.nights.from",
+        "policies.nights.to",
+        "policies.nights.zone",
+        "policies.daily.bypas",
+        "policies.daily.scope",
+        "policies.daily.limit",
+        "policies.weekly.max_defer",
+        "policies.weekly.limit",
+        "policies.rate.rate",
+        "policies.rate.burst",
+        "policies.what.kind",
+        "suppressions.a/b.id",
+        "suppressions.a/b.bypass",
+    ]
+
+
 def test_a_route_may_promise_order_or_a_number_in_flight_per_key() -> None:
     routes = given(routes={"a": {"ordered": True}, "b": {"max_in_flight_per_key": 3}}).routes
     assert routes["a"].as_route("a").per_key == KeyLimit(1, ordered=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 
@@ -11,7 +12,7 @@ import pytest
 from penstock.model.errors import ConfigError
 from penstock.model.state import State
 from penstock.ports.store import Store
-from penstock.schemes import SINKS, STORES, store_driver
+from penstock.schemes import SINKS, SOURCES, STORES, driver_of, store_driver
 from penstock.sdk.asked import draft
 from penstock.settings import given
 from penstock.stores.memory import MemoryStore
@@ -41,6 +42,47 @@ def test_what_is_no_address_is_refused_by_its_field_without_the_password(url: st
     with pytest.raises(ConfigError, match=r"^store: this is no address") as refused:
         store_driver(url)
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "url"),
+    [
+        (STORES, "postgresql://ann:Xhush/hush0@db/shop"),
+        (STORES, "postgresql://ann:12/hush0@db/shop"),
+        (STORES, "redis://:Xhush/hush0@h/0"),
+        (STORES, "redis://:12/hush0@h/0"),
+        (STORES, "redis+cluster://:Xhush#hush0@h:1,h:2"),
+        (SINKS, "rabbitmq://ann:Xhush/hush0@h/queue"),
+        (SINKS, "nats://ann:Xhush?hush0@h/subject"),
+        (SINKS, "kafka://ann:Xhush/hush0@h:1,h:2/topic"),
+        (SINKS, "https://ann:Xhush/hush0@h/hook"),
+        (SOURCES, "rabbitmq://ann:Xhush#hush0@h/queue"),
+    ],
+)
+def test_a_password_that_ends_its_address_early_is_not_quoted(
+    table: Mapping[str, tuple[str, str | None]], url: str
+) -> None:
+    with pytest.raises(ConfigError, match="write %2F, %3F or %23") as refused:
+        driver_of(table, url, "field")
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "url"),
+    [
+        (STORES, "sqlite:///a@b.db"),
+        (STORES, "postgresql://ann:h%2Fush@db/shop"),
+        (STORES, "redis://[::1]:6379/0"),
+        (SINKS, "https://hooks.example:8443/to?mail=a@b"),
+        (SINKS, "nats://h:4222/sub@ject"),
+        (SINKS, "redis://h:6379/stream@1"),
+        (SINKS, "python:app:handle"),
+    ],
+)
+def test_an_at_sign_elsewhere_in_an_address_is_fine(
+    table: Mapping[str, tuple[str, str | None]], url: str
+) -> None:
+    driver_of(table, url, "field")
 
 
 @pytest.mark.parametrize("scheme", SINKS)

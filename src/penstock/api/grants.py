@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.model.draft import Draft
 from penstock.model.errors import Forbidden, PenstockError
-from penstock.model.message import Labels, Message, OnConflict
+from penstock.model.message import Labels, Message
 from penstock.model.query import Filter
 
 if TYPE_CHECKING:
@@ -114,22 +114,21 @@ async def check_change(grant: Grant, control: Control, message_id: str) -> None:
         grant.check_draft(message)
 
 
-def may_overwrite(draft: Draft) -> bool:
-    """True if a put may change a message that is stored under the same id."""
-    return draft.id is not None and draft.on_conflict is not OnConflict.KEEP
-
-
 async def check_drafts(
     grant: Grant, control: Control, drafts: Sequence[Draft]
 ) -> list[PenstockError | None]:
-    """For each draft the reason why this token may not put it, or None."""
+    """For each draft the reason why this token may not put it, or None.
+
+    A known id is refused if its message is none of this token's, whatever `on_conflict` says: the
+    answer to a duplicate has the state and due time of that message.
+    """
     refusals: list[PenstockError | None] = [_refusal(grant, draft) for draft in drafts]
-    ids = {draft.id for draft in drafts if draft.id is not None and may_overwrite(draft)}
+    ids = {draft.id for draft in drafts if draft.id is not None}
     stored = {message.id: message for message in await control.find(sorted(ids))} if ids else {}
     for place, draft in enumerate(drafts):
-        held = stored.get(draft.id or "")
-        if held is not None and refusals[place] is None and may_overwrite(draft):
-            refusals[place] = _refusal(grant, held)
+        known = stored.get(draft.id or "")
+        if known is not None and refusals[place] is None:
+            refusals[place] = _refusal(grant, known)
     return refusals
 
 

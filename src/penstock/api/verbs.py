@@ -1,9 +1,9 @@
 """Every verb of the HTTP API, written once: its path, parameters, answers and scope.
 
 From this table come the router and its guard (`api/http/router.py`), the OpenAPI document
-(`api/http/openapi.py`), the calls of the clients (`sdk/calls.py`) and the reference pages. It has
-names only, so that a client can read it without loading a server: handlers and structs are imported
-on first use (`load`).
+(`api/http/openapi.py`), the calls of the clients (`sdk/calls.py`), the commands that are one call
+and nothing more (`cli/plain.py`) and the reference pages. It has names only, so that a client can
+read it without loading a server: handlers and structs are imported on first use (`load`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class Verb(msgspec.Struct, frozen=True, dict=True):
     """Names in the query, and If-Match."""
     answers: Answers = {}
     failures: tuple[int, ...] = ()
+    command: str = ""
+    """Noun and word of the command that is this call and nothing more: `room close`. Its word is a
+    method of the clients and the engine; other commands have options and answers of their own.
+    """
     media: str = "application/json"
     """The content type of answers without a schema."""
     limited: bool = False
@@ -188,11 +192,13 @@ VERBS: tuple[Verb, ...] = (
          "Routes", "Every route with the store's figures for it",
          answers={200: ("The routes", "Routes")}, limited=True),
     Verb("pause", "POST", "/v1/routes/{name}/pause", "admin", "routes:set_paused",
-         "Routes", "Release nothing of this route until it is resumed",
-         answers={200: ("Paused", "Paused")}, failures=(404,), limited=True),
+         "Routes", "Pause a route: no process sends its messages until it is resumed",
+         answers={200: ("Paused", "Paused")}, failures=(404,), limited=True,
+         command="route pause"),
     Verb("resume", "POST", "/v1/routes/{name}/resume", "admin", "routes:set_paused",
-         "Routes", "Release again",
-         answers={200: ("Resumed", "Paused")}, failures=(404,), limited=True),
+         "Routes", "Resume a paused route",
+         answers={200: ("Resumed", "Paused")}, failures=(404,), limited=True,
+         command="route resume"),
     Verb("rules", "GET", "/v1/recurring", "read", "recurring:list_rules",
          "Recurring", "Rules in the order of their ids",
          parameters=("cursor", "limit"), answers={200: ("A page of rules", "RulePage")},
@@ -210,15 +216,17 @@ VERBS: tuple[Verb, ...] = (
          parameters=("If-Match",), answers={200: ("Deleted", "RuleDeleted")},
          failures=(404, 412, 422)),
     Verb("pauseRule", "POST", "/v1/recurring/{rule}/pause", "write", "recurring:set_paused",
-         "Recurring", "Plant nothing until it is resumed",
-         parameters=("If-Match",), answers=_RULE, failures=(400, 404, 412, 413, 415, 422)),
+         "Recurring", "Plant nothing of a rule until it is resumed",
+         parameters=("If-Match",), answers=_RULE, failures=(400, 404, 412, 413, 415, 422),
+         command="recurring pause"),
     Verb("resumeRule", "POST", "/v1/recurring/{rule}/resume", "write", "recurring:set_paused",
          "Recurring", "Plant again; moments that passed during the pause are not made up for",
-         parameters=("If-Match",), answers=_RULE, failures=(400, 404, 412, 413, 415, 422)),
+         parameters=("If-Match",), answers=_RULE, failures=(400, 404, 412, 413, 415, 422),
+         command="recurring resume"),
     Verb("triggerRule", "POST", "/v1/recurring/{rule}/trigger", "write", "recurring:trigger_rule",
-         "Recurring", "Put one more message of the rule, due now",
+         "Recurring", "Put one more message of a rule, due now",
          answers={200: ("The message", "Triggered")}, failures=(400, 404, 413, 415, 422, 503),
-         counts=True),
+         command="recurring trigger", counts=True),
     Verb("backfillRule", "POST", "/v1/recurring/{rule}/backfill", "write",
          "recurring:backfill_rule",
          "Recurring", "Put past moments that are not known, due now",
@@ -238,8 +246,8 @@ VERBS: tuple[Verb, ...] = (
          "Policies", "Store a policy; it binds every later decision in every process",
          body="Policy", answers={200: ("Kept", "HeldPolicy")}, failures=WRITE),
     Verb("dropPolicy", "DELETE", "/v1/policies/{policy}", "admin", "policies:drop_policy",
-         "Policies", "Forget a policy and its counters",
-         answers={200: ("Forgotten", "Named")}, failures=(404,)),
+         "Policies", "Delete a policy and its counters",
+         answers={200: ("Deleted", "Named")}, failures=(404,)),
     Verb("suppressions", "GET", "/v1/suppressions", "read", "policies:list_suppressions",
          "Policies", "Every suppression list, without its keys",
          answers={200: ("The lists", "PolicyList")}),
@@ -249,12 +257,12 @@ VERBS: tuple[Verb, ...] = (
          answers={200: ("The list", "HeldSuppression")}, failures=(404,)),
     Verb("putSuppression", "PUT", "/v1/suppressions/{suppression}", "admin",
          "policies:put_suppression",
-         "Policies", "Keep a list with exactly these keys: they get nothing",
+         "Policies", "Create or replace a list: exactly these keys get nothing",
          body="Suppression", answers={200: ("Kept", "HeldSuppression")}, failures=WRITE),
     Verb("dropSuppression", "DELETE", "/v1/suppressions/{suppression}", "admin",
          "policies:drop_suppression",
-         "Policies", "Forget a suppression list",
-         answers={200: ("Forgotten", "Named")}, failures=(404,)),
+         "Policies", "Delete a suppression list: its keys get messages again",
+         answers={200: ("Deleted", "Named")}, failures=(404,)),
     Verb("suppress", "PUT", "/v1/suppressions/{suppression}/keys/{key}", "admin",
          "policies:change_key",
          "Policies", "Add one key to a list",
@@ -302,7 +310,7 @@ VERBS: tuple[Verb, ...] = (
          "Rooms", "The last quarter of an hour of the first 50 rooms, a look every five seconds",
          answers={200: ("The curves", "RoomHistory")}),
     Verb("putRoom", "PUT", "/v1/rooms/{room}", "admin", "rooms:put_room",
-         "Rooms", "Create or change a room; waiting visitors keep their places",
+         "Rooms", "Create a room or set all its settings: what is left out takes its default",
          body="RoomSettings", answers=_ROOM, failures=WRITE),
     Verb("room", "GET", "/v1/rooms/{room}", "read", "rooms:get_room",
          "Rooms", "A room and its figures",
@@ -324,9 +332,10 @@ VERBS: tuple[Verb, ...] = (
     Verb("revokeTicket", "POST", "/v1/rooms/{room}/tickets/{user}/revoke", "admin",
          "rooms:revoke_ticket",
          "Rooms", "Remove a visitor from the line or the room",
-         answers={200: ("How the ticket ended", "Entered")}, failures=(404, 503)),
+         answers={200: ("How the ticket ended", "Entered")}, failures=(404, 503),
+         command="room revoke"),
     Verb("heartbeat", "POST", "/v1/rooms/{room}/heartbeat", "visitor", "rooms:heartbeat",
-         "Rooms", "A sign of life: keeps the place, or the session",
+         "Rooms", "A sign of life: keeps the place or the session, and says if it has ended",
          body="Heartbeat", answers=_TICKET, failures=(404, *WRITE)),
     Verb("enterRoom", "POST", "/v1/rooms/{room}/enter", "write", "rooms:enter_room",
          "Rooms", "Redeem an entry token, once",
@@ -334,16 +343,16 @@ VERBS: tuple[Verb, ...] = (
          failures=(401, 404, 409, *WRITE), counts=True),
     Verb("pauseRoom", "POST", "/v1/rooms/{room}/pause", "admin", "rooms:set_state",
          "Rooms", "Stop admitting visitors; they may still join",
-         answers=_ROOM, failures=(404, 503)),
+         answers=_ROOM, failures=(404, 503), command="room pause"),
     Verb("resumeRoom", "POST", "/v1/rooms/{room}/resume", "admin", "rooms:set_state",
-         "Rooms", "Admit visitors again",
-         answers=_ROOM, failures=(404, 503)),
+         "Rooms", "Admit visitors: opens a paused, scheduled or closed room",
+         answers=_ROOM, failures=(404, 503), command="room resume"),
     Verb("openRoom", "POST", "/v1/rooms/{room}/open", "admin", "rooms:set_state",
          "Rooms", "Open a scheduled, paused or closed room now",
          answers=_ROOM, failures=(404, 503)),
     Verb("closeRoom", "POST", "/v1/rooms/{room}/close", "admin", "rooms:set_state",
-         "Rooms", "Let no more visitors join",
-         answers=_ROOM, failures=(404, 503)),
+         "Rooms", "Close the line: no more visitors may join it",
+         answers=_ROOM, failures=(404, 503), command="room close"),
     Verb("resetRoom", "POST", "/v1/rooms/{room}/reset", "admin", "rooms:reset_room",
          "Rooms", "Empty the room: a new epoch, every earlier token is void",
          answers=_ROOM, failures=(404, 503), counts=True),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C ended."""
+
 
 def main() -> None:
     try:
@@ -15,4 +18,6 @@ def main() -> None:
 
         print(missing_extra("the command line", "server"), file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:  # before anything has begun
+        sys.exit(INTERRUPTED)
     build()(prog_name="penstock")

@@ -167,6 +167,8 @@ async def release(
 ) -> None:
     """Make scheduled messages due now, by id or all that match a filter.
 
+    Policies decide about them again: one that a rule still refuses is deferred once more.
+
     \b
     Examples:
       penstock release order-17
@@ -309,5 +311,5 @@ def _changed(session: Session, message: Message, done: str | None) -> None:
         show.message_json(message)
     else:
         gone = done is not None or message.state is State.CANCELLED
-        due = "" if gone else f", due {session.times.both(message.due)}"
+        due = "" if gone else f", due {session.times.near(message.due)}"
         show.as_text(f"{message.id}  {done or message.state}{due}")

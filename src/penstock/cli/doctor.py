@@ -39,7 +39,7 @@ def doctor(session: Session) -> None:
     """Try everything a server needs: settings, store, durability, each sink, the clock.
 
     One line for each; exit 1 when something failed. It connects to the store and to every sink,
-    sends nothing and makes nothing.
+    sends nothing and leaves nothing behind.
 
     \b
     Examples:
@@ -76,12 +76,17 @@ async def _all(session: Session) -> list[Finding]:
 async def _store(settings: Settings) -> AsyncIterator[Finding]:
     """The store, its durability and its clock."""
     from penstock.settings.secrets import redact
-    from penstock.wiring import nothing_to_read, open_store
+    from penstock.wiring import in_memory, nothing_to_read, open_store
 
     address = show.full_address(redact(settings.store))
     try:
         if missing := nothing_to_read(settings):
-            yield Finding("warning", "store", f"{missing}; `serve` or `schedule` makes one")
+            memory = in_memory(settings)
+            yield (
+                Finding("warning", "store", missing)
+                if memory
+                else await _new_store(settings, missing)
+            )
             return
         with _warnings_logged() as warnings:
             async with asyncio.timeout(PATIENCE):
@@ -99,6 +104,20 @@ async def _store(settings: Settings) -> AsyncIterator[Finding]:
         yield Finding("failed", "store", f"{address} did not answer within {PATIENCE:.0f} s")
     except PenstockError as exc:
         yield Finding("failed", "store", exc.message)
+
+
+async def _new_store(settings: Settings, missing: str) -> Finding:
+    """Whether a store that is not there can be made: one beside it is, and is removed again."""
+    from penstock.wiring import open_store, scratch_store
+
+    with _warnings_logged():
+        try:
+            async with asyncio.timeout(PATIENCE), scratch_store(settings) as beside:
+                await (await open_store(beside)).close()
+        except PenstockError:
+            why = "its folder does not exist or cannot be written"
+            return Finding("failed", "store", f"{missing} and cannot be made: {why}")
+    return Finding("warning", "store", f"{missing}; `serve` or `schedule` makes one")
 
 
 def _durability(store: Store, facts: dict[str, str], logged: list[str]) -> Iterator[Finding]:

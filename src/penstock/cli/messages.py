@@ -33,7 +33,7 @@ from penstock.cli.options import (
     labels,
 )
 from penstock.cli.session import Session, command
-from penstock.model.errors import UnknownThing
+from penstock.model.errors import InvalidMessage, UnknownThing
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE
 from penstock.model.state import State
 from penstock.model.view import PageOut, accepted, message_out
@@ -41,6 +41,11 @@ from penstock.model.view import PageOut, accepted, message_out
 if TYPE_CHECKING:
     from penstock.cli.session import Verbs
     from penstock.sdk.fields import MessageFields
+
+
+DEFERRED = (
+    "a deferred message is `scheduled`: in the list of those, the column `held by` names its policy"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -92,7 +97,10 @@ async def schedule(
     on_conflict: Annotated[
         str,
         typer.Option(
-            "--on-conflict", metavar="WORD", help="If the id is known: keep, replace or earliest."
+            "--on-conflict",
+            metavar="WORD",
+            help="If the id is known: keep, replace or earliest.",
+            autocompletion=lambda: ["keep", "replace", "earliest"],
         ),
     ] = "keep",
 ) -> None:
@@ -129,7 +137,7 @@ async def schedule(
         )
         return
     known = " (known before)" if receipt.duplicate else ""
-    due = session.times.both(receipt.due)
+    due = session.times.near(receipt.due)
     show.as_text(f"{receipt.id}  {receipt.state}, due {due}{known}")
 
 
@@ -163,7 +171,8 @@ async def list_(
             "--state",
             metavar="STATE",
             autocompletion=lambda: [*State],
-            help="scheduled, leased, delivered, dead, blocked, expired or cancelled.",
+            help="scheduled (also if deferred), leased, delivered, dead, blocked, expired or"
+            " cancelled.",
         ),
     ] = None,
     route: RouteFilter = None,
@@ -182,6 +191,8 @@ async def list_(
       penstock list --state scheduled --route push
       penstock list --all --json | jq -r .id
     """
+    if state == "deferred":
+        raise InvalidMessage("state", DEFERRED)
     where = Where(state=state, route=route, key=key, due_from=due_from, due_to=due_to, error=error)
     async with session.verbs() as verbs:
         await list_messages(session, verbs, where, limit=limit, cursor=cursor, every=all)

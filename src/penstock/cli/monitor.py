@@ -47,8 +47,8 @@ def monitor(
     """Show the figures of the engine, live in a terminal.
 
     The engine is the server at --url, or else the store of the settings. A replaced system whose
-    keys are in the environment or .env is shown too; beside its figures, an engine that holds
-    nothing and has counted nothing is left out.
+    settings are in the environment or .env is shown too; an engine that holds nothing and has
+    counted nothing is then left out. With --json, a system that is not watched is null.
 
     \b
     Examples:

@@ -40,6 +40,14 @@ def suppressions(ctx: typer.Context, incomplete: str) -> list[str]:
     return _names(ctx, incomplete, lambda settings: settings.suppressions, stored)
 
 
+def rules(ctx: typer.Context, incomplete: str) -> list[str]:
+    async def stored(verbs: Verbs) -> Iterable[str]:
+        page, _ = await verbs.recurring.list(cursor=None, limit=MOST)
+        return [rule.id for rule in page]
+
+    return _names(ctx, incomplete, lambda settings: settings.recurring, stored)
+
+
 def rooms(ctx: typer.Context, incomplete: str) -> list[str]:
     async def stored(verbs: Verbs) -> Iterable[str]:
         page, _ = await verbs.rooms.list(cursor=None, limit=MOST)

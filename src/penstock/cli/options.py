@@ -62,6 +62,7 @@ Version = Annotated[
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask first; needed where there is no terminal.")
 ]
+Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the messages that match.")]
 PayloadText = Annotated[
     str | None,

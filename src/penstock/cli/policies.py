@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,15 +11,19 @@ import msgspec
 import typer
 
 from penstock.cli import names, show
-from penstock.cli.options import LabelOptions, labels, pair, read_argument
-from penstock.cli.session import Session, command, group
-from penstock.model.errors import InvalidMessage, UnknownThing
+from penstock.cli.options import LabelOptions, Sure, labels, pair, read_argument
+from penstock.cli.session import Session, can_ask, command, confirm, group
+from penstock.model.errors import InvalidMessage, UnknownMessage, UnknownThing
 from penstock.model.message import DEFAULT_ROUTE
 from penstock.model.policy import Calendar, decode_policy, policy_from
 from penstock.model.policy_view import counter_out, decision_out, policy_out
+from penstock.model.times import format_moment
 
 if TYPE_CHECKING:
+    from penstock.cli.session import Verbs
+    from penstock.model.message import Message
     from penstock.model.policy import Policy
+    from penstock.sdk.fields import QuestionFields
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "What may go out and when: caps, quiet hours, paces.")
@@ -60,6 +65,7 @@ _SHARED: dict[str, tuple[Any, object]] = {
             typer.Option(
                 metavar="WORD",
                 help="The verdict for messages not allowed now: DEFER (default) or BLOCK.",
+                autocompletion=lambda: ["DEFER", "BLOCK"],
             ),
         ],
         None,
@@ -191,6 +197,7 @@ def cap(
             "--per",
             metavar="WORD",
             help="Count separately per key (default), channel, campaign, tag or route; repeatable.",
+            autocompletion=lambda: ["key", "channel", "campaign", "tag", "route"],
         ),
     ] = None,
     limit: Annotated[
@@ -294,14 +301,21 @@ async def _put(session: Session, policy: str, checked: Policy) -> None:
 
 
 @command(app, remote=True)
-async def delete(session: Session, policy: PolicyArgument) -> None:
+async def delete(session: Session, policy: PolicyArgument, yes: Sure = False) -> None:
     """Delete a policy and its counters.
+
+    On a terminal the command asks for confirmation.
 
     \b
     Examples:
       penstock policy delete three-a-day
     """
     async with session.verbs() as verbs:
+        if not yes and can_ask():
+            found = (await verbs.policies()).get(policy)
+            if found is not None:
+                kind = policy_out(policy, found)["kind"]
+                confirm(f"Delete the {kind} {policy} and its counters?")
         await verbs.drop_policy(policy)
     if session.json:
         show.as_json({"id": policy})
@@ -312,24 +326,49 @@ async def delete(session: Session, policy: PolicyArgument) -> None:
 @command(app, remote=True)
 async def explain(
     session: Session,
-    key: KeyArgument,
-    route: Annotated[
-        str,
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="The recipient: the key of its messages.")
+    ] = None,
+    id: Annotated[  # noqa: A002 - the option's name
+        str | None,
         typer.Option(
-            metavar="ROUTE", help="The route it would go to.", autocompletion=names.routes
+            "--id", metavar="ID", help="Take key, route, labels and expires of this message."
         ),
-    ] = DEFAULT_ROUTE,
+    ] = None,
+    route: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROUTE",
+            help=f"The route it would go to [default: {DEFAULT_ROUTE}, or the message's].",
+            autocompletion=names.routes,
+        ),
+    ] = None,
     label: LabelOptions = None,
 ) -> None:
     """Show what would be decided about a message now, and why; nothing is sent or counted.
 
+    About a message to a recipient (KEY), or about one that is scheduled (--id), as it is or with
+    another --route or --label. Every rule is listed, not only the one that gives the reason.
+
     \b
     Examples:
       penstock policy explain user1 --label class=promotional --label tz=Asia/Seoul
+      penstock policy explain --id order-17
     """
+    if (key is None) == (id is None):
+        raise InvalidMessage("key", "give a key, or a message by --id")
     async with session.verbs() as verbs:
-        decision = await verbs.explain(key=key, route=route, labels=labels(label) or {})
-        counters = await verbs.counters(key)
+        message = None if id is None else await verbs.get(id)
+        asked = _question(key, message, route, labels(label))
+        decision = await verbs.explain(**asked)
+        counters = await verbs.counters(asked["key"])
+        same = None if key is None or session.json else await _message(verbs, key)
+    if same is not None and same.key != key:
+        print(
+            f"{show.printable(same.id)} is also a message, of the key {show.printable(same.key)};"
+            f" about that message: penstock policy explain --id {show.printable(same.id)}",
+            file=sys.stderr,
+        )
     if session.json:
         show.as_json(decision_out(decision, counters))
         return
@@ -349,6 +388,28 @@ async def explain(
         ],
         none="no policy applies",
     )
+
+
+def _question(
+    key: str | None, message: Message | None, route: str | None, said: dict[str, object] | None
+) -> QuestionFields:
+    """The message that is asked about: what was given wins over what a stored one has."""
+    if message is None:
+        return {"key": key or "", "route": route or DEFAULT_ROUTE, "labels": said or {}}
+    return {
+        "id": message.id,
+        "key": message.key,
+        "route": route or message.route,
+        "labels": said or message.labels or {},
+        "expires": None if message.expires is None else format_moment(message.expires),
+    }
+
+
+async def _message(verbs: Verbs, message_id: str) -> Message | None:
+    try:
+        return await verbs.get(message_id)
+    except (InvalidMessage, UnknownMessage):
+        return None
 
 
 @command(app, remote=True)

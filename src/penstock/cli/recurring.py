@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 import msgspec
 import typer
 
-from penstock.cli import show
+from penstock.cli import names, plain, show
 from penstock.cli.options import (
     ContentType,
     Headers,
@@ -23,6 +23,7 @@ from penstock.cli.options import (
     labels,
     read_argument,
 )
+from penstock.cli.plain import VersionOption
 from penstock.cli.session import Session, command, confirm, group, must_ask
 from penstock.model.errors import InvalidMessage, Malformed, UnknownThing
 from penstock.model.message import Labels
@@ -38,6 +39,7 @@ from penstock.model.recurrence_view import (
 from penstock.model.times import parse_moment
 
 if TYPE_CHECKING:
+    from penstock.api.verbs import Verb
     from penstock.cli.session import Verbs
     from penstock.model.crontab import CrontabRule
     from penstock.sdk.recurring import RuleFields
@@ -50,7 +52,9 @@ app.add_typer(imports, name="import")
 
 PAGE = 1_000
 CHANGED = "changed"
-RuleArgument = Annotated[str, typer.Argument(metavar="ID", help="The rule's id.")]
+RuleArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The rule's id.", autocompletion=names.rules)
+]
 CronOption = Annotated[
     str | None,
     typer.Option(
@@ -79,9 +83,6 @@ AnchorOption = Annotated[
         "--anchor", metavar="TIME", help="The moment that --every counts from [default: 1970]."
     ),
 ]
-VersionOption = Annotated[
-    int | None, typer.Option("--version", metavar="N", help="Only if the rule has this version.")
-]
 
 
 @command(app, remote=True)
@@ -90,14 +91,17 @@ async def put(
     rule: RuleArgument,
     written: Annotated[
         str | None,
-        typer.Argument(metavar="JSON", help="The rule, @FILE to read it, or - for stdin."),
+        typer.Argument(
+            metavar="JSON|@FILE|-", help="The rule; @FILE reads a file, - standard input."
+        ),
     ] = None,
     cron: CronOption = None,
     every: EveryOption = None,
     anchor: AnchorOption = None,
     zone: ZoneOption = None,
     route: Annotated[
-        str | None, typer.Option(metavar="ROUTE", help="The route to send it by.")
+        str | None,
+        typer.Option(metavar="ROUTE", help="The route to send it by.", autocompletion=names.routes),
     ] = None,
     payload: PayloadText = None,
     content_type: ContentType = None,
@@ -119,7 +123,9 @@ async def put(
     misfire: Annotated[
         str | None,
         typer.Option(
-            metavar="WORD", help="Occurrences to send after downtime: latest, skip or all."
+            metavar="WORD",
+            help="Occurrences to send after downtime: latest, skip or all.",
+            autocompletion=lambda: ["latest", "skip", "all"],
         ),
     ] = None,
     catch_up: Annotated[
@@ -129,7 +135,9 @@ async def put(
     overlap: Annotated[
         str | None,
         typer.Option(
-            metavar="WORD", help="If the previous one still waits: allow, skip or replace."
+            metavar="WORD",
+            help="If the previous one still waits: allow, skip or replace.",
+            autocompletion=lambda: ["allow", "skip", "replace"],
         ),
     ] = None,
     jitter: Annotated[
@@ -138,7 +146,10 @@ async def put(
     start: StartOption = None,
     end: EndOption = None,
     limit: LimitOption = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Plant nothing yet.")] = False,
+    paused: Annotated[
+        bool,
+        typer.Option("--paused", help="Put no messages until it is resumed."),
+    ] = False,
     version: VersionOption = None,
 ) -> None:
     """Make a rule, or change it; no moment fires twice.
@@ -173,8 +184,9 @@ async def put(
         "paused": paused or None,
     }
     fields |= {name: value for name, value in options.items() if value is not None}
-    async with session.verbs(creates=True) as verbs:
-        said = await verbs.recurring.put(rule, version=version, **cast("RuleFields", fields))
+    said = await session.creating(
+        lambda verbs: verbs.recurring.put(rule, version=version, **cast("RuleFields", fields))
+    )
     if session.json:
         show.as_json(said)
         return
@@ -199,7 +211,7 @@ async def list_(session: Session) -> None:
         show.as_json(RulePage(found, None))
         return
     show.table(
-        ("rule", "state", "route", "next", "when", ">planted", ">missed", ">skipped"),
+        ("rule", "state", "~route", "next", "~when", ">planted", ">missed", ">skipped"),
         [
             (
                 rule.id,
@@ -208,8 +220,8 @@ async def list_(session: Session) -> None:
                 session.times.near_text(rule.next[0]) if rule.next else None,
                 rule.words,
                 f"{rule.planted:,}",
-                f"{rule.missed:,}",
-                f"{rule.skipped:,}",
+                f"{rule.missed:,}" if rule.missed else None,
+                f"{rule.skipped:,}" if rule.skipped else None,
             )
             for rule in found
         ],
@@ -230,53 +242,13 @@ async def get(session: Session, rule: RuleArgument) -> None:
 
 
 @command(app, remote=True)
-async def pause(session: Session, rule: RuleArgument, version: VersionOption = None) -> None:
-    """Plant nothing of a rule until it is resumed.
-
-    \b
-    Examples:
-      penstock recurring pause daily-report
-    """
-    async with session.verbs() as verbs:
-        _show(session, await verbs.recurring.pause(rule, version=version))
-
-
-@command(app, remote=True)
-async def resume(session: Session, rule: RuleArgument, version: VersionOption = None) -> None:
-    """Plant again; moments that passed during the pause are not made up for.
-
-    \b
-    Examples:
-      penstock recurring resume daily-report
-    """
-    async with session.verbs() as verbs:
-        _show(session, await verbs.recurring.resume(rule, version=version))
-
-
-@command(app, remote=True)
-async def trigger(session: Session, rule: RuleArgument) -> None:
-    """Put one more message of a rule, due now.
-
-    \b
-    Examples:
-      penstock recurring trigger daily-report
-    """
-    async with session.verbs() as verbs:
-        name = await verbs.recurring.trigger(rule)
-    if session.json:
-        show.as_json(Triggered(name))
-    else:
-        show.as_text(name)
-
-
-@command(app, remote=True)
 async def backfill(
     session: Session,
     rule: RuleArgument,
     first: Annotated[str, typer.Option("--from", metavar="TIME", help="The first moment.")],
     last: Annotated[str, typer.Option("--to", metavar="TIME", help="The last moment.")],
 ) -> None:
-    """Put past moments of a rule that are not known, due now.
+    """Send the messages of past moments that the rule has not sent, due now.
 
     \b
     Examples:
@@ -358,7 +330,10 @@ async def crontab(
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The crontab, or - for stdin.")],
     route: Annotated[
-        str, typer.Option(metavar="ROUTE", help="The route of the commands.")
+        str,
+        typer.Option(
+            metavar="ROUTE", help="The route of the commands.", autocompletion=names.routes
+        ),
     ] = "default",
     system: Annotated[
         bool, typer.Option("--system", help="Like /etc/crontab: a user before each command.")
@@ -389,15 +364,18 @@ async def crontab(
     rules, problems = read_crontab(_text_of(file), route=route, system=system, zone=zone or "UTC")
     if problems and not skip:
         _refuse([(one.line, one.reason) for one in problems], "--skip goes on without")
-    async with session.verbs(creates=True) as verbs:
+
+    async def bring(verbs: Verbs) -> list[tuple[CrontabRule, str]]:
         became = [(one, await _would_be(verbs, one)) for one in rules]
-        differing = [
-            (one.line, f"rule {one.id!r} differs") for one, what in became if what == CHANGED
-        ]
+        differing = [one for one, what in became if what == CHANGED]
         if differing and not (replace or dry_run):
-            _refuse(differing, "--replace changes what is there")
+            reasons = [(one.line, f"rule {one.id!r} differs") for one in differing]
+            _refuse(reasons, "--replace changes what is there")
         for one in () if dry_run else rules:
             await verbs.recurring.put(one.id, **cast("RuleFields", one.fields))
+        return became
+
+    became = await session.creating(bring, dry_run=dry_run)
     if session.json:
         items = [{**msgspec.to_builtins(one), "what": what} for one, what in became]
         show.as_json({"items": items, "skipped": problems, "dry_run": dry_run})
@@ -419,7 +397,8 @@ async def crontab(
     )
     show.as_text(*(f"line {one.line} skipped: {one.reason}" for one in problems))
     if dry_run:
-        needed = "; to change rules, add --replace" if differing and not replace else ""
+        differs = any(what == CHANGED for _, what in became)
+        needed = "; to change rules, add --replace" if differs and not replace else ""
         show.as_text(f"dry run: nothing was written{needed}")
 
 
@@ -514,3 +493,18 @@ def _text_of(file: Path) -> str:
         return sys.stdin.read() if str(file) == "-" else file.read_text()
     except (OSError, UnicodeDecodeError) as exc:
         raise InvalidMessage("file", f"cannot read {file}: {exc}") from exc
+
+
+def _answered(
+    session: Session, verb: Verb, names: tuple[str, ...], answer: RecurringOut | str
+) -> None:
+    del verb, names
+    if isinstance(answer, RecurringOut):
+        _show(session, answer)
+    elif session.json:
+        show.as_json(Triggered(answer))
+    else:
+        show.as_text(answer)
+
+
+plain.register(app, "recurring", lambda verbs: verbs.recurring, {"rule": RuleArgument}, _answered)

@@ -6,19 +6,22 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from penstock.cli import names, show
+from penstock.cli import names, plain, show
 from penstock.cli.options import Yes
 from penstock.cli.session import Session, command, confirm, group, must_ask
 from penstock.model.errors import InvalidMessage
-from penstock.model.room_view import RoomOut, TicketOut
+from penstock.model.room_view import EnteredOut, RoomOut, TicketOut
 
 if TYPE_CHECKING:
+    from penstock.api.verbs import Verb
     from penstock.sdk.fields import RoomFields
 
 app = typer.Typer(no_args_is_help=True)
 group(app, "Waiting rooms: create, open, pause, close, reset; who waits.")
 
 PAGE = 1_000
+NONE = "none"
+"""Takes a limit or a moment away."""
 RoomArgument = Annotated[
     str, typer.Argument(metavar="ROOM", help="The room's name.", autocompletion=names.rooms)
 ]
@@ -28,7 +31,8 @@ ClaimTtl = Annotated[
     typer.Option(metavar="DURATION", help="How long an admitted visitor has to enter (2m)."),
 ]
 SessionTtl = Annotated[
-    str | None, typer.Option(metavar="DURATION", help="How long a visitor may stay inside (10m).")
+    str | None,
+    typer.Option(metavar="DURATION", help="How long a visitor inside may send no heartbeat (10m)."),
 ]
 WaitGrace = Annotated[
     str | None,
@@ -38,7 +42,7 @@ WaitGrace = Annotated[
 
 @command(app, "list", remote=True)
 async def list_(session: Session) -> None:
-    """List rooms with how many visitors wait and are inside.
+    """List rooms: how many slots are in use, and how many visitors wait.
 
     \b
     Examples:
@@ -87,7 +91,8 @@ async def put(
     session: Session,
     room: RoomArgument,
     capacity: Annotated[
-        int | None, typer.Option(metavar="N", help="Visitors inside at most.")
+        int | None,
+        typer.Option(metavar="N", help="Slots: visitors admitted and inside together (1000)."),
     ] = None,
     admit_rate: Annotated[
         str | None, typer.Option(metavar="RATE", help="Visitors admitted at most: 200/s, 30/m.")
@@ -99,37 +104,54 @@ async def put(
         str | None, typer.Option(metavar="TIME", help="The moment at which the room opens.")
     ] = None,
     lane: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=WEIGHT", help="A priority lane; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHT",
+            help="A priority lane; repeatable: the lanes named replace the room's.",
+        ),
     ] = None,
     lottery: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--lottery", help="Visitors from before the opening are admitted in random order."
+            "--lottery/--no-lottery",
+            help="Visitors from before the opening are admitted in random order.",
         ),
-    ] = False,
+    ] = None,
     public: Annotated[
-        bool, typer.Option("--public", help="Anybody may join, without a token.")
-    ] = False,
+        bool | None,
+        typer.Option("--public/--no-public", help="Anybody may join, without a token."),
+    ] = None,
 ) -> None:
     """Create a room, or change it; waiting visitors keep their place.
 
+    What is not named stays as it is; a new room takes the defaults. The word `none` takes away a
+    rate, a moment or a time limit.
+
     \b
     Examples:
-      penstock room put sale --capacity 1000 --admit-rate 200/s --claim-ttl 2m
-      penstock room put sale --capacity 500 --lane vip=3 --url http://127.0.0.1:8700
+      penstock room put sale --capacity 1000 --admit-rate 200/s --claim-ttl 2m --public
+      penstock room put sale --capacity 500 --url http://127.0.0.1:8700
+      penstock room put sale --admit-rate none --lane vip=3
     """
-    fields = {
-        "capacity": capacity,
+    from penstock.sdk.room_changes import change_room
+
+    removable = {
         "admit_rate": admit_rate,
         "claim_ttl": claim_ttl,
         "session_ttl": session_ttl,
         "wait_grace": wait_grace,
         "opens_at": opens_at,
-        "lanes": lanes_of(lane or []),
     }
-    named = {name: value for name, value in fields.items() if value is not None}
-    settings = cast("RoomFields", named | {"lottery": lottery, "public": public})
-    _show(session, await session.creating(lambda verbs: verbs.rooms.put(room, **settings)))
+    others = {
+        "capacity": capacity,
+        "lanes": lanes_of(lane or []),
+        "lottery": lottery,
+        "public": public,
+    }
+    named = {name: value for name, value in (removable | others).items() if value is not None}
+    taken_away = {name: None for name in removable if named.get(name) == NONE}
+    settings = cast("RoomFields", named | taken_away)
+    _show(session, await session.creating(lambda verbs: change_room(verbs.rooms, room, **settings)))
 
 
 def lanes_of(written: list[str]) -> dict[str, int] | None:
@@ -141,42 +163,6 @@ def lanes_of(written: list[str]) -> dict[str, int] | None:
             raise InvalidMessage("lanes", f"must be NAME=WEIGHT, such as vip=3, not {one[:50]!r}")
         lanes[name] = int(weight)
     return lanes or None
-
-
-@command(app, remote=True)
-async def pause(session: Session, room: RoomArgument) -> None:
-    """Stop admitting visitors; they may still join the queue.
-
-    \b
-    Examples:
-      penstock room pause sale
-    """
-    async with session.verbs() as verbs:
-        _show(session, await verbs.rooms.pause(room))
-
-
-@command(app, remote=True)
-async def resume(session: Session, room: RoomArgument) -> None:
-    """Admit visitors: opens a paused, scheduled or closed room.
-
-    \b
-    Examples:
-      penstock room resume sale
-    """
-    async with session.verbs() as verbs:
-        _show(session, await verbs.rooms.resume(room))
-
-
-@command(app, remote=True)
-async def close(session: Session, room: RoomArgument) -> None:
-    """Close the queue: no more visitors may join it.
-
-    \b
-    Examples:
-      penstock room close sale
-    """
-    async with session.verbs() as verbs:
-        _show(session, await verbs.rooms.close(room))
 
 
 @command(app, remote=True)
@@ -194,7 +180,7 @@ async def reset(session: Session, room: RoomArgument, yes: Yes = False) -> None:
         if asks:
             found = await verbs.rooms.get(room)
             confirm(
-                f"Remove {found.waiting:,} who wait and {found.in_use:,} who are inside"
+                f"Remove {found.waiting:,} who wait and {found.in_use:,} who hold a slot of"
                 f" {show.printable(room)}?"
             )
         _show(session, await verbs.rooms.reset(room))
@@ -202,7 +188,7 @@ async def reset(session: Session, room: RoomArgument, yes: Yes = False) -> None:
 
 @command(app, remote=True)
 async def ticket(session: Session, room: RoomArgument, user: UserArgument) -> None:
-    """Show a visitor's place in the queue; it counts as a heartbeat.
+    """Show a visitor's place in line; it counts as a heartbeat.
 
     \b
     Examples:
@@ -219,7 +205,7 @@ async def join(
     user: UserArgument,
     lane: Annotated[str | None, typer.Option(metavar="NAME", help="The lane to wait in.")] = None,
 ) -> None:
-    """Add a visitor to the queue; a running server admits them.
+    """Add a visitor to the line; a running server admits them.
 
     \b
     Examples:
@@ -227,22 +213,6 @@ async def join(
     """
     async with session.verbs() as verbs:
         _placed(session, await verbs.rooms.join(room, user, lane=lane))
-
-
-@command(app, remote=True)
-async def revoke(session: Session, room: RoomArgument, user: UserArgument) -> None:
-    """Remove a visitor from the queue or the room.
-
-    \b
-    Examples:
-      penstock room revoke sale u1
-    """
-    async with session.verbs() as verbs:
-        ended = await verbs.rooms.revoke(room, user)
-    if session.json:
-        show.as_json({"user": ended.user, "state": ended.state})
-    else:
-        show.as_text(f"{user} is {ended.state}")
 
 
 def _placed(session: Session, ticket: TicketOut) -> None:
@@ -258,6 +228,27 @@ def _show(session: Session, room: RoomOut) -> None:
         show.as_json(room)
         return
     show.as_text(
-        f"{room.room} is {room.state}: {room.in_use:,} of {room.capacity:,} inside,"
+        f"{room.room} is {room.state}: {room.in_use:,} of {room.capacity:,} slots in use,"
         f" {room.waiting:,} waiting"
     )
+
+
+def _answered(
+    session: Session, verb: Verb, names: tuple[str, ...], answer: RoomOut | EnteredOut
+) -> None:
+    del verb, names
+    if isinstance(answer, RoomOut):
+        _show(session, answer)
+    elif session.json:
+        show.as_json({"user": answer.user, "state": answer.state})
+    else:
+        show.as_text(f"{answer.user} is {answer.state}")
+
+
+plain.register(
+    app,
+    "room",
+    lambda verbs: verbs.rooms,
+    {"room": RoomArgument, "user": UserArgument},
+    _answered,
+)

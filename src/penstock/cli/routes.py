@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import names, show
+from penstock.cli import names, plain, show
 from penstock.cli.session import Session, command, group
 from penstock.model.times import parse_duration
 
 if TYPE_CHECKING:
+    from penstock.api.verbs import Verb
     from penstock.model.status_view import RouteStatus
 
 app = typer.Typer(no_args_is_help=True)
@@ -64,32 +65,6 @@ async def init(session: Session, wait: Wait = "60s") -> None:
     )
 
 
-@command(app, remote=True)
-async def pause(session: Session, route: RouteArgument) -> None:
-    """Pause a route: no process sends its messages until it is resumed.
-
-    \b
-    Examples:
-      penstock route pause push
-    """
-    async with session.verbs() as verbs:
-        await verbs.pause(route)
-    _show(session, route, paused=True)
-
-
-@command(app, remote=True)
-async def resume(session: Session, route: RouteArgument) -> None:
-    """Resume a paused route.
-
-    \b
-    Examples:
-      penstock route resume push
-    """
-    async with session.verbs() as verbs:
-        await verbs.resume(route)
-    _show(session, route, paused=False)
-
-
 def show_routes(routes: Iterable[RouteStatus], times: show.Times) -> None:
     show.table(
         ("route", "state", ">scheduled", ">overdue", ">leased", ">dead", "next due", "~sink"),
@@ -119,8 +94,13 @@ def _unless_zero(number: int) -> str | None:
     return f"{number:,}" if number else None
 
 
-def _show(session: Session, route: str, *, paused: bool) -> None:
+def _paused(session: Session, verb: Verb, names: tuple[str, ...], answer: None) -> None:
+    del answer
+    (route,), paused = names, verb.word == "pause"
     if session.json:
         show.as_json({"name": route, "paused": paused})
     else:
         show.as_text(f"{route} is {'paused' if paused else 'active'}")
+
+
+plain.register(app, "route", lambda verbs: verbs, {"name": RouteArgument}, _paused)

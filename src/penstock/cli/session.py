@@ -82,11 +82,11 @@ class Session:
         """The settings that the common options override."""
         return {"store": self.store}
 
-    async def creating(self, act: Callable[[Verbs], Awaitable[T]]) -> T:
+    async def creating(self, act: Callable[[Verbs], Awaitable[T]], *, dry_run: bool = False) -> T:
         """Act on the server at --url or the store of the settings, creating a store if needed.
 
         A missing store is created only for a command that an empty one would accept, so a refused
-        command leaves nothing behind.
+        command leaves nothing behind, and neither does a `dry_run`.
         """
         from penstock.sdk.embedded import engine_over
         from penstock.wiring import in_memory, nothing_to_read, open_parts
@@ -98,7 +98,9 @@ class Session:
             if nothing_to_read(settings) is not None:
                 rehearsal = settings.model_copy(update={"store": "memory://"})
                 async with open_parts(rehearsal) as parts, engine_over(parts, {}) as engine:
-                    await act(engine)
+                    answer = await act(engine)
+                if dry_run:
+                    return answer
         async with self.verbs(creates=True) as verbs:
             return await act(verbs)
 
@@ -254,9 +256,14 @@ def must_ask(yes: bool) -> bool:
     """
     if yes:
         return False
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise InvalidMessage("--yes", "there is no terminal to ask on; add --yes to go ahead")
     return True
+
+
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal who could answer a question."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(question: str) -> None:
@@ -342,6 +349,15 @@ def _sign(
     run.__name__ = like.__name__
 
 
+def _given(ctx: Any, name: str) -> Any:
+    """A common option of a command line that is being completed: the innermost that is given."""
+    while ctx is not None:
+        if ctx.params.get(name):
+            return ctx.params[name]
+        ctx = ctx.parent
+    return None
+
+
 def session_of(ctx: typer.Context, values: Mapping[str, Any] | None = None) -> Session:
     """The session: options after the command win over those before it, and these over the
     environment.
@@ -351,8 +367,7 @@ def session_of(ctx: typer.Context, values: Mapping[str, Any] | None = None) -> S
     from penstock.settings_origin import client_value
 
     if values is None:
-        before = {} if ctx.parent is None else ctx.parent.params
-        values = {name: ctx.params.get(name) or before.get(name) for name in _LOCAL | _REMOTE}
+        values = {name: _given(ctx, name) for name in _LOCAL | _REMOTE}
     merged = {**(ctx.obj or {}), **{name: value for name, value in values.items() if value}}
     config = merged.get("config") or client_value("config")
     url = merged.get("url") or (client_value("url") if "url" in values else None)

@@ -94,8 +94,10 @@ class Times:
         return moment.isoformat(timespec="milliseconds")
 
     def near(self, millis: int) -> str:
-        """The moment for tables: "in 59 min" on a terminal."""
-        return relative(millis, now()) if self.terminal and not self.local else self.exact(millis)
+        """The moment for tables: "in 59 min" on a terminal, or its local time to the second."""
+        if not self.terminal:
+            return self.exact(millis)
+        return local_time(millis, now()) if self.local else relative(millis, now())
 
     def both(self, millis: int) -> str:
         """The moment for sentences: exact, and on a terminal also relative."""
@@ -122,6 +124,14 @@ def relative(millis: int, now: int) -> str:
         return "now"
     words = _span(seconds)
     return f"in {words}" if millis > now else f"{words} ago"
+
+
+def local_time(millis: int, now: int) -> str:
+    """ "15:23:08+09:00" today, "2026-11-22 15:23+09:00" on other days: short enough for a table."""
+    moment, today = (datetime.fromtimestamp(one / 1000).astimezone() for one in (millis, now))
+    if moment.date() == today.date():
+        return moment.timetz().isoformat(timespec="seconds")
+    return moment.isoformat(sep=" ", timespec="minutes")
 
 
 def _span(seconds: int) -> str:
@@ -171,7 +181,10 @@ def table(
         )
     for row in texts:
         drawn.add_row(*(Text(row[i][0], style=row[i][1]) for i in used))
-    page.print(drawn)
+    with page.capture() as captured:
+        page.print(drawn)
+    for line in captured.get().splitlines():
+        print(line.rstrip())  # padding would fold the lines of a log
 
 
 def _as_text(cell: Shown) -> tuple[str, str]:

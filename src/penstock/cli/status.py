@@ -44,7 +44,7 @@ async def status(session: Session) -> None:
 
 
 def _facts(session: Session, health: Readiness, stats: Stats) -> list[tuple[str, Shown]]:
-    ready = show.Cell(health.status, "ok" if health.status == "ready" else "failed")
+    ready = show.Cell("yes", "ok") if health.status == "ready" else show.Cell("no", "failed")
     path = health.facts.get("path")
     facts: list[tuple[str, Shown]] = [
         ("penstock", stats.version),

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli import names, show
-from penstock.cli.options import read_argument
-from penstock.cli.session import Session, command, group
+from penstock.cli.options import Sure, read_argument
+from penstock.cli.session import Session, can_ask, command, confirm, group
 from penstock.model.policy import decode_suppression
 from penstock.model.policy_view import suppression_out
 
@@ -105,14 +105,19 @@ async def remove(session: Session, name: ListArgument, keys: KeysArgument) -> No
 
 
 @command(app, remote=True)
-async def delete(session: Session, name: ListArgument) -> None:
-    """Delete a list.
+async def delete(session: Session, name: ListArgument, yes: Sure = False) -> None:
+    """Delete a list: its keys get messages again.
+
+    On a terminal the command prints the number of keys and asks for confirmation.
 
     \b
     Examples:
       penstock suppression delete optout
     """
     async with session.verbs() as verbs:
+        if not yes and can_ask():
+            keys = show.counted(len(set((await verbs.suppression(name)).keys)), "key")
+            confirm(f"Delete the list {show.printable(name)} with {keys}?")
         await verbs.drop_suppression(name)
     _tell(session, name, f"{name} is forgotten")
 

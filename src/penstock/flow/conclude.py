@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from penstock.model.decision import Conclusion, End, Share, Subject, mark_of
+from penstock.model.decision import Conclusion, End, Share, Subject
 from penstock.model.message import Message
 from penstock.model.outcome import Settlement
 from penstock.model.state import State
@@ -97,8 +97,8 @@ def unsent(
     slot.
 
     Refusals by policies hold no reservation, and a lost lease is concluded by its new owner. A
-    message that is scheduled again may be claimed before this call: the lease's token tells its
-    reservations from those of the next lease.
+    message that is scheduled again may be claimed and decided before this call: the reservation of
+    that later decision is held for longer, and stays.
     """
     conclusions: list[Conclusion] = []
     delivered = State.DELIVERED
@@ -113,8 +113,11 @@ def unsent(
             end, until = End.KEEP, due + hold
         elif settlement.may_have_arrived:  # cancelled while it was to be tried again
             end = End.COMMIT
-        mark = mark_of(settlement.token)
-        conclusions += [Conclusion(one, end, until, mark) for one in counted(settlement.message)]
+        elif state is State.SCHEDULED:
+            until = settlement.reserved_until
+            if not until:
+                continue
+        conclusions += [Conclusion(one, end, until) for one in counted(settlement.message)]
     return conclusions
 
 

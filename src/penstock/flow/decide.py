@@ -12,7 +12,7 @@ from penstock.flow.conclude import committed, counted_in_doubt
 from penstock.flow.observe import Observer
 from penstock.flow.policies import Policies
 from penstock.limits.engine import expired
-from penstock.model.decision import Decision, PaceAllowance, allowed_text, marked
+from penstock.model.decision import Decision, PaceAllowance, allowed_text
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Settlement, may_have_arrived_before
 from penstock.model.route import Route
@@ -37,6 +37,8 @@ class Ruling(NamedTuple):
     """Settled without a send."""
     allowed: dict[str, str]
     """Message id → what the policies that examined it answered, for each message to send."""
+    reserved_until: int = 0
+    """Until when the caps of the messages to send are reserved; 0: nothing is."""
 
 
 class Decide:
@@ -84,11 +86,12 @@ class Decide:
             ids = {settlement.message.id for settlement in refused}
             ready = [message for message in claim.messages if message.id not in ids]
         if ready and self._policies is not None and self.asks:
-            hold = marked(now + self._hold, claim.token) - now
-            decisions = await self._policies.decide(ready, now, hold)
+            decisions = await self._policies.decide(ready, now, self._hold)
             await self._count_doubtful(self._policies, ready, decisions, now)
             ruling = self._sort(ready, decisions, claim.token)
-            return ruling._replace(refused=refused + ruling.refused)
+            return ruling._replace(
+                refused=refused + ruling.refused, reserved_until=now + self._hold
+            )
         return Ruling(ready, refused, {})
 
     async def _count_doubtful(

@@ -15,7 +15,7 @@ from penstock.flow.observe import Observer
 from penstock.model.answers import storable
 from penstock.model.isolation import isolate
 from penstock.model.message import Message
-from penstock.model.outcome import Dead, Delivered, Retry, SendOutcome, Settlement
+from penstock.model.outcome import DELIVERED, Dead, Delivered, Retry, SendOutcome, Settlement
 from penstock.model.route import Route
 from penstock.model.state import State
 from penstock.model.trace import correlation_of
@@ -45,7 +45,9 @@ async def send_part(sink: Sink, batch: Sequence[Message]) -> Sequence[SendOutcom
 
 def blame(sink: Sink, exc: Exception) -> SendOutcome:
     """The outcome that an exception means for the message it belongs to."""
-    log.error("sink %s failed", sink.name, exc_info=exc)
+    log.error(
+        "sink %s raised an unexpected error; its messages are tried again", sink.name, exc_info=exc
+    )
     return Retry(f"{type(exc).__name__}: {exc}", unsure=True)
 
 
@@ -134,7 +136,8 @@ class Deliver:
     ) -> Sent:
         now = self._clock.now()
         settlements = self._settlements(batch, token, outcomes, allowed, now)
-        _log_failures(self._route.name, settlements, outcomes)
+        if outcomes.count(DELIVERED) < len(outcomes):
+            _log_failures(self._route.name, settlements, outcomes)
         return Sent(settlements, outcomes, now)
 
     def _settlements(

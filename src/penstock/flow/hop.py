@@ -61,7 +61,11 @@ class Announcer:
         waiting = [receipt for receipt in receipts if receipt.state is State.SCHEDULED]
         unsent = await self._publish(waiting)
         if unsent:
-            log.warning("%d ids go to the near future without %s", len(unsent), self._sink.name)
+            log.warning(
+                "%d ids are written to Redis directly: %s did not take them",
+                len(unsent),
+                self._sink.name,
+            )
             await self._admit(unsent, now)
         if refused is not None:
             raise refused
@@ -86,7 +90,7 @@ class Announcer:
         try:
             await self._store.admit(ids, now)
         except StoreUnavailable as exc:  # they are stored, and the sweep admits them
-            log.warning("the sweep will bring %d ids: %s", len(ids), exc)
+            log.warning("%d ids are not in Redis yet, the sweep will write them: %s", len(ids), exc)
 
 
 class Admitter:
@@ -122,7 +126,9 @@ class Admitter:
                 if failures == 1:
                     is_known = isinstance(exc, PenstockError)
                     log.warning(
-                        "the intake topic waits: %s", exc, exc_info=None if is_known else exc
+                        "ids from the intake topic cannot be taken, they are tried again: %s",
+                        exc,
+                        exc_info=None if is_known else exc,
                     )
                 if isinstance(exc, SourceUnavailable):
                     held = ()  # the broker redelivers them
@@ -136,7 +142,9 @@ def _ids(records: Iterable[Record]) -> Iterable[str]:
         try:
             yield _decode(record.value).id
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
-            log.warning("record %s of the intake topic is none of ours", record.origin)
+            log.warning(
+                "record %s of the intake topic is not Penstock's and is skipped", record.origin
+            )
 
 
 def _letter(receipt: Receipt) -> Message:

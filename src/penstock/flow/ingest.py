@@ -26,7 +26,7 @@ from penstock.flow.formats import Alone, Read
 from penstock.flow.intake import Intake, Outcome
 from penstock.flow.observe import Observer
 from penstock.model.backoff import Backoff
-from penstock.model.draft import OCTETS, Draft, is_content_type
+from penstock.model.draft import OCTETS, Draft, is_content_type, is_id, is_key
 from penstock.model.envelope import CONTENT_TYPE
 from penstock.model.errors import (
     Malformed,
@@ -36,7 +36,6 @@ from penstock.model.errors import (
     StoreUnavailable,
 )
 from penstock.model.headers import carried
-from penstock.model.identity import is_id, is_key
 from penstock.model.isolation import isolate
 from penstock.model.message import DEFAULT_ROUTE, Message, NewMessage
 from penstock.model.outcome import Dead, Retry
@@ -130,7 +129,7 @@ class Ingest:
 
     def _tell_failure(self, exc: Exception) -> None:
         if isinstance(exc, PenstockError):
-            log.warning("source %s: %s", self._name, exc)
+            log.warning("source %s failed, it is tried again: %s", self._name, exc)
         else:
             # A fault of ours or of a driver: the source waits, and the worker goes on.
             log.error("source %s failed and is tried again", self._name, exc_info=exc)
@@ -174,7 +173,7 @@ class Ingest:
             return exc
         except Exception as exc:
             # A record that a format fails on unexpectedly must not stop those behind it.
-            log.exception("source %s: a record could not be read", self._name)
+            log.exception("source %s: a record could not be read and is rejected", self._name)
             return Malformed(f"cannot be read: {type(exc).__name__}: {exc}")
         for draft in found:
             if isinstance(draft, Draft):
@@ -204,7 +203,11 @@ class Ingest:
             if left:
                 if tries == 1:
                     failure = outcomes[left[0]]
-                    log.warning("source %s waits, the store is away: %s", self._name, failure)
+                    log.warning(
+                        "source %s: the store is away, its records wait until it answers: %s",
+                        self._name,
+                        failure,
+                    )
                 await self._pause(tries)
                 await self._source.hold(held)
         return outcomes
@@ -249,10 +252,18 @@ class Ingest:
             outcomes = await isolate(batch, partial(send_part, sink), partial(blame, sink))
             for letter, outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, Retry):
-                    log.warning("source %s: dead letter waits: %s", self._name, outcome.error)
+                    log.warning(
+                        "source %s: its dead letter is away, a rejected record is sent again: %s",
+                        self._name,
+                        outcome.error,
+                    )
                     again.append(msgspec.structs.replace(letter, attempt=letter.attempt + 1))
                 elif isinstance(outcome, Dead):
-                    log.warning("source %s: dead letter refused: %s", self._name, outcome.error)
+                    log.warning(
+                        "source %s: its dead letter refused a record, kept as a dead message: %s",
+                        self._name,
+                        outcome.error,
+                    )
                     refused.append(letter)
         if refused:
             await self._keep(refused, held)
@@ -277,7 +288,11 @@ class Ingest:
             if left:
                 if tries == 1:
                     failure = next(one for one in outcomes if isinstance(one, PenstockError))
-                    log.warning("source %s: a rejected record waits: %s", self._name, failure)
+                    log.warning(
+                        "source %s: a rejected record cannot be stored, it is tried again: %s",
+                        self._name,
+                        failure,
+                    )
                 await self._pause(tries)
                 await self._source.hold(held)
 
@@ -316,7 +331,9 @@ class Ingest:
         try:
             return self._alone(record.value, places)
         except Exception:
-            log.exception("source %s: a record could not be taken apart", self._name)
+            log.exception(
+                "source %s: a rejected batch could not be split, it is kept whole", self._name
+            )
             return None
 
     def _letter(

@@ -166,10 +166,14 @@ class Intake:
             for outcome in outcomes:
                 if isinstance(outcome, StoreUnavailable) and not isinstance(outcome, NotStored):
                     raise outcome  # the store has become unavailable: no other message is at fault
-            log.error("%d messages could not be stored", len(messages), exc_info=failed)
+            log.error(
+                "%d messages could not be stored, their callers are told",
+                len(messages),
+                exc_info=failed,
+            )
             raise NotStored(UNEXPECTED) from failed
         log.warning(
-            "a put of %d messages failed (%s: %s); %d of them cannot be stored",
+            "storing %d messages at once failed (%s: %s); one by one, %d of them cannot be stored",
             len(messages),
             type(failed).__name__,
             failed,
@@ -197,7 +201,7 @@ class Intake:
         except PenstockError:
             raise
         except Exception as exc:
-            log.exception("%d messages could not be stored", len(drafts))
+            log.exception("%d messages could not be stored, their callers are told", len(drafts))
             raise NotStored(UNEXPECTED) from exc
 
     def change(self, message_id: str, patch: Patch, version: int | None = None) -> Amendment:

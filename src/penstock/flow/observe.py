@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from penstock.model.errors import StoreUnavailable
@@ -45,9 +45,10 @@ class _Asking:
     def __init__(self, observer: Observer, kind: str) -> None:
         self._observer = observer
         self._kind = kind
+        self._began = observer.timer()
 
     def __enter__(self) -> None:
-        self._began = self._observer.timer()
+        """Does nothing: it began when it was made."""
 
     def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
         if exc is None:
@@ -94,9 +95,12 @@ class Observer:
         if number:
             self.visitors[stage] += number
 
-    def late(self, route: str, lates: Iterable[int]) -> None:
+    def late(self, route: str, lates: Sequence[int]) -> None:
         late = self.lateness.get(route) or self.lateness.setdefault(route, Lateness())
-        late.add(lates)
+        if len(lates) == 1:
+            late.put(lates[0], 1)
+        else:
+            late.add(lates)
 
     def sent(self, route: str, millis: int, number: int) -> None:
         """Record how many milliseconds a send of so many messages took, whatever its outcome."""
@@ -153,6 +157,10 @@ class Contact:
         """The store has answered a call that was made then, or a part of it has."""
         self._answered_at = asked_at
 
+    def is_recent(self, now: int) -> bool:
+        """True if the store answered within the last lease."""
+        return 0 <= now - self._answered_at < self._lease
+
     async def ensure(self) -> int:
         """Check, before a call that must not be repeated without an answer, that the store answers.
 
@@ -161,7 +169,7 @@ class Contact:
         changes nothing, and any available part of the store answers it. StoreUnavailable: none did.
         """
         now = self._clock.now()
-        if 0 <= now - self._answered_at < self._lease:
+        if self.is_recent(now):
             return now
         await self._store.reap(0, 1)
         self._answered_at = self._clock.now()

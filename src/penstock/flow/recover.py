@@ -20,12 +20,14 @@ MAX_PERIOD_MS = 1_000
 async def extend_leases(
     store: MessageStore, contact: Contact, observer: Observer, tokens: Sequence[int], lease: int
 ) -> tuple[int, int]:
-    """Extend these leases by their whole time; return when they began and when they end."""
+    """Extend these leases by their whole time; return when the store had answered and when they
+    end.
+    """
     now = await contact.ensure()
     with observer.asking("extend"):
         await store.extend(tokens, now + lease)
     contact.answered(now)
-    return now, now + lease
+    return store.clock.now(), now + lease
 
 
 class Recover:
@@ -71,7 +73,12 @@ class Recover:
         while reaped := await self._reap(now):
             for (route, state), number in Counter((r.route, r.state) for r in reaped).items():
                 self._observer.count("recovered", route, number)
-                log.warning("%d messages of %s lost their lease: %s", number, route, state)
+                log.warning(
+                    "%d messages of route %s lost their lease (not settled in time): they are %s",
+                    number,
+                    route,
+                    state,
+                )
             if len(reaped) < REAP:
                 break
 
@@ -90,7 +97,10 @@ class Recover:
             if now - self._unextended_since < self._lease:
                 raise
             await self._contact.ensure()
-            log.warning("leases of this worker cannot be extended: %s", exc)
+            log.warning(
+                "leases of this worker cannot be extended, other workers may repeat its sends: %s",
+                exc,
+            )
             return
         self._extend_at = now + self._lease // 3
         self._unextended_since = None
@@ -100,7 +110,9 @@ class Recover:
         try:
             await self._extend()
         except StoreUnavailable as exc:
-            log.warning("store away, leases of this worker end sooner: %s", exc)
+            log.warning(
+                "store away, leases are not extended once more before this worker stops: %s", exc
+            )
 
     async def _extend(self) -> None:
         if tokens := list(self._held()):

@@ -129,7 +129,10 @@ class Plant:
         try:
             return plant(row, now, unsettled=unsettled, ahead=ahead)
         except Exception as exc:
-            log.exception("rule %s cannot be planted; it is tried again", row.id)
+            log.exception(
+                "recurring rule %s puts no messages, the next round tries again",
+                row.id,
+            )
             error = exc.message if isinstance(exc, PenstockError) else repr(exc)
             return Planting((), failed(row, error, now + AGAIN_MS))
 
@@ -194,7 +197,11 @@ class Plant:
             if then.error is not None:
                 counts.failed += 1
                 if then.error != row.error:
-                    log.warning("rule %s cannot be planted: %s; tried again", row.id, then.error)
+                    log.warning(
+                        "recurring rule %s puts no messages, the next round tries again: %s",
+                        row.id,
+                        then.error,
+                    )
         return counts
 
 
@@ -230,10 +237,10 @@ class Planter:
             try:
                 until = await self._look()
             except StoreUnavailable as exc:
-                log.warning("store away, no rule is planted until it answers: %s", exc)
+                log.warning("store away, recurring rules put no messages until it answers: %s", exc)
                 await self._clock.sleep_until(self._clock.now() + AWAY_MS)
             except PenstockError:
-                log.exception("rules cannot be planted; they are tried again")
+                log.exception("recurring rules put no messages, the next round tries again")
                 await self._clock.sleep_until(self._clock.now() + AWAY_MS)
             else:
                 if until is not None:

@@ -122,8 +122,11 @@ class Recurring:
         """InvalidMessage names the field that cannot be accepted here."""
         check_rule_id(rule_id)
         check_rule(rule, max_payload=self._max_payload)
-        if self._routes is not None and rule.route not in self._routes:
-            raise UnknownRoute(rule.route, tuple(self._routes))
+        self._check_route(rule.route)
+
+    def _check_route(self, route: str) -> None:
+        if self._routes is not None and route not in self._routes:
+            raise UnknownRoute(route, tuple(self._routes))
 
     async def get(self, rule_id: str) -> RecurringOut:
         """The rule, its next moments and the latest ones with their messages."""
@@ -175,6 +178,7 @@ class Recurring:
         or a message has that id.
         """
         row = await self._row(rule_id)
+        self._check_route(row.rule.route)
         now = self._clock.now()
         second = now - now % SECOND
         own = [] if Moments(row.rule).has(second) else [second]
@@ -194,6 +198,7 @@ class Recurring:
         Both are included, and past. Whatever the rule sets for misfires, expiry counts from now.
         """
         row = await self._row(rule_id)
+        self._check_route(row.rule.route)
         now = self._clock.now()
         found = backfill(row, parse_moment(first, "from"), parse_moment(last, "to"), now)
         planted = 0
@@ -227,7 +232,7 @@ class Recurring:
                 await self._configure(rule_id, row, configured[rule_id])
         for rule_id in await self._rules.managed():
             if rule_id not in configured:
-                log.info("rule %s is no longer in the settings: deleted", rule_id)
+                log.info("recurring rule %s is no longer in the settings: deleted", rule_id)
                 await self._forget(rule_id)
 
     async def configure(self, rule_id: str, one: Configured) -> None:

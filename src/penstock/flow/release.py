@@ -51,6 +51,7 @@ DECIDING = 2
 SETTLE_AHEAD = 100
 """Messages sent and not settled while which another send begins, unless the route sets more."""
 STORE_AWAY_MS = 500
+"""Pause before the next claim when the store, or its policies, did not answer."""
 OVERDUE_MS = 5_000
 """Milliseconds by which a send may overrun its timeout; most sinks end the send themselves."""
 INTERRUPT_MS = 1_000
@@ -84,11 +85,6 @@ class Claimed:
     def is_ahead(self) -> bool:
         """True if messages that are due by our clock are not due yet by the store's."""
         return self.claim.next_due is not None and self.claim.next_due <= self.at
-
-    @property
-    def spacing(self) -> int:
-        """Milliseconds after which another claim is worth its cost."""
-        return min(len(self.claim.messages) // PER_MS, SPACING_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,32 +135,49 @@ class InFlight:
         self._waiting.add(alarm)
 
 
+UNSURE = 5
+"""The last of so many parts of a lease is not surely this worker's: its clock may be behind the
+store's, and the store does not say that an extension came after the lease was lost."""
+
+
 class Leases:
     """The leases of one lane, each with how many of its messages are not settled."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease: int) -> None:
+        self._unsure = lease // UNSURE
         self._messages: Counter[int] = Counter()
         self._ends: dict[int, int] = {}
         """Token → until when this process surely has the lease."""
+        self._reserved: dict[int, int] = {}
+        """Token → until when the caps of its messages are reserved."""
 
     def take(self, token: int, number: int, until: int) -> None:
         self._messages[token] += number
-        self._ends[token] = until
+        self._ends[token] = until - self._unsure
 
     def settled(self, token: int, number: int) -> None:
         self._messages[token] -= number
         if self._messages[token] <= 0:
             del self._messages[token], self._ends[token]
+            self._reserved.pop(token, None)
+
+    def reserve(self, token: int, until: int) -> None:
+        """The policies have let its messages go, and reserved their caps until then."""
+        self._reserved[token] = until
+
+    def reserved_until(self, token: int) -> int:
+        """Until when the caps of its messages are reserved; 0: no decision is known."""
+        return self._reserved.get(token, 0)
 
     def hold(self, token: int, now: int) -> bool:
         """True if no other worker can have leased the messages of this token by now."""
         return now < self._ends.get(token, 0)
 
     def extended(self, tokens: Iterable[int], now: int, until: int) -> None:
-        """The store moved the end of these, if they were not over by now."""
+        """The store moved the end of these, if they were not over when it had answered, now."""
         for token in tokens:
             if now < self._ends.get(token, 0):
-                self._ends[token] = until
+                self._ends[token] = until - self._unsure
 
     @property
     def tokens(self) -> list[int]:
@@ -236,7 +249,7 @@ class Lane:
         """Messages that are claimed and not settled …"""
         self.bytes = 0
         """… and their bytes."""
-        self.leases = Leases()
+        self.leases = Leases(lease)
         self.breaker = Breaker(chance)
         self._unsettled = Unsettled(route.settle_ahead or SETTLE_AHEAD)
         self._entries = _beside(store.entries, sink)
@@ -273,6 +286,8 @@ class Lane:
         """True if the last claim left nothing due: the lane waits until something is."""
         self._nearer = NEVER
         """The earliest due of messages put since the last claim began."""
+        self._undecided = False
+        """True if the policies did not answer about a claim: the next one waits a little."""
         self._stopping = False
         self._failure: BaseException | None = None
         """An unexpected failure of a batch: it ends the worker."""
@@ -332,11 +347,13 @@ class Lane:
                     await self._alarm.wait(self._when_paced(paced))
                 case Claimed() as claimed:
                     self._last = claimed
-                    if claimed.claim.messages:
-                        await self._begin(claimed)
-                    if not claimed.has_backlog:
+                    now = await self._begin(claimed) if claimed.claim.messages else None
+                    if self._undecided:
+                        self._undecided = False
+                        await self._clock.sleep_until(self._clock.now() + STORE_AWAY_MS)
+                    elif not claimed.has_backlog:
                         self._resting = True
-                        await self._alarm.wait(self._next_look(claimed))
+                        await self._alarm.wait(self._next_look(claimed, now))
                         self._resting = False
             if self._failure is not None:
                 raise self._failure
@@ -353,7 +370,7 @@ class Lane:
         if not self._sends:
             return
         log.warning(
-            "%s: %d messages are in calls that cannot be interrupted: they stay leased and %s",
+            "route %s: %d messages are in calls that cannot be interrupted, stay leased and %s",
             self.route.name,
             self.in_flight,
             "go out again when that lease ends" if leave else "are waited for",
@@ -375,15 +392,17 @@ class Lane:
         elif worth_at := self._worth_at():
             await self._clock.sleep_until(worth_at)
 
-    def _worth_at(self) -> int:
+    def _worth_at(self, now: int | None = None) -> int:
         """The moment until which another claim would cost more than it is worth; 0: it is over."""
-        last = self._last
-        spacing = max(last.spacing, self._spacing)
-        if not spacing or not last.claim.messages or last.has_backlog:
+        last, gather = self._last, self._spacing
+        if not last.claim.messages or last.has_backlog:
+            return 0
+        spacing = max(min(len(last.claim.messages) // PER_MS, SPACING_MS), gather)
+        if not spacing:
             return 0
         worth_at = last.at + spacing
-        most = max(SPACING_MS, self._spacing)
-        return worth_at if is_ahead(worth_at, self._clock.now(), most) else 0
+        now = self._clock.now() if now is None else now
+        return worth_at if is_ahead(worth_at, now, max(SPACING_MS, gather)) else 0
 
     async def _claim(self, wanted: int) -> Claimed | Paced | StoreAway:
         try:
@@ -393,7 +412,9 @@ class Lane:
                 if allowance.number == 0:
                     return Paced(allowance.again_at)
                 wanted = allowance.number
-            now = await self._contact.ensure()
+            now = self._clock.now()
+            if not self._contact.is_recent(now):
+                now = await self._contact.ensure()
             self._nearer = NEVER
             with self._observer.asking("claim"):
                 claim = await self._take(wanted, now)
@@ -433,18 +454,20 @@ class Lane:
         again = now + REFRESH_MS if paced.again_at is None else paced.again_at
         return now + AHEAD_MS if again <= now else min(again, now + REFRESH_MS)
 
-    def _next_look(self, claimed: Claimed) -> int:
-        now = self._clock.now()
+    def _next_look(self, claimed: Claimed, now: int | None) -> int:
+        now = self._clock.now() if now is None else now
         if claimed.is_ahead:
             return min(now + min(self._poll, AHEAD_MS), self._nearer)
         poll = max(self._poll, ANNOUNCED_POLL_MS) if self._announces() else self._poll
         next_due = claimed.claim.next_due
         look = min(now + poll, NEVER if next_due is None else next_due, self._nearer)
-        return max(look, self._worth_at())
+        return max(look, self._worth_at(now))
 
-    async def _begin(self, claimed: Claimed) -> None:
+    async def _begin(self, claimed: Claimed) -> int | None:
         """Begin to decide and send a claim; with a backlog, the next claim is made without waiting
         for the policies' answer, but claims are decided and sent in their order.
+
+        Returns the current moment, unless time has passed in here.
         """
         claim = claimed.claim
         self.in_flight += len(claim.messages)
@@ -458,7 +481,7 @@ class Lane:
             claim = self._only_probe(claim)
         if self._is_plain(claim):
             self._begin_sends(claim.messages, claim.token, {}, now)
-            return
+            return now
         await self._decided_to(DECIDING - 1)
         before = self._deciding[-1][0] if self._deciding else None
         releasing = self._release(claim, before)
@@ -466,6 +489,7 @@ class Lane:
             self._deciding.append((self._spawn(releasing), len(claim.messages)))
         else:
             await releasing
+        return None
 
     def _is_plain(self, claim: Claim) -> bool:
         """True if there is nothing to decide: no policy applies, no message can have expired or
@@ -485,7 +509,7 @@ class Lane:
             )
         except StoreUnavailable as exc:
             log.warning(
-                "store away, a lease of %s may end during its send: %s", self.route.name, exc
+                "store away, a lease of route %s may end during its send: %s", self.route.name, exc
             )
         else:
             self.leases.extended([token], *times)
@@ -509,7 +533,9 @@ class Lane:
     async def _release(self, claim: Claim, before: asyncio.Task[None] | None) -> None:
         """Decide, and begin to send. `before`: the claim whose messages go first."""
         now = self._clock.now()
-        ready, refused, allowed = await self._decided(claim, now)
+        ready, refused, allowed, reserved_until = await self._decided(claim, now)
+        if reserved_until:
+            self.leases.reserve(claim.token, reserved_until)
         if before is not None:
             await asyncio.wait([before])
         if before is not None or self._decide.asks:
@@ -535,7 +561,12 @@ class Lane:
         try:
             return await self._decide.decide(claim, now)
         except PenstockError as exc:
-            log.warning("%s is not decided and given back: %s", self.route.name, exc)
+            log.warning(
+                "route %s: policies cannot be asked, the claimed messages are given back: %s",
+                self.route.name,
+                exc,
+            )
+            self._undecided = True
             return Ruling([], _returned(claim.messages, claim.token), {})
 
     async def _send(
@@ -556,7 +587,7 @@ class Lane:
             self._spawn(self._end(exc.sent.settlements))
             raise
         except asyncio.CancelledError:
-            self._spawn(self._end(_returned(batch, token)))
+            self._spawn(self._end(_returned(batch, token, self.leases.reserved_until(token))))
             raise
         finally:
             self._sent()
@@ -575,7 +606,7 @@ class Lane:
             # The store answered so late, or we were stopped for so long, that another may have sent
             # these: ours would be a second send, with the lower attempt. Not begun, so given back.
             self.breaker.not_sent(probe)
-            return _returned(batch, token)
+            return _returned(batch, token, self.leases.reserved_until(token))
         holds = partial(self.leases.hold, token)
         settlements, outcomes, at = await self._deliver.send(batch, token, allowed, holds, now)
         answered = self.breaker.is_at_rest and type(outcomes[0]) is Delivered
@@ -615,22 +646,24 @@ class Lane:
         self._settled(settlements, await self._settler.settle(settlements))
 
     def _settled(self, settlements: Sequence[Settlement], states: SettledStates) -> None:
-        events = Counter(
-            "stale" if state is None else settlement.event
-            for settlement, state in zip(settlements, states, strict=True)
-        )
+        events: dict[str, int] = {}
+        for settlement, state in zip(settlements, states, strict=True):
+            event = "stale" if state is None else settlement.event
+            events[event] = events.get(event, 0) + 1
         for event, number in events.items():
             self._observer.count(event, self.route.name, number)
-        if events["stale"]:
+        if "stale" in events:
             log.warning(
-                "%d messages of %s were settled after their lease had ended: they may go out twice",
+                "%d messages of route %s were settled after their lease: they may go out twice",
                 events["stale"],
                 self.route.name,
             )
         self.leases.settled(settlements[0].token, len(settlements))
         self.in_flight -= len(settlements)
-        size = total_size([settlement.message for settlement in settlements])
-        self._hold(-size if self.in_flight else -self.bytes)
+        if self.in_flight:
+            self._hold(-total_size([settlement.message for settlement in settlements]))
+        else:
+            self._hold(-self.bytes)
         waits_for_slot = not self._resting and self._alarm.is_waiting
         if waits_for_slot or self.route.per_key is not None or _puts_back(settlements):
             self._alarm.ring()
@@ -700,7 +733,7 @@ def _puts_back(settlements: Sequence[Settlement]) -> bool:
     return any(settlement.state is State.SCHEDULED for settlement in settlements)
 
 
-def _returned(messages: Sequence[Message], token: int) -> list[Settlement]:
+def _returned(messages: Sequence[Message], token: int, reserved_until: int = 0) -> list[Settlement]:
     """Back into the store as they were: no send was begun."""
     return [
         Settlement(
@@ -710,6 +743,7 @@ def _returned(messages: Sequence[Message], token: int) -> list[Settlement]:
             due=message.due,
             event="returned",
             refund=True,
+            reserved_until=reserved_until,
         )
         for message in messages
     ]

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from penstock.flow.conclude import counted_as, keys_of, shares
 from penstock.model.decision import (
-    MARKS,
     Conclusion,
     Decision,
     End,
@@ -86,8 +85,8 @@ async def _decide_wave(
             released += [message, *part[1:]]
         decisions.append(decision)
     if released:
-        mark = (now + hold) % MARKS
-        await store.conclude([Conclusion(one, End.RELEASE, mark=mark) for one in released], now)
+        ends = [Conclusion(one, End.RELEASE, now + hold) for one in released]
+        await store.conclude(ends, now)
     return decisions
 
 

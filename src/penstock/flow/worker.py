@@ -118,14 +118,15 @@ class Worker:
             ]
             if self._policies is not None:
                 helpers.append(group.create_task(self._policies.run()))
-            if self._planter is not None:
-                helpers.append(group.create_task(self._planter.run()))
+            planting = None if self._planter is None else group.create_task(self._planter.run())
             self._claiming = [group.create_task(lane.run()) for lane in self.lanes.values()]
             self._group = group
             try:
                 await self._stop.wait()
             finally:
                 self._group = None
+                if planting is not None:  # what comes due from now on is for those that go on
+                    planting.cancel()
                 for lane in self.lanes.values():
                     lane.stop()
                 await asyncio.shield(self._finish(self._claiming))

@@ -1,7 +1,8 @@
-"""Whole batches whose shared rules have room for all: the same answers as one by one, at a lower
-cost. Shared counters are read and written once per batch; counters of a key once per message.
+"""Whole batches over loaded books: the steps of every store between loading and writing back.
 
-Every batch that might differ goes message by message through `engine`.
+A batch whose shared rules have room for all gets the same answers as one by one, at a lower cost:
+shared counters are read and written once per batch, counters of a key once per message. Every batch
+that might differ goes message by message through `engine`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from penstock.limits import engine
 from penstock.limits.books import Account, Books, Held, Needs, open_counters
 from penstock.limits.counter import TIDY, Counter
 from penstock.limits.rules import CapRule, CounterGroup, Plan, Rules
-from penstock.model.decision import Conclusion, Decision, End, Subject
+from penstock.model.decision import Conclusion, Decision, End, PaceAllowance, Subject
 
 _COMMIT = End.COMMIT  # an attribute of an enumeration takes its time
 
@@ -197,3 +198,57 @@ def _count_own(group: CounterGroup, account: Account, me: str, now: int) -> None
             return  # the shadow would have deferred it
     for part in open_counters(account, group.names):
         group.limit.count(part, me, now)
+
+
+def decide_batch(
+    rules: Rules,
+    subjects: Sequence[Subject],
+    now: int,
+    hold: int,
+    books: Books,
+    needs: Needs | None = None,
+) -> list[Decision]:
+    """One decision each, in order: the same as one by one. `needs`: of these subjects, if known."""
+    until = now + hold
+    batch = Batch(rules, subjects, needs or Needs(rules, subjects))
+    if batch.has_room(now, books):
+        return batch.decide(now, until, books)
+    return [engine.decide(rules, subject, now, until, books) for subject in subjects]
+
+
+def explain_batch(
+    rules: Rules, subjects: Sequence[Subject], now: int, books: Books
+) -> list[Decision]:
+    return [engine.explain(rules, subject, now, books) for subject in subjects]
+
+
+def conclude_batch(
+    rules: Rules,
+    conclusions: Sequence[Conclusion],
+    now: int,
+    books: Books,
+    needs: Needs | None = None,
+) -> None:
+    """`needs`: of their subjects, where they are known."""
+    if all_sent(conclusions):
+        subjects = [conclusion.subject for conclusion in conclusions]
+        count_batch(rules, subjects, now, books, needs or Needs(rules, subjects))
+        return
+    for conclusion in conclusions:
+        engine.conclude(rules, conclusion, now, books)
+
+
+def count_batch(
+    rules: Rules, subjects: Sequence[Subject], now: int, books: Books, needs: Needs
+) -> None:
+    """Count all subjects as sent now."""
+    Batch(rules, subjects, needs).count(now, books)
+
+
+def room_on(rules: Rules, route: str, now: int, books: Books) -> PaceAllowance | None:
+    """The allowance of the paces that cover the whole route; None: there is no such pace."""
+    rooms = [pace.rate.room(books.pace(pace), now) for pace in rules.whole_paces(route)]
+    if not rooms:
+        return None
+    number = min(number for number, _ in rooms)
+    return PaceAllowance(number, None if number else max(again for _, again in rooms))

@@ -90,11 +90,11 @@ class Limit:
         return free
 
     def hold(self, counter: Counter, me: str, now: int, until: int) -> None:
-        """Take a place for `me`, or keep the one it has."""
+        """Take a place for `me`, or keep the one it has: a later decision's lasts longer."""
         held = counter.held
         if len(held) % (TIDY if len(held) < MANY else MANY) == TIDY - 1:
             _tidy(held, now)
-        if held.get(me, 0) >= -now:
+        if -now <= held.get(me, 0) <= until:
             held[me] = until
 
     def hold_all(self, counter: Counter, ids: Sequence[str], now: int, until: int) -> None:
@@ -105,7 +105,7 @@ class Limit:
         if held.keys().isdisjoint(ids):
             held.update(dict.fromkeys(ids, until))
         else:
-            held.update({me: until for me in ids if held.get(me, 0) >= -now})
+            held.update({me: until for me in ids if -now <= held.get(me, 0) <= until})
 
     def count(self, counter: Counter, me: str, now: int) -> None:
         """Count `me` as sent now; counting it again changes nothing.

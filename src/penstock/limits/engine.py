@@ -43,14 +43,14 @@ def decide(rules: Rules, subject: Subject, now: int, hold: int, books: Books) ->
     plan = rules.plan_of(subject)
     refused = _refused_outright(plan, subject, now, books)
     if refused is not None:
-        _let_go(plan, subject, books)
+        _let_go(plan, subject, hold, books)
         return refused
     findings = _findings(plan, subject, now, books)
     decision = judge(plan, subject, findings)
     if decision.verdict is Verdict.ALLOW:
         _reserve(plan, subject, now, hold, books, findings)
     else:
-        _let_go(plan, subject, books)
+        _let_go(plan, subject, hold, books)
         _give_slots(findings, decision, books)
     return decision
 
@@ -207,10 +207,15 @@ def _reserve(
             pace.rate.go(books.open_pace(pace), now)
 
 
-def _let_go(plan: Plan, subject: Subject, books: Books) -> None:
-    """Release the reservations of an earlier decision about this message."""
+def _let_go(plan: Plan, subject: Subject, until: int, books: Books) -> None:
+    """Release the reservations of earlier decisions about this message.
+
+    A later one holds them for longer than `until`: the decision made now is one that nobody waits
+    for any more, and the message may be on its way by the later one.
+    """
     for counter in _open_held(plan, subject, books):
-        release(counter, subject.id)
+        if counter.held[subject.id] <= until:
+            release(counter, subject.id)
 
 
 def _open_held(plan: Plan, subject: Subject, books: Books) -> Iterator[Counter]:

@@ -248,7 +248,7 @@ def _parse(text: str) -> CronSim:
     if len(text) > MAX_TEXT:
         raise InvalidMessage("cron", f"is longer than {MAX_TEXT} characters")
     if named is None and word.startswith("@"):
-        raise InvalidMessage("cron", f"{word} has no moment of the clock")
+        raise InvalidMessage("cron", f"{word} names no time of day")
     try:
         return CronSim(named or text, _EPOCH)
     except CronSimError as exc:

@@ -111,33 +111,19 @@ class End(StrEnum):
     KEEP = "keep"  # to be tried again: the reservation stays until then
 
 
-MARKS = 10_000
-
-
-def mark_of(token: int) -> int:
-    """The mark of a lease's reservations, never 0: only this lease releases them."""
-    return token % (MARKS - 1) + 1
-
-
-def marked(moment: int, token: int) -> int:
-    """The first moment, within a few seconds of `moment`, that carries the lease's mark."""
-    return moment - moment % MARKS + MARKS + mark_of(token)
-
-
 class Conclusion(msgspec.Struct, frozen=True, gc=False):
     """The end of one message's reservations. Applying it twice is the same as applying it once."""
 
     subject: Subject
     end: End
     until: int = 0
-    """For KEEP: how long to hold the reservation."""
-    mark: int = 0
-    """For RELEASE: end only reservations held until a moment with this mark, made by this lease,
-    and leave those of the message's next lease. 0 ends any reservation."""
+    """For KEEP: how long to hold the reservation. For RELEASE: until when the decision of this
+    lease held it; one that is held for longer is of the message's next lease, and stays. 0 ends any
+    reservation."""
 
     def ends(self, held_until: int) -> bool:
         """Whether a reservation held until that moment is one this conclusion ends."""
-        return self.end is not End.RELEASE or not self.mark or held_until % MARKS == self.mark
+        return self.end is not End.RELEASE or not self.until or held_until <= self.until
 
 
 class CounterFigure(msgspec.Struct, frozen=True, kw_only=True):

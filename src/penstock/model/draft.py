@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.model.errors import InvalidMessage, Malformed, TooLarge
-from penstock.model.identity import IdMaker, is_id, is_key
+from penstock.model.identity import IdMaker
 from penstock.model.message import (
     DEFAULT_PRIORITY,
     DEFAULT_ROUTE,
@@ -20,9 +20,11 @@ from penstock.model.message import (
     OnConflict,
 )
 from penstock.model.times import MAX_TIME, parse_duration, parse_moment
-from penstock.model.wire import WIRE_ERRORS, read_json
+from penstock.model.wire import WIRE_ERRORS, wire_error
 from penstock.model.zone import is_zone
 
+MAX_ID = 200
+MAX_KEY = 512
 MAX_HEADERS = 64
 MAX_HEADER_NAME = 128
 MAX_HEADER_VALUE = 4096
@@ -97,7 +99,10 @@ _list_decoder = msgspec.json.Decoder(list[Draft])
 
 def decode_draft(body: bytes | memoryview) -> Draft:
     """JSON → Draft, or an error that names the field."""
-    return read_json(_decoder, body)
+    try:
+        return _decoder.decode(body)
+    except WIRE_ERRORS as exc:
+        raise wire_error(exc, Draft) from exc
 
 
 def decode_drafts(body: bytes | bytearray, *, lines: bool) -> list[Draft] | None:
@@ -106,6 +111,16 @@ def decode_drafts(body: bytes | bytearray, *, lines: bool) -> list[Draft] | None
         return _decoder.decode_lines(body) if lines else _list_decoder.decode(body)
     except WIRE_ERRORS:
         return None
+
+
+def is_id(text: str) -> bool:
+    """Whether the text is 1–200 printable ASCII characters."""
+    return 1 <= len(text) <= MAX_ID and text.isascii() and text.isprintable()
+
+
+def is_key(text: str) -> bool:
+    """Whether the text is 1–512 printable characters of any script."""
+    return 1 <= len(text) <= MAX_KEY and text.isprintable()
 
 
 def check_draft(

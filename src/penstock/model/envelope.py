@@ -69,8 +69,3 @@ class Envelope:
 def _spelling(name: str) -> str:
     """Normalise the case of the one header that callers and Penstock both set."""
     return CONTENT_TYPE if name.lower() == CONTENT_TYPE else name
-
-
-def lateness(message: Message) -> int | None:
-    """Milliseconds from due to its claim, by the store's clock; None before a claim."""
-    return None if message.claimed is None else message.claimed - message.due

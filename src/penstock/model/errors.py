@@ -114,7 +114,9 @@ class UnknownMessage(PenstockError):
     code = "not_found"
 
     def __init__(self, message_id: str) -> None:
-        super().__init__(f"no message with id {message_id!r}", field="id")
+        super().__init__(
+            f"no message with id {message_id!r} (never accepted, or kept no longer)", field="id"
+        )
         self.message_id = message_id
 
 
@@ -143,7 +145,9 @@ class VersionConflict(PenstockError):
     code = "version_conflict"
 
     def __init__(self, message_id: str, version: int, *, kind: str = "message") -> None:
-        super().__init__(f"{kind} {message_id!r} is at version {version}", field="version")
+        super().__init__(
+            f"{kind} {message_id!r} is at version {version}, not at the one given", field="version"
+        )
         self.message_id = message_id
         self.version = version
 

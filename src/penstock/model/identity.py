@@ -1,24 +1,12 @@
-"""The ids and keys of messages, and the partition each maps to."""
+"""Ids made here, and the partition that an id or key maps to."""
 
 from __future__ import annotations
 
 import random
 from zlib import crc32
 
-MAX_ID = 200
-MAX_KEY = 512
 DEFAULT_PARTITIONS = 8
 """The number of partitions of a new store, unless it is configured."""
-
-
-def is_id(text: str) -> bool:
-    """Whether the text is 1–200 printable ASCII characters."""
-    return 1 <= len(text) <= MAX_ID and text.isascii() and text.isprintable()
-
-
-def is_key(text: str) -> bool:
-    """Whether the text is 1–512 printable characters of any script."""
-    return 1 <= len(text) <= MAX_KEY and text.isprintable()
 
 
 def partition_of(text: str, total: int) -> int:

@@ -66,6 +66,10 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     entry: StreamEntry | None = None
     """Add this entry in the same step as the message is settled delivered. If the stream refuses
     it, the message stays leased and the answer is LEASED."""
+    reserved_until: int = 0
+    """Of a message that goes back unsent: until when the policies' decision reserved its caps. 0:
+    no decision of this lease is known. One that was not answered may still take effect, so that
+    what it reserves is left to the next decision about the message, or expires."""
 
     @property
     def kept(self) -> Decided | None:

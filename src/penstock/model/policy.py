@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from penstock.model.draft import is_key
 from penstock.model.errors import InvalidMessage
-from penstock.model.identity import is_key
 from penstock.model.route import is_route_name
 from penstock.model.times import parse_duration
 from penstock.model.wire import read_json, read_value, wire_error
@@ -196,7 +196,9 @@ def suppression_from(values: object) -> Suppression:
 
 def check_policy_id(text: str) -> str:
     if not is_route_name(text):
-        raise InvalidMessage("id", "must be 1-100 letters, digits, _ . or -")
+        raise InvalidMessage(
+            "id", "must be 1-100 letters, digits, _ . or -, the first a letter or digit"
+        )
     return text
 
 

@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from penstock.model.decision import CounterFigure, Decision, Question, Reason, RuleResult
-from penstock.model.draft import check_labels
+from penstock.model.draft import check_labels, is_id, is_key
 from penstock.model.errors import InvalidMessage
-from penstock.model.identity import is_id, is_key
 from penstock.model.message import DEFAULT_ROUTE, Labels
 from penstock.model.policy import Policy, Suppression, policy_from
 from penstock.model.times import format_moment, parse_moment

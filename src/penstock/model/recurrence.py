@@ -26,10 +26,10 @@ from penstock.model.draft import (
     check_labels,
     check_priority,
     check_size,
+    is_key,
     payload_bytes,
 )
 from penstock.model.errors import InvalidMessage, PenstockError
-from penstock.model.identity import is_key
 from penstock.model.message import (
     DEFAULT_PRIORITY,
     DEFAULT_ROUTE,
@@ -240,7 +240,9 @@ def _same_span(written: str | float | None, field: str) -> str | None:
 
 def check_rule_id(text: str) -> str:
     if not is_route_name(text):
-        raise InvalidMessage("id", "must be 1-100 letters, digits, _ . or -")
+        raise InvalidMessage(
+            "id", "must be 1-100 letters, digits, _ . or -, the first a letter or digit"
+        )
     return text
 
 

@@ -60,7 +60,11 @@ class RecurringStore(Protocol):
         ...
 
     async def due(self, now: int, limit: int) -> DueRules:
-        """At most `limit` rows with `wake` at or before `now`, the earliest first."""
+        """At most `limit` rows with `wake` at or before `now`, the earliest first.
+
+        Rows that another process was given and may be planting may be left out, for a second
+        after it was last heard of.
+        """
         ...
 
     async def page(self, after: str | None, limit: int) -> list[RuleRow]:

@@ -172,7 +172,7 @@ async def _scan(
     left: Cursors = {}
     for name, cursor in (cursors or dict.fromkeys(nodes, 0)).items():
         if name in nodes:
-            reply = await nodes[name]("SCAN", cursor, *how)
+            reply = await heeding(nodes[name]("SCAN", cursor, *how))
             found += reply[1]
             if int(reply[0]):
                 left[name] = int(reply[0])
@@ -446,23 +446,34 @@ class _Open(asyncio.Protocol):
         await self._line.disconnect(nowait=True)
 
 
+_OF_A_WRITER = frozenset({"writelines", "drain"})
+"""Methods of the stream writer that redis-py calls; the writer is None on a closed connection."""
+
+
 async def heeding(asked: Awaitable[T]) -> T:
     """Await it, and raise a cancellation that redis-py swallowed while it connected.
 
-    uvloop refuses a write to a connection that another call has closed meanwhile by a RuntimeError,
-    which redis-py passes on: it becomes a ConnectionError.
+    A write to a connection that another call has closed meanwhile becomes a ConnectionError: uvloop
+    refuses it by a RuntimeError, redis-py by an AttributeError where it has already dropped its
+    writer.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
     try:
         return await asked
-    except RuntimeError as exc:
-        if "handler is closed" not in str(exc):
+    except (RuntimeError, AttributeError) as exc:
+        if not _writes_to_closed(exc):
             raise
         raise vendor.ConnectionError("another call has closed the connection") from exc
     finally:
         if task is not None and task.cancelling() > before:
             raise asyncio.CancelledError
+
+
+def _writes_to_closed(exc: RuntimeError | AttributeError) -> bool:
+    if isinstance(exc, AttributeError):
+        return exc.obj is None and exc.name in _OF_A_WRITER
+    return "handler is closed" in str(exc)
 
 
 class Lines:

@@ -10,7 +10,7 @@ from redis.asyncio.client import PubSub
 
 from penstock.model.message import Message, NewMessage
 from penstock.ports.store import WakeListener
-from penstock.redis_kit.connect import Server
+from penstock.redis_kit.connect import Server, heeding
 from penstock.redis_kit.errors import Vendor
 
 log = logging.getLogger("penstock.stores.redis")
@@ -50,28 +50,31 @@ class Wakeups:
             self.tell(route, due)
 
     async def listen(self) -> None:
-        """Subscribe until cancelled; polling covers publications missed during a reconnect."""
+        """Subscribe until cancelled; polling covers publications missed during a reconnect.
+
+        redis-py may swallow a cancellation, while it connects for one: each call heeds it.
+        """
         failed = 0
         while True:
             pubsub, client = self._server.subscriber()
             try:
-                await self._before_subscribing(pubsub)
-                await pubsub.subscribe(self.channel)
-                await pubsub.ping()
+                await heeding(self._before_subscribing(pubsub))
+                await heeding(pubsub.subscribe(self.channel))
+                await heeding(pubsub.ping())
                 self.subscribed.set()
                 failed = 0
                 while True:
-                    news = await pubsub.get_message(timeout=SILENCE)
+                    news = await heeding(pubsub.get_message(timeout=SILENCE))
                     if news is None:
-                        await pubsub.ping()
+                        await heeding(pubsub.ping())
                     elif news["type"] == "message":
                         self._heard(news["data"])
             except Vendor as exc:
                 log.debug("wake-ups interrupted, polling continues while reconnecting: %s", exc)
             finally:
                 self.subscribed.clear()
-                await pubsub.aclose()  # type: ignore[no-untyped-call]
-                await client.aclose(close_connection_pool=True)
+                await heeding(pubsub.aclose())  # type: ignore[no-untyped-call]
+                await heeding(client.aclose(close_connection_pool=True))
             await asyncio.sleep(RECONNECT[min(failed, len(RECONNECT) - 1)])
             failed += 1
 

@@ -220,11 +220,11 @@ class AsyncClient:
         return await self._send(call("routes"))
 
     async def pause(self, route: str) -> None:
-        """Hold everything of a route, in every process."""
+        """Pause a route: no process sends its messages until it is resumed."""
         await self._send(call("pause", route))
 
     async def resume(self, route: str) -> None:
-        """Let a paused route go on."""
+        """Resume a paused route."""
         await self._send(call("resume", route))
 
     async def policies(self) -> dict[str, Policy]:
@@ -236,7 +236,7 @@ class AsyncClient:
         await self._send(call("putPolicy", policy_id, content=policy))
 
     async def drop_policy(self, policy_id: str) -> None:
-        """Forget a policy and its counters."""
+        """Delete a policy and its counters."""
         await self._send(call("dropPolicy", policy_id))
 
     async def suppressions(self) -> dict[str, Suppression]:
@@ -248,11 +248,11 @@ class AsyncClient:
         return await self._send(call("suppression", list_id))
 
     async def put_suppression(self, list_id: str, suppression: SuppressionLike) -> None:
-        """Keep a list with exactly these keys."""
+        """Create or replace a list: it has exactly these keys."""
         await self._send(call("putSuppression", list_id, content=suppression))
 
     async def drop_suppression(self, list_id: str) -> None:
-        """Forget a list."""
+        """Delete a list: its keys get messages again."""
         await self._send(call("dropSuppression", list_id))
 
     async def suppress(self, list_id: str, *keys: str) -> None:

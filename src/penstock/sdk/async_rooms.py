@@ -28,7 +28,10 @@ class AsyncRooms:
         self._send = send
 
     async def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:
-        """Create or change a room; waiting visitors keep their places."""
+        """Create a room, or set all its settings anew; waiting visitors keep their places.
+
+        A setting that is left out goes back to its default.
+        """
         return await self._send(call("putRoom", room, content=settings))
 
     async def get(self, room: str) -> RoomOut:
@@ -75,7 +78,10 @@ class AsyncRooms:
         return await self._send(call("ticket", room, user, ticket=ticket))
 
     async def heartbeat(self, room: str, user: str, *, ticket: str | None = None) -> TicketOut:
-        """A sign of life: keeps the place, or the session."""
+        """A sign of life: keeps the place, or the session.
+
+        A session that has ended is no error: the answer says its state, and only ENTERED is inside.
+        """
         return await self._send(call("heartbeat", room, content={"user": user}, ticket=ticket))
 
     async def enter(self, room: str, token: str) -> EnteredOut:

@@ -212,11 +212,11 @@ class Client:
         return self._send(call("routes"))
 
     def pause(self, route: str) -> None:
-        """Hold everything of a route, in every process."""
+        """Pause a route: no process sends its messages until it is resumed."""
         self._send(call("pause", route))
 
     def resume(self, route: str) -> None:
-        """Let a paused route go on."""
+        """Resume a paused route."""
         self._send(call("resume", route))
 
     def policies(self) -> dict[str, Policy]:
@@ -228,7 +228,7 @@ class Client:
         self._send(call("putPolicy", policy_id, content=policy))
 
     def drop_policy(self, policy_id: str) -> None:
-        """Forget a policy and its counters."""
+        """Delete a policy and its counters."""
         self._send(call("dropPolicy", policy_id))
 
     def suppressions(self) -> dict[str, Suppression]:
@@ -240,11 +240,11 @@ class Client:
         return self._send(call("suppression", list_id))
 
     def put_suppression(self, list_id: str, suppression: SuppressionLike) -> None:
-        """Keep a list with exactly these keys."""
+        """Create or replace a list: it has exactly these keys."""
         self._send(call("putSuppression", list_id, content=suppression))
 
     def drop_suppression(self, list_id: str) -> None:
-        """Forget a list."""
+        """Delete a list: its keys get messages again."""
         self._send(call("dropSuppression", list_id))
 
     def suppress(self, list_id: str, *keys: str) -> None:

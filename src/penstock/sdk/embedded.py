@@ -329,11 +329,11 @@ class Engine:
         return await self._status.routes()
 
     async def pause(self, route: str) -> None:
-        """Hold everything of a route, in every process."""
+        """Pause a route: no process sends its messages until it is resumed."""
         await self._pause(route, True)
 
     async def resume(self, route: str) -> None:
-        """Let a paused route go on."""
+        """Resume a paused route."""
         await self._pause(route, False)
 
     async def policies(self) -> dict[str, Policy]:
@@ -345,7 +345,7 @@ class Engine:
         await self._policies.put({policy_id: policy_value(policy)})
 
     async def drop_policy(self, policy_id: str) -> None:
-        """Forget a policy and its counters."""
+        """Delete a policy and its counters."""
         await self._policies.drop(policy_id)
 
     async def suppressions(self) -> dict[str, Suppression]:
@@ -357,11 +357,11 @@ class Engine:
         return await self._policies.suppression(list_id)
 
     async def put_suppression(self, list_id: str, suppression: SuppressionLike) -> None:
-        """Keep a list with exactly these keys."""
+        """Create or replace a list: it has exactly these keys."""
         await self._policies.put_suppression(list_id, suppression_value(suppression))
 
     async def drop_suppression(self, list_id: str) -> None:
-        """Forget a list."""
+        """Delete a list: its keys get messages again."""
         await self._policies.drop_suppression(list_id)
 
     async def suppress(self, list_id: str, *keys: str) -> None:

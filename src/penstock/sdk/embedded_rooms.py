@@ -36,7 +36,10 @@ class EmbeddedRooms:
         return self._opened
 
     async def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:
-        """Create or change a room; waiting visitors keep their places."""
+        """Create a room, or set all its settings anew; waiting visitors keep their places.
+
+        A setting that is left out goes back to its default.
+        """
         await (await self._rooms()).operate.put(room, room_draft(settings))
         return await self.get(room)
 
@@ -90,7 +93,10 @@ class EmbeddedRooms:
         return ticket_out(await (await self._rooms()).wait.look(room, user))
 
     async def heartbeat(self, room: str, user: str, *, ticket: str | None = None) -> TicketOut:
-        """A sign of life: keeps the place, or the session."""
+        """A sign of life: keeps the place, or the session.
+
+        A session that has ended is no error: the answer says its state, and only ENTERED is inside.
+        """
         del ticket
         return ticket_out(await (await self._rooms()).wait.heartbeat(room, user))
 

@@ -19,6 +19,8 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages of a stream, counted by outcome."""
+
     received: int
     accepted: int
     """Durable, duplicates included."""

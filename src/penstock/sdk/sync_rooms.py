@@ -28,7 +28,10 @@ class SyncRooms:
         self._send = send
 
     def put(self, room: str, **settings: Unpack[RoomFields]) -> RoomOut:
-        """Create or change a room; waiting visitors keep their places."""
+        """Create a room, or set all its settings anew; waiting visitors keep their places.
+
+        A setting that is left out goes back to its default.
+        """
         return self._send(call("putRoom", room, content=settings))
 
     def get(self, room: str) -> RoomOut:
@@ -75,7 +78,10 @@ class SyncRooms:
         return self._send(call("ticket", room, user, ticket=ticket))
 
     def heartbeat(self, room: str, user: str, *, ticket: str | None = None) -> TicketOut:
-        """A sign of life: keeps the place, or the session."""
+        """A sign of life: keeps the place, or the session.
+
+        A session that has ended is no error: the answer says its state, and only ENTERED is inside.
+        """
         return self._send(call("heartbeat", room, content={"user": user}, ticket=ticket))
 
     def enter(self, room: str, token: str) -> EnteredOut:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from penstock.model.errors import InvalidMessage, PenstockError, UnknownRoute
@@ -70,6 +70,44 @@ def _problems_of(
         yield UnknownRoute(rule.route, tuple(routes))
 
 
+_SOUND: dict[str, dict[str, object]] = {
+    "from": {"from": "00:17"},
+    "to": {"to": "23:43"},
+    "scope": {"scope": ["key"]},
+    "rate": {"rate": "1/s"},
+    "limit": {"limit": 1, "window": "1h"},
+    "window": {"window": "1h"},
+}
+"""What stands in for a field that is wrong, where a policy needs it, while the rest is checked."""
+
+
+def _problems_of_id(name: str) -> Iterator[PenstockError]:
+    try:
+        check_policy_id(name)
+    except PenstockError as exc:
+        yield exc
+
+
+def _each_problem(
+    table: Mapping[str, Any], read: Callable[[Mapping[str, Any]], object]
+) -> Iterator[PenstockError]:
+    """Every wrong field once: reading ends at the first one, so each is replaced and read on."""
+    tried: set[str] = set()
+    while True:
+        try:
+            read(table)
+        except PenstockError as exc:
+            name = (exc.field or "").partition(".")[0]
+            if name in tried:
+                return
+            yield exc
+            tried.add(name)
+            rest = {other: value for other, value in table.items() if other != name}
+            table = {**_SOUND.get(name, {}), **rest}
+        else:
+            return
+
+
 def rule_problems(policies: Written, suppressions: Written) -> list[str]:
     """The errors of policies and suppressions, each with its field."""
     problems = []
@@ -78,9 +116,6 @@ def rule_problems(policies: Written, suppressions: Written) -> list[str]:
         ("suppressions", suppressions, suppression_from),
     ):
         for name, table in written.items():
-            try:
-                check_policy_id(name)
-                read(table)
-            except PenstockError as exc:
-                problems.append(f"{section}.{name}.{exc.message}")
+            found = [*_problems_of_id(name), *_each_problem(table, read)]
+            problems += [f"{section}.{name}.{problem.message}" for problem in found]
     return problems

@@ -362,15 +362,15 @@ class RoomsSettings(_Part):
     """Waiting rooms. A process whose settings have this section serves all of its store."""
 
     workers: int = Field(default=10, ge=1, le=1000)
-    """Tasks that promote."""
+    """Tasks that admit visitors."""
     queue: int = Field(default=100, ge=1, le=1_000_000)
     """Tasks that wait for a worker; when it is full, rooms wait in the store."""
     batch: int = Field(default=10, ge=1, le=10_000)
-    """Promotions that are passed on at once."""
+    """Admissions that are passed on at once."""
     poll: Millis = Field(default=2_000, ge=1)
-    """How long a read waits for promotions to pass on."""
+    """How long a read waits for admissions to pass on."""
     take_over: Millis = Field(default=30_000, ge=100)
-    """Promotions that another process took and did not pass on for this long are taken over."""
+    """Admissions that another process took and did not pass on for this long are taken over."""
     capacity: int = Field(default=1000, ge=0)
     """The capacity of rooms that set none."""
     keys: tuple[RoomKeySettings, ...] = ()
@@ -380,7 +380,8 @@ class RoomsSettings(_Part):
     instance: str = ""
     """This server's name in a waiting visitor's record; unset: the host's name."""
     joins_per_client: int = Field(default=20, ge=1)
-    """Joins a second from one address into public rooms."""
+    """Joins a second from one address into public rooms, without a token; a burst may have three
+    times as many."""
 
 
 class LogSettings(_Part):

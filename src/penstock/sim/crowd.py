@@ -22,6 +22,7 @@ from penstock.model.ticket import TicketState
 from penstock.model.times import parse_duration
 from penstock.sdk.async_client import AsyncClient
 from penstock.sdk.async_rooms import AsyncRooms
+from penstock.sdk.room_changes import change_room
 
 LOOK_SECONDS = 1.0
 """Seconds between looks at the room itself."""
@@ -129,7 +130,7 @@ class CrowdSimulation:
                 return await self._ask(self._rooms.get(crowd.room))
             except UnknownThing:
                 return await self._ask(self._rooms.put(crowd.room, capacity=DEFAULT_CAPACITY))
-        return await self._ask(self._rooms.put(crowd.room, capacity=crowd.capacity))
+        return await self._ask(change_room(self._rooms, crowd.room, capacity=crowd.capacity))
 
     async def _look(self) -> None:
         while True:

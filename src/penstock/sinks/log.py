@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from penstock.model.envelope import lateness
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, SendOutcome
 from penstock.model.times import format_moment
@@ -26,6 +25,11 @@ MAX_BATCH = 500
 class LogOptions(msgspec.Struct, frozen=True):
     payload: bool = False
     """Also log the payload."""
+
+
+def lateness(message: Message) -> int | None:
+    """Milliseconds from due to its claim, by the store's clock; None before a claim."""
+    return None if message.claimed is None else message.claimed - message.due
 
 
 class LogLine(dict[str, object]):

@@ -6,9 +6,13 @@
 
 Returning (None, True, anything else) means delivered; False, `Retry(…)` and `Dead(…)` mean what
 they say, and so do raising `RetryLater(…)` and `Reject(…)`. Any other exception is a retry with
-its text. A batch function may also return a list with one of these for each message. Of a batch
-for which it raises anything but `RetryLater`, it is called again with halves, until the message to
-blame is alone: only that one is retried or rejected.
+its text; one that is returned means what it means raised. A batch function may also return a list
+with one of these for each message. Of a batch for which it raises anything but `RetryLater`, or
+returns a list of another length, it is called again with halves, until the message to blame is
+alone: only that one is retried or rejected.
+
+Whatever a function raises is its own: SystemExit, a cancellation and other exceptions that are no
+`Exception` end no worker. KeyboardInterrupt in the thread of the event loop is Ctrl-C.
 
 The function gets the message with the route's fixed headers among its own. One that is not
 async runs in threads of this sink, at most `?threads=16` at once. No time limit is put on it: a
@@ -102,14 +106,21 @@ class PythonSink:
         given = self._envelope.all_with_fixed(batch)
         if self._batched:
             return await isolate(given, self._call_with, self._blame) if given else []
-        return [_outcome(await self._call(message)) for message in given]
+        return [self._outcome(await self._call(message)) for message in given]
 
     async def _call_with(self, part: Sequence[Message]) -> Sequence[SendOutcome]:
         """Call the function; raises _Raised for errors that may concern one message only."""
         said = await self._call(list(part))
+        if isinstance(said, BaseException) and not isinstance(said, _Raised):
+            said = _Raised(said, self._meaning(said))
         if isinstance(said, _Raised) and not isinstance(said.cause, RetryLater):
             raise said
-        return _outcomes(said, len(part))
+        if not isinstance(said, list | tuple):
+            return [self._outcome(said)] * len(part)
+        if len(said) != len(part):
+            text = f"the function returned {len(said)} outcomes for {len(part)} messages"
+            raise _Raised(ValueError(text), Retry(text))
+        return [self._outcome(one) for one in said]
 
     def _blame(self, exc: Exception) -> SendOutcome:
         return exc.outcome if isinstance(exc, _Raised) else self._meaning(exc)
@@ -122,12 +133,9 @@ class PythonSink:
             else:
                 said = await self._ended(self._threads.submit(self._in_thread, argument))
             return await said if isinstance(said, Awaitable) else said
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # the sink stops; otherwise the function's own cancellation got out
-            return Retry("the function was cancelled")
-        except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever they raise is an outcome
+        except BaseException as exc:
+            if _comes_from_outside(exc):
+                raise
             return _Raised(exc, self._meaning(exc))
 
     async def _ended(self, call: Future[object]) -> object:
@@ -144,7 +152,7 @@ class PythonSink:
     def _in_thread(self, argument: Message | list[Message]) -> object:
         try:
             return self._function(argument)
-        except (Exception, SystemExit) as exc:  # noqa: BLE001 - a StopIteration cannot cross a Future
+        except BaseException as exc:  # noqa: BLE001 - a StopIteration cannot cross a Future
             return _Raised(exc, self._meaning(exc))
 
     def _meaning(self, exc: BaseException) -> SendOutcome:
@@ -153,9 +161,22 @@ class PythonSink:
             return Dead(str(exc) or text)
         if isinstance(exc, RetryLater):
             return _checked(Retry(str(exc) or text, after=exc.after))
+        if isinstance(exc, asyncio.CancelledError):
+            return Retry("the function was cancelled")
         # The traceback is for the function's author.
         log.warning("sink %s: the function raised %s", self.name, text, exc_info=exc)
         return Retry(text)
+
+    def _outcome(self, said: object) -> SendOutcome:
+        if isinstance(said, _Raised):
+            return said.outcome
+        if isinstance(said, Retry | Dead):
+            return _checked(said)
+        if isinstance(said, BaseException):  # as asyncio.gather returns them
+            return self._meaning(said)
+        if isinstance(said, type) and issubclass(said, BaseException | Retry | Dead):
+            return Retry(f"the function returned the class {said.__name__}, not one of it")
+        return Retry("the function returned False") if said is False else DELIVERED
 
     async def check(self) -> None:
         """Always succeeds: the function was imported, and there is no connection."""
@@ -164,6 +185,24 @@ class PythonSink:
         self._closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _comes_from_outside(exc: BaseException) -> bool:
+    """True if this exception stops the call from outside; False if the function raised it."""
+    if isinstance(exc, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    if isinstance(exc, GeneratorExit):  # a loop that is gone closes what it had begun
+        return not _in_a_loop()
+    return isinstance(exc, KeyboardInterrupt)
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _in_flight(batch: int, at_once: int) -> int:
@@ -264,25 +303,9 @@ def _import_trouble(module_name: str, exc: Exception) -> str:
     return f"module {module_name!r} could not be imported: {type(exc).__name__}: {exc}"
 
 
-def _outcome(said: object) -> SendOutcome:
-    if isinstance(said, _Raised):
-        return said.outcome
-    if isinstance(said, Retry | Dead):
-        return _checked(said)
-    return Retry("the function returned False") if said is False else DELIVERED
-
-
 def _checked(said: Retry | Dead) -> SendOutcome:
     """The same, or a retry that names the value of a wrong type: a struct takes any."""
     try:
         return msgspec.convert(msgspec.structs.asdict(said), type(said))
     except msgspec.ValidationError as exc:
         return Retry(f"the function's {type(said).__name__} is not one: {exc}")
-
-
-def _outcomes(said: object, number: int) -> list[SendOutcome]:
-    if not isinstance(said, list | tuple):
-        return [_outcome(said)] * number
-    if len(said) != number:
-        return [Retry(f"the function returned {len(said)} outcomes for {number} messages")] * number
-    return [_outcome(one) for one in said]

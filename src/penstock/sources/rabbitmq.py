@@ -28,8 +28,8 @@ from penstock.brokers.rabbitmq import (
     rabbit_address,
     trouble_text,
 )
+from penstock.model.draft import is_id
 from penstock.model.errors import SourceUnavailable
-from penstock.model.identity import is_id
 from penstock.ports.source import Record, Source, SourceOptions
 
 WAIT = 0.5

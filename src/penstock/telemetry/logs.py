@@ -1,7 +1,8 @@
 """Logs: stdlib logging in, JSON lines or readable text out, to stderr and optionally a file.
 
 Modules log through `logging.getLogger("penstock.…")` with %-args and `extra={}`; a dict as the
-message becomes the fields of the line. Times are UTC with milliseconds.
+message becomes the fields of the line. Times are UTC with milliseconds. Repeated warnings are
+suppressed, and how many there were is reported.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import lru_cache
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Literal, TextIO, cast
+from typing import Literal, TextIO, TypeAlias, cast
 
 import msgspec
 import structlog
@@ -23,22 +24,100 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from penstock.model.errors import ConfigError
 from penstock.model.times import format_moment
-from penstock.telemetry.repeats import Repeats
 
 LogFormat = Literal["auto", "json", "text"]
 
 MAX_BYTES = 100 * 1024 * 1024
 BACKUPS = 30
 
+WINDOW = 10.0
+"""Seconds in which the same warning is written once."""
+MAX_KNOWN = 1_000
+"""Most different warnings remembered; past it the oldest is dropped."""
+
+SAME = "same"
+"""Extra field of a record: groups records whose texts differ only by an example."""
+
+MAX_TEXT = 16_000
+"""Characters of one field of a line: an exception's text may be of any length."""
+
+Text: TypeAlias = tuple[str, int, str]
+
 _SECRET_NAME = re.compile("authorization|password|secret|token|cookie|api_?key", re.IGNORECASE)
 _SECRET_TEXT = re.compile(
-    r"(?<=://)[^/@\s]*@"  # user and password of a URL
+    r"(?<=://)[^@\s\"']*@"  # user and password of a URL; a password may have a slash
     r"|\bwhsec_[\w+/=-]+"
     r"|(?<=\b[Bb]earer )[\w.~+/=-]+"
     r"|(?<=\b[Bb]asic )[\w+/=-]{8,}"
 )
-_SECRET_HINTS = ("://", "whsec_", "earer ", "asic ")
+_SECRET_HINT = re.compile("://|whsec_|earer |asic ")
 """A text without any of these contains no secret; this check is cheap."""
+
+
+class _Held:
+    __slots__ = ("last", "number", "since")
+
+    def __init__(self, record: logging.LogRecord) -> None:
+        self.since = record.created
+        self.last = record
+        self.number = 0
+
+
+class Repeats:
+    """Decides which records to write, by the time of the records."""
+
+    def __init__(self, window: float = WINDOW) -> None:
+        self._window = window
+        self.known: dict[Text, _Held] = {}
+
+    def admit(self, record: logging.LogRecord) -> list[logging.LogRecord]:
+        """The records to write now: summaries that are due, then the record unless it repeats."""
+        due = self._expire(record.created)
+        if record.levelno < logging.WARNING:
+            return [*due, record]
+        said = record.__dict__.pop(SAME, None)  # for this filter only, not for the line
+        text = (record.name, record.levelno, said or record.getMessage())
+        held = self.known.get(text)
+        if held is None:
+            self.known[text] = _Held(record)
+            return [*due, record]
+        held.number += 1
+        held.last = record
+        return due
+
+    def flush(self) -> list[logging.LogRecord]:
+        """The summaries of all suppressed repeats."""
+        summaries = [_summary(held) for held in self.known.values() if held.number]
+        self.known.clear()
+        return summaries
+
+    def _expire(self, now: float) -> list[logging.LogRecord]:
+        summaries = []
+        # In order of their first records. A finalizer that the interpreter runs meanwhile may log,
+        # too, and expire the same one.
+        while (first := next(iter(self.known.items()), None)) is not None:
+            text, held = first
+            # After the clock went back, a warning must not stay suppressed for long.
+            if 0 <= now - held.since < self._window and len(self.known) <= MAX_KNOWN:
+                break
+            if self.known.pop(text, None) is held and held.number:
+                summaries.append(_summary(held))
+        return summaries
+
+
+def _summary(held: _Held) -> logging.LogRecord:
+    last = held.last
+    seconds = max(0.0, last.created - held.since)
+    return logging.makeLogRecord(
+        {
+            "name": last.name,
+            "levelno": last.levelno,
+            "levelname": last.levelname,
+            "created": last.created,
+            "msg": f"{last.getMessage()} (again, {held.number} times in {seconds:.1f} s)",
+            "repeats": held.number,
+        }
+    )
 
 
 class LogHandler(logging.Handler):
@@ -159,6 +238,7 @@ def _text(stream: TextIO) -> list[Processor]:
     plain = structlog.dev.plain_traceback  # the pretty one shows local variables, and so secrets
     return [
         structlog.processors.format_exc_info,
+        _legible,
         _without_secrets,
         structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain),
     ]
@@ -187,8 +267,21 @@ def _without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> 
     for name, value in event.items():
         if _is_secret(name):
             event[name] = "***"
-        elif isinstance(value, str) and any(hint in value for hint in _SECRET_HINTS):
+        elif isinstance(value, str) and _SECRET_HINT.search(value):
             event[name] = _SECRET_TEXT.sub(_blot, value)
+    return event
+
+
+def _legible(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Cut very long texts in their middle, and escape what UTF-8 cannot write."""
+    for name, value in event.items():
+        if isinstance(value, str) and (len(value) > MAX_TEXT or not value.isascii()):
+            cut = value
+            if len(value) > MAX_TEXT:
+                half = MAX_TEXT // 2
+                left_out = len(value) - 2 * half
+                cut = f"{value[:half]} … {left_out} characters left out … {value[-half:]}"
+            event[name] = cut.encode("utf-8", "backslashreplace").decode()
     return event
 
 
@@ -203,6 +296,7 @@ def _blot(found: re.Match[str]) -> str:
 
 _JSON: list[Processor] = [
     structlog.processors.format_exc_info,
+    _legible,
     _without_secrets,
     structlog.processors.EventRenamer("message"),
     structlog.processors.JSONRenderer(serializer=_encode),

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.model.draft import MAX_HEADER_NAME, MAX_HEADER_VALUE, MAX_HEADERS
-from penstock.model.identity import MAX_ID, MAX_KEY
+from penstock.model.draft import MAX_HEADER_NAME, MAX_HEADER_VALUE, MAX_HEADERS, MAX_ID, MAX_KEY
 from penstock.model.message import JSON, MAX_PAYLOAD, Message
 
 DUE = 1_893_456_000_123

@@ -23,6 +23,7 @@ from penstock.testing import policy_worlds as worlds
 from penstock.testing.policy_walk import (
     Beside,
     Step,
+    check_a_late_decision_takes_nothing,
     check_a_release_is_of_its_lease,
     check_an_id_with_another_key_is_another,
     check_changes_bind_everywhere,
@@ -91,6 +92,12 @@ class PolicySuite:
     ) -> None:
         async with opened(make_harness()) as (store,):
             await check_a_release_is_of_its_lease(store)
+
+    async def test_a_late_decision_takes_nothing_from_a_later_one(
+        self, make_harness: MakeHarness
+    ) -> None:
+        async with opened(make_harness()) as (store,):
+            await check_a_late_decision_takes_nothing(store)
 
     async def test_an_id_that_comes_again_with_another_key_leaves_what_the_first_holds(
         self, make_harness: MakeHarness

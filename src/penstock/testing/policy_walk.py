@@ -7,7 +7,7 @@ from typing import TypeAlias
 import msgspec
 from hypothesis import strategies as st
 
-from penstock.model.decision import Conclusion, End, Question, mark_of, marked
+from penstock.model.decision import Conclusion, End, Question
 from penstock.model.policy import Cap, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
@@ -15,8 +15,6 @@ from penstock.stores.memory.policies import MemoryPolicies
 from penstock.testing import policy_worlds as worlds
 
 IDS = st.sampled_from(["p1", "p2", "p3", "p4", "p5"])
-LEASES = 3
-"""Number of tokens, so that some conclusions belong to another lease."""
 
 
 class Put(msgspec.Struct, frozen=True):
@@ -36,13 +34,17 @@ class Suppress(msgspec.Struct, frozen=True):
 
 class Decide(msgspec.Struct, frozen=True):
     batch: list[Question]
+    again: int = 0
+    """Messages in flight that are decided once more, …"""
+    late: int = 0
+    """… milliseconds after the call was made: its reservations end so much sooner."""
 
 
 class Conclude(msgspec.Struct, frozen=True):
     number: int
     end: End
-    token: int = 0
-    """The token of the lease that ends; 0 for the one that holds the reservation."""
+    ago: int | None = None
+    """RELEASE: milliseconds since the decision whose reservations end; None: any decision."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -51,7 +53,18 @@ class Wait(msgspec.Struct, frozen=True):
 
 Step: TypeAlias = Put | Drop | Suppress | Decide | Conclude | Wait
 
-decides = st.builds(Decide, st.lists(worlds.questions(), min_size=1, max_size=12))
+decides = st.builds(
+    Decide,
+    st.lists(worlds.questions(), min_size=1, max_size=12),
+    st.integers(0, 3),
+    st.sampled_from([0, 0, 1, 1_500]),
+)
+concludes = st.builds(
+    Conclude,
+    st.integers(1, 12),
+    st.sampled_from(End),
+    st.sampled_from([None, None, 0, 1, 1_500, worlds.HOLD]),
+)
 steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(Put, IDS, worlds.policies),
     st.builds(Drop, IDS),
@@ -64,14 +77,14 @@ steps: st.SearchStrategy[Step] = st.one_of(
     decides,
     decides,
     decides,
-    st.builds(Conclude, st.integers(1, 12), st.sampled_from(End), st.integers(0, LEASES)),
+    concludes,
     st.builds(Wait, worlds.waits),
 )
 sequences = st.tuples(worlds.books, st.lists(steps, min_size=1, max_size=30))
 traffic: st.SearchStrategy[Step] = st.one_of(
     decides,
     decides,
-    st.builds(Conclude, st.integers(1, 12), st.sampled_from(End), st.integers(0, LEASES)),
+    concludes,
     st.builds(Wait, worlds.waits),
 )
 """Traffic without changes of the rules."""
@@ -84,7 +97,6 @@ class Beside:
         self.store = store
         self.reference = MemoryPolicies()
         self.now = worlds.START
-        self.token = 0
         self.flying: dict[str, Question] = {}
         self.waiting: dict[str, Question] = {}
 
@@ -107,10 +119,10 @@ class Beside:
                 assert dropped == await self.reference.drop_policy(policy_id)
             case Suppress(list_id, suppression, add):
                 await self.suppress(list_id, suppression, add)
-            case Decide(batch):
-                await self.decide(batch)
-            case Conclude(number, end, token):
-                await self.conclude(number, end, token)
+            case Decide(batch, again, late):
+                await self.decide(batch, again, late)
+            case Conclude(number, end, ago):
+                await self.conclude(number, end, ago)
             case Wait(millis):
                 self.now += millis
 
@@ -135,31 +147,32 @@ class Beside:
             assert not await store.suppress("nobody", add)
         assert await self.store.suppression(list_id) == await self.reference.suppression(list_id)
 
-    async def decide(self, batch: list[Question]) -> None:
-        """Decide new messages, and those whose deferral has ended."""
+    async def decide(self, batch: list[Question], again: int = 0, late: int = 0) -> None:
+        """Decide new messages, those whose deferral has ended, and some in flight once more."""
         woken = [question for question in self.waiting.values() if question.due <= self.now]
         asked = {question.id: question for question in [*woken, *batch]}
         questions = [q for q in asked.values() if q.id not in self.flying]
         explained = await self.store.explain(questions, self.now)
         assert explained == await self.reference.explain(questions, self.now)
-        self.token = self.token % LEASES + 1
-        hold = marked(self.now + worlds.HOLD, self.token) - self.now
+        questions += list(self.flying.values())[:again]
+        hold = worlds.HOLD - late
         decisions = await self.store.decide(questions, self.now, hold)
         assert decisions == await self.reference.decide(questions, self.now, hold)
         for question, decision in zip(questions, decisions, strict=True):
             self.waiting.pop(question.id, None)
+            if question.id in self.flying:
+                continue
             if decision.verdict is Verdict.ALLOW:
                 self.flying[question.id] = question
             elif decision.verdict is Verdict.DEFER:
                 self.waiting[question.id] = worlds.woken(question, decision)
 
-    async def conclude(self, number: int, end: End, token: int) -> None:
+    async def conclude(self, number: int, end: End, ago: int | None) -> None:
         ids = list(self.flying)[:number]
-        mark = mark_of(token) if token else 0
-        conclusions = [
-            Conclusion(self.flying.pop(message_id), end, self.now + worlds.HOUR, mark)
-            for message_id in ids
-        ]
+        until = self.now + worlds.HOUR
+        if end is End.RELEASE:
+            until = 0 if ago is None else self.now + worlds.HOLD - ago
+        conclusions = [Conclusion(self.flying.pop(message_id), end, until) for message_id in ids]
         await self.store.conclude(conclusions, self.now)
         await self.reference.conclude(conclusions, self.now)
 
@@ -197,18 +210,47 @@ async def check_a_release_is_of_its_lease(policies: PolicyStore) -> None:
     """A message returned unsent may be decided by its next lease before the last one releases its
     reservation: the new reservation stays."""
     now = worlds.START
+    asked, other = await _reserved(policies, now, now + 1)
+    for decided_at, verdict in ((now, Verdict.DEFER), (now + 1, Verdict.ALLOW)):
+        end = Conclusion(asked, End.RELEASE, decided_at + worlds.HOLD)
+        await policies.conclude([end], now + 1)
+        figures = await policies.counters("a", now + 1)
+        assert [one.used for one in figures if one.policy == "own"] == [now + 1 - decided_at]
+        (decision,) = await policies.explain([other], now + 1)
+        assert decision.verdict is verdict
+
+
+async def check_a_late_decision_takes_nothing(policies: PolicyStore) -> None:
+    """The decision of a lease that was given up may take effect after that of the next lease: the
+    reservation is that of the next lease, whatever the late decision says."""
+    now = worlds.START
+    asked, other = await _reserved(policies, now + 5)
+    hold = worlds.HOLD
+    for verdict in (Verdict.ALLOW, Verdict.BLOCK):
+        (late,) = await policies.decide([asked], now, hold)
+        assert late.verdict is verdict
+        await policies.conclude([Conclusion(asked, End.RELEASE, now + hold)], now + 6)
+        figures = await policies.counters("a", now + 6)
+        assert [one.used for one in figures if one.policy == "own"] == [1]
+        (decision,) = await policies.explain([other], now + 6)
+        assert decision.verdict is Verdict.DEFER
+        await policies.put_suppression("optout", Suppression(keys=("a",)))
+    # One that is not late gives it back.
+    (decision,) = await policies.decide([asked], now + 7, hold)
+    assert decision.verdict is Verdict.BLOCK
+    (decision,) = await policies.explain([other], now + 7)
+    assert decision.verdict is Verdict.ALLOW
+
+
+async def _reserved(policies: PolicyStore, *moments: int) -> tuple[Question, Question]:
+    """A message that was decided at these moments and fills its caps, and another one."""
     for name, scope in (("own", Scope.KEY), ("all", Scope.ROUTE)):
         await policies.put_policy(name, Cap(scope=(scope,), limit=1, window="24h"))
-    asked, other = (Question(id=name, key=name, due=now) for name in "ab")
-    for token in (1, 2):
-        (decision,) = await policies.decide([asked], now, marked(now + worlds.HOLD, token) - now)
+    asked, other = (Question(id=name, key=name, due=moments[0]) for name in "ab")
+    for moment in moments:
+        (decision,) = await policies.decide([asked], moment, worlds.HOLD)
         assert decision.verdict is Verdict.ALLOW
-    for token, verdict in ((1, Verdict.DEFER), (2, Verdict.ALLOW)):
-        await policies.conclude([Conclusion(asked, End.RELEASE, mark=mark_of(token))], now)
-        figures = await policies.counters("a", now)
-        assert [one.used for one in figures if one.policy == "own"] == [token % 2]
-        (decision,) = await policies.explain([other], now)
-        assert decision.verdict is verdict
+    return asked, other
 
 
 async def check_an_id_with_another_key_is_another(policies: PolicyStore) -> None:

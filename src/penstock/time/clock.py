@@ -233,6 +233,10 @@ class Alarm:
         self._rung = False
         self._waiter: asyncio.Future[None] | None = None
         self._timer: Timer | None = None
+        """While waiting: rings at the moment that the wait was begun with."""
+        self._sooner: Timer | None = None
+        """While waiting: rings at a moment set since. The first timer keeps going: if the clock was
+        set back since it was started, this one may take longer."""
         self.set_for: int | None = None
         """While waiting: the moment set."""
 
@@ -253,10 +257,13 @@ class Alarm:
         if moment <= self._clock.now():
             self.ring()
             return
+        self._set(moment)
+
+    def _set(self, moment: int) -> None:
         self.set_for = moment
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._clock.call_at(moment, self._due)
+        if self._sooner is not None:
+            self._sooner.cancel()
+        self._sooner = self._clock.call_at(moment, self._due)
 
     async def wait(self, until: int | None = None) -> None:
         """Return once rung, or about `until`; a ring before the wait counts."""
@@ -273,13 +280,14 @@ class Alarm:
             self._waiter = None
             self.set_for = None
             self._rung = False
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            for timer in (self._timer, self._sooner):
+                if timer is not None:
+                    timer.cancel()
+            self._timer = self._sooner = None
 
     def _due(self) -> None:
         until = self.set_for
         if until is not None and is_ahead(until, self._clock.now(), EARLY_MS):
-            self._timer = self._clock.call_at(until, self._due)
+            self._set(until)
         else:
             self.ring()

@@ -112,7 +112,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     async with (
         shop,
         run_penstock(tmp_path_factory.mktemp("dashboard"), config) as process,
-        httpx.AsyncClient(base_url=process.url, headers=headers, timeout=20) as http,
+        httpx.AsyncClient(base_url=process.url, headers=headers, timeout=300) as http,
     ):
         world = World(process.url, http, shop)
         traffic = asyncio.create_task(world.traffic())

@@ -147,7 +147,7 @@ async def test_delete_deletes_one_dead_message_and_a_group(
         await world.becomes(message, "dead")
     page = await dashboard(f"message/{dead[0]}")
     await page.get_by_role("button", name="Delete…").click()
-    await confirm(page, "Delete 1 message", "Nothing of it is kept")
+    await confirm(page, "Delete 1 message", "The message and its timeline are removed")
     await expect(page).to_have_url(re.compile("#/dead"))
     assert await world.is_gone(dead[0])
     await page.goto(f"{world.url}/#/messages?state=dead&key=doomed")

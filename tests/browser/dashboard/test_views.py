@@ -112,6 +112,35 @@ async def test_a_rule_shows_what_comes_and_what_was_and_is_triggered_and_paused(
     await expect(row.first).to_contain_text("paused")
 
 
+NEVER_BY_ITSELF = """() => {
+  const real = window.setTimeout;
+  for (let timer = real(() => {}); timer > 0; timer -= 1) clearTimeout(timer);
+  window.setTimeout = (then, wait, ...rest) => (wait >= 5000 ? 0 : real(then, wait, ...rest));
+}"""
+"""The view's own next look at the server does not come any more."""
+
+
+async def test_a_rule_that_was_paused_or_triggered_is_read_again_at_once(
+    world: World, dashboard: OpenDashboard
+) -> None:
+    rule = {"cron": "0 9 1 1 *", "route": "steady", "payload": 1}
+    await world.ask("PUT", "/v1/recurring/at-once", rule)
+    page = await dashboard("recurring/at-once")
+    row = page.get_by_role("row").filter(has_text="At 09:00").filter(has_text="at-once")
+    await expect(row).to_contain_text("active")
+    await expect(page.locator(".calendar").first).to_be_visible()
+    await page.evaluate(NEVER_BY_ITSELF)
+    await page.get_by_role("button", name="Pause at-once").click()
+    await page.get_by_role("button", name="Pause the rule").click()
+    await expect(row).to_contain_text("paused")
+    await page.get_by_role("button", name="Resume at-once").click()
+    await page.get_by_role("button", name="Resume the rule").click()
+    await expect(row).to_contain_text("active")
+    await page.get_by_role("button", name="Trigger at-once").click()
+    await page.get_by_role("button", name="Trigger 1 message").click()
+    await expect(page.get_by_role("row").filter(has_text="triggered")).to_contain_text("at-once@")
+
+
 async def test_a_timeline_tells_what_let_the_message_go(
     world: World, dashboard: OpenDashboard
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from penstock.cli.app import build
@@ -44,9 +46,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@functools.cache
+def _commands() -> Any:
+    """Every command, put together once: that takes four times as long as most of them run."""
+    return get_command(build())
+
+
 @pytest.fixture
-def cli(folder: Path) -> Cli:
+def cli(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Run `penstock …` here."""
+    monkeypatch.setattr("typer.testing._get_command", lambda _: _commands())
     runner, app = CliRunner(), build()
 
     def run(*args: str, stdin: bytes | None = None) -> Ran:

@@ -264,6 +264,25 @@ def test_policies_are_put_listed_explained_and_deleted(cli: Cli, folder: Path) -
     assert cli("policy", "show", "daily").code == 1
 
 
+def test_a_message_is_explained_by_its_id_as_it_is_or_otherwise(cli: Cli) -> None:
+    cli("policy", "quiet", "nights", "--from", "00:00", "--to", "23:59", "--bypass", "urgent")
+    cli("suppression", "put", "optout", '{"keys":["ann"]}')
+    send = ("schedule", "--delay", "1h", "--key", "bob", "--id")
+    cli(*send, "m1", "--label", "class=news")
+    told = cli("policy", "explain", "--id", "m1", "--json").json
+    assert (told["verdict"], told["reason"]["policy"]) == ("DEFER", "nights")
+    assert cli("policy", "explain", "--id", "m1", "--label", "class=urgent").out.startswith("ALLOW")
+    hint = "m1 is also a message, of the key bob; about that message: penstock policy explain --id"
+    by_mistake = cli("policy", "explain", "m1")
+    assert by_mistake.out.startswith("DEFER")
+    assert hint in by_mistake.err
+    cli("schedule", "--delay", "1h", "--id", "its-own-key")
+    for key in ("bob", "its-own-key", "é"):
+        assert cli("policy", "explain", key).err == ""
+    assert cli("policy", "explain", "--id", "m2").code == 1
+    assert cli("policy", "explain").code == cli("policy", "explain", "a", "--id", "m1").code == 2
+
+
 def test_suppression_lists_are_put_changed_and_shown(cli: Cli) -> None:
     optout = '{"keys":["ann"],"legal":true}'
     assert cli("suppression", "put", "optout", optout).out == "optout is in force with 1 key\n"

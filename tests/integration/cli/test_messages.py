@@ -164,7 +164,10 @@ def test_a_change_is_answered_definitely(cli: Cli) -> None:
     late = cli("reschedule", "m1", "--delay", "1h", "--json")
     assert (late.code, late.error["code"]) == (1, "already_released")
     unknown = cli("release", "nobody")
-    assert (unknown.code, unknown.err) == (1, "penstock: no message with id 'nobody'\n")
+    assert (unknown.code, unknown.err) == (
+        1,
+        "penstock: no message with id 'nobody' (never accepted, or kept no longer)\n",
+    )
     assert cli("reschedule", "m1").code == 2
 
 
@@ -186,7 +189,7 @@ def test_every_id_is_tried_although_some_cannot_be_cancelled(cli: Cli) -> None:
     done = cli("cancel", "m1", "nope", "m2")
     assert done.code == 1
     assert [line.split()[0] for line in done.out.splitlines()] == ["m1", "m2"]
-    assert done.err == "penstock: no message with id 'nope'\n"
+    assert done.err == "penstock: no message with id 'nope' (never accepted, or kept no longer)\n"
     done = cli("cancel", "nope", "m3", "gone", "--json")
     assert done.code == 1
     assert json.loads(done.out)["id"] == "m3"
@@ -242,7 +245,9 @@ def test_everything_that_matches_is_rescheduled(cli: Cli, three: None) -> None:
 def test_several_ids_are_changed_and_the_bad_one_is_told(cli: Cli, three: None) -> None:
     done = cli("release", "m0", "nobody", "m1")
     assert (done.code, len(done.out.splitlines())) == (1, 2)
-    assert done.err == "penstock: no message with id 'nobody'\n"
+    assert done.err == (
+        "penstock: no message with id 'nobody' (never accepted, or kept no longer)\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,6 +277,12 @@ def test_a_list_of_nothing_says_so(cli: Cli, three: None) -> None:
         shown = cli(*args)
         assert (shown.code, shown.out) == (0, "")
         assert shown.err.startswith("no ")
+
+
+def test_a_list_of_the_deferred_says_what_state_they_are_in(cli: Cli) -> None:
+    refused = cli("list", "--state", "deferred")
+    assert (refused.code, refused.out) == (2, "")
+    assert "a deferred message is `scheduled`" in refused.err
 
 
 def test_a_list_of_commands_cuts_no_sentence_short(cli: Cli) -> None:

@@ -38,7 +38,7 @@ ACCEPTED = re.compile(
 
 async def said(server: PenstockProcess, words: str) -> None:
     """Until the log of it has these words."""
-    for _ in range(1200):
+    for _ in range(6_000):
         if words in server.log.read_text():
             return
         await asyncio.sleep(0.05)
@@ -63,7 +63,7 @@ async def each_connection(url: str, number: int, words: Callable[[int], object])
     """A message over a connection of its own each; the statuses."""
 
     async def one(i: int) -> int:
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=300) as client:
             return (await client.post(f"{url}/v1/messages", json=words(i))).status_code
 
     return await asyncio.gather(*(one(i) for i in range(number)))
@@ -73,14 +73,14 @@ async def test_both_serve_the_port_and_metrics_and_stats_are_of_both(tmp_path: P
     async with two(tmp_path) as server, AsyncClient(server.url) as client:
         statuses = await each_connection(server.url, 40, lambda i: {"payload": i, "delay": 60})
         assert Counter(statuses) == {201: 40}
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=300) as http:
             metrics = (await http.get(f"{server.url}/metrics")).text
         by_process = {name: int(count) for name, count in ACCEPTED.findall(metrics)}
         assert sorted(by_process) == ["1", "2"]
         assert sum(by_process.values()) == 40
         assert metrics.count("penstock_pending_messages{") == 1, "the store's figures, once"
         assert metrics.count("# TYPE penstock_messages_total ") == 1
-        for _ in range(200):
+        for _ in range(6_000):
             stats = await client.stats()
             if stats.totals.get("accepted") == 40:
                 break
@@ -172,7 +172,7 @@ async def test_they_end_with_the_process_that_started_them(tmp_path: Path) -> No
     async with two(tmp_path) as server:
         orphans = children(server)
         await server.kill()
-        gone, alive = await asyncio.to_thread(psutil.wait_procs, orphans, 30)
+        gone, alive = await asyncio.to_thread(psutil.wait_procs, orphans, 300)
         assert (len(gone), alive) == (2, [])
     assert server.log.read_text().count("this one stops too") == 2
 

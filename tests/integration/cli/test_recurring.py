@@ -65,6 +65,7 @@ def test_a_crontab_becomes_rules_or_nothing(cli: Cli, folder: Path) -> None:
     crontab.write_text(
         "CRON_TZ=Europe/Berlin\n*/5 * * * * /usr/bin/backup --all\n@daily clean.sh\n"
     )
+    cli("schedule", "--delay", "1h")
     tried = cli("recurring", "import", "crontab", str(crontab), "--dry-run", "--json").json
     assert [one["id"] for one in tried["items"]] == ["backup", "clean.sh"]
     assert cli("recurring", "list", "--json").json["items"] == []
@@ -133,10 +134,10 @@ def test_an_import_says_what_becomes_of_each_line(cli: Cli, folder: Path) -> Non
 def test_an_import_goes_on_without_lines_that_cannot_be_rules(cli: Cli, folder: Path) -> None:
     (folder / "crontab").write_text("@reboot start\n0 1 * * * backup\n")
     take = ("recurring", "import", "crontab", "crontab")
-    assert "line 1: @reboot has no moment of the clock (--skip" in cli(*take).err
-    assert "line 1 skipped: @reboot has no moment" in cli(*take, "--skip").out
+    assert "line 1: @reboot names no time of day (--skip" in cli(*take).err
+    assert "line 1 skipped: @reboot names no time" in cli(*take, "--skip").out
     skipped = cli(*take, "--skip", "--json").json["skipped"]
-    assert skipped == [{"line": 1, "reason": "@reboot has no moment of the clock"}]
+    assert skipped == [{"line": 1, "reason": "@reboot names no time of day"}]
     assert [one["id"] for one in cli("recurring", "list", "--json").json["items"]] == ["backup"]
 
 

@@ -21,3 +21,6 @@ def test_their_simulators_are_commands_of_sim(cli: Cli, folder: Path) -> None:
     text = cli("sim", "--help").out
     for word in ("generate", "consume", "provider", "sms-producer", "sms-sender", "crowd"):
         assert word in text
+    headings = ("Any system:", "Ticks:", "Sender:", "SMS:", "Dispatcher:", "Scheduler service:")
+    assert all(f"\n{heading}\n" in text for heading in headings)
+    assert "\nCommands:\n" not in text, "each stands under its system"

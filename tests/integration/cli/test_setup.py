@@ -78,10 +78,30 @@ def test_a_doctor_finds_what_is_wrong(cli: Cli, folder: Path) -> None:
     assert cli("doctor").code == 1
 
 
+def test_a_doctor_finds_that_a_store_cannot_be_made(cli: Cli, folder: Path) -> None:
+    nowhere = cli("doctor", "--store", str(folder / "none" / "penstock.db"), "--json")
+    store = next(one for one in json.loads(nowhere.out)["findings"] if one["part"] == "store")
+    assert (nowhere.code, store["status"]) == (1, "failed")
+    assert "cannot be made" in store["detail"]
+    passing = cli("doctor", "--store", "memory://", "--json").json["findings"]
+    assert [one["status"] for one in passing] == ["ok", "warning", "ok"]
+    assert list(folder.iterdir()) == []
+
+
+def test_lines_of_a_table_end_where_their_words_end(cli: Cli) -> None:
+    cli("schedule", "--delay", "1h", "--key", "a-long-key")
+    cli("schedule", "--delay", "2h")
+    assert all(line == line.rstrip() for line in cli("list").out.splitlines())
+
+
 def test_the_status_is_one_page(cli: Cli) -> None:
     cli("schedule", "--delay", "1h")
     page = cli("status").out
-    for words in (f"penstock        {__version__}", "no worker: nothing is sent", "scheduled"):
+    for words in (
+        f"penstock        {__version__}",
+        "takes messages  yes",
+        "no worker: nothing is sent",
+    ):
         assert words in page
     told = cli("status", "--json").json
     assert (told["ready"], told["states"]["scheduled"]) == (True, 1)
@@ -129,11 +149,21 @@ def test_metavars_are_words(cli: Cli) -> None:
         ["policy", "put", "p", "{"],
         ["suppression", "put", "s", '{"keys":[""]}'],
         ["room", "put", "sale", "--admit-rate", "often"],
+        ["recurring", "put", "r", "--cron", "noon"],
+        ["recurring", "put", "r", "--every", "1h", "--route", "nope"],
     ],
 )
 def test_what_is_refused_leaves_no_store_behind(cli: Cli, folder: Path, args: list[str]) -> None:
     assert cli(*args).code == 2
     assert list(folder.iterdir()) == []
+
+
+def test_an_import_that_is_only_tried_leaves_no_store_behind(cli: Cli, folder: Path) -> None:
+    (folder / "crontab").write_text("0 1 * * * backup\n")
+    take = ("recurring", "import", "crontab", "crontab")
+    assert "backup" in cli(*take, "--dry-run").out
+    assert cli(*take, "--route", "nope").code == 2
+    assert [path.name for path in folder.iterdir()] == ["crontab"]
 
 
 def test_a_store_is_named_by_its_file_too(

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import pytest
 
-from penstock.cli.show import Times, relative
+from penstock.cli.show import Times, local_time, relative
 from tests.integration.cli.conftest import Cli
 from tests.integration.deaths import die
 
@@ -95,6 +95,16 @@ def test_an_id_is_never_folded_and_due_is_told_from_now(cli: Cli, terminal: Term
 
 
 @pytest.mark.slow
+def test_a_rule_is_one_line_of_a_narrow_terminal(cli: Cli, terminal: Terminal) -> None:
+    cron = ("--cron", "0 9 * * mon-fri", "--zone", "Europe/Berlin")
+    cli("recurring", "put", "daily-report", *cron)
+    heading, line = terminal("recurring", "list").lines
+    assert line.startswith("daily-report  active")
+    assert max(len(heading), len(line)) <= 80
+    assert "At 09:00, Monday to Friday (Europe/Berlin)" in cli("recurring", "list").out
+
+
+@pytest.mark.slow
 def test_states_have_colours_unless_somebody_wants_none(
     cli: Cli, folder: Path, terminal: Terminal
 ) -> None:
@@ -114,14 +124,18 @@ def test_what_destroys_says_how_much_and_asks(cli: Cli, folder: Path, terminal: 
     cli("room", "put", "sale", "--capacity", "0")
     cli("room", "join", "sale", "ann")
     cli("recurring", "put", "poll", "--every", "15m")
+    cli("policy", "pace", "slow", "--rate", "1/s")
+    cli("suppression", "put", "optout", '{"keys":["ann","bob"]}')
     questions = {
         "cancel --all": "Cancel 3 scheduled messages?",
         "cancel --key k": "Cancel 3 scheduled messages?",
         "dead redrive --all": "Send 2 dead messages once more?",
         "dead delete --error 410": "Delete 2 dead messages for good?",
         "forget --key k": "Erase 5 messages and the counters of k for good?",
-        "room reset sale": "Remove 1 who wait and 0 who are inside sale?",
+        "room reset sale": "Remove 1 who wait and 0 who hold a slot of sale?",
         "recurring delete poll": "Delete the rule poll (Every 15 minutes)?",
+        "policy delete slow": "Delete the pace slow and its counters?",
+        "suppression delete optout": "Delete the list optout with 2 keys?",
     }
     for command, question in questions.items():
         refused = terminal(*command.split(), answer="n\n")
@@ -143,6 +157,10 @@ def test_what_destroys_says_how_much_and_asks(cli: Cli, folder: Path, terminal: 
         ("penstock route pause ", ["default", "push"]),
         ("penstock list --route pu", ["push"]),
         ("penstock --config other.toml list --route ", ["default", "other"]),
+        ("penstock --config other.toml route pause ", ["default", "other"]),
+        ("penstock recurring put new --route pu", ["push"]),
+        ("penstock recurring pause ", ["daily-report", "poll"]),
+        ("penstock schedule --on-conflict ", ["keep", "replace", "earliest"]),
         ("penstock policy delete ", ["daily", "night"]),
         ("penstock room show ", ["sale"]),
         ("penstock list --state dea", ["dead"]),
@@ -151,10 +169,12 @@ def test_what_destroys_says_how_much_and_asks(cli: Cli, folder: Path, terminal: 
 def test_names_are_completed(cli: Cli, folder: Path, words: str, found: list[str]) -> None:
     (folder / "penstock.toml").write_text(
         '[routes.push]\n[policies.daily]\nkind = "pace"\nrate = "1/s"\n'
+        '[recurring.daily-report]\nevery = "1d"\n'
     )
     (folder / "other.toml").write_text("[routes.other]\n")
     cli("room", "put", "sale", "--capacity", "1")
     cli("policy", "pace", "night", "--rate", "1/s")
+    cli("recurring", "put", "poll", "--every", "15m")
     done = subprocess.run(
         [
             sys.executable,
@@ -196,7 +216,10 @@ def test_local_times_carry_their_offset(monkeypatch: pytest.MonkeyPatch) -> None
     time.tzset()
     try:
         local = Times(local=True, terminal=True)
-        assert local.near(0) == local.exact(0) == "1970-01-01T09:00:00.000+09:00"
+        assert local.exact(0) == "1970-01-01T09:00:00.000+09:00"
+        assert local.near(0) == "1970-01-01 09:00+09:00"
+        assert Times(local=True, terminal=False).near(0) == local.exact(0)
+        assert local_time(61_000, 0) == "09:01:01+09:00"
         assert Times(local=False, terminal=False).near(0) == "1970-01-01T00:00:00.000Z"
     finally:
         monkeypatch.undo()

@@ -40,7 +40,7 @@ said: dict[str, object] = {}
 
 def note(name: str, call: Any, request: Any) -> Any:
     try:
-        answer = call(request, timeout=20)
+        answer = call(request, timeout=300)
     except grpc.RpcError as exc:
         said[name] = exc.code().name
         return None

@@ -93,7 +93,6 @@ async def test_a_store_that_waits_holds_the_client_back(running: Running) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # seconds on a quiet machine, minutes beside others
 async def test_a_hundred_megabytes_go_through_in_constant_memory(
     serve: Serve, tmp_path: Path
 ) -> None:

@@ -37,7 +37,7 @@ class Running:
         self.probe = probe
 
     def client(self, **options: Any) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.server.url, timeout=20, **options)
+        return httpx.AsyncClient(base_url=self.server.url, timeout=300, **options)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(*self.server.address)
@@ -48,7 +48,7 @@ class Running:
         for piece in pieces:
             writer.write(piece)
         await writer.drain()
-        answer = await asyncio.wait_for(reader.read(), 20)
+        answer = await asyncio.wait_for(reader.read(), 300)
         writer.close()
         return answer
 

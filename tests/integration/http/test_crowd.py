@@ -65,3 +65,11 @@ async def test_a_crowd_without_a_token_is_told_at_once(serve: Serve) -> None:
     async with serve(api={"tokens": ["t"]}) as running, AsyncClient(running.server.url) as client:
         with pytest.raises(Unauthorized):
             await CrowdSimulation(Crowd(room="sale", users=3), client).run()
+
+
+async def test_a_crowd_that_sets_the_capacity_keeps_the_rest_of_the_room(running: Running) -> None:
+    async with AsyncClient(running.server.url) as client:
+        await client.rooms.put("sale", capacity=1, admit_rate="5/m", public=True)
+        await CrowdSimulation(Crowd(room="sale", users=0, capacity=7), client).run()
+        room = await client.rooms.get("sale")
+    assert (room.capacity, room.admit_rate, room.public) == (7, "5/m", True)

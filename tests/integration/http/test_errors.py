@@ -57,6 +57,7 @@ async def test_a_fault_of_ours_says_nothing_of_the_inside(
     assert answer.json()["error"]["code"] == "internal"
     assert "secret" not in answer.text
     assert "a secret detail" in caplog.text
+    assert "GET /v1/stats failed with an unexpected error" in caplog.text
 
 
 async def test_a_store_that_is_away_is_503_with_a_time_to_come_again(

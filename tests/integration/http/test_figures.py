@@ -100,9 +100,12 @@ async def test_history_is_curves_of_one_length(client: httpx.AsyncClient) -> Non
     assert history["from"].endswith(".000Z")
 
 
-async def test_history_is_brought_up_to_date_for_whoever_asks(running: Running) -> None:
-    """Nobody listens: it is looked at seldom."""
-    async with running.client() as client:
+async def test_history_is_brought_up_to_date_for_whoever_asks(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody listens: it is looked at seldom, and here not at all."""
+    monkeypatch.setattr(Live, "_next_look", lambda live: live._clock.now() + 86_400_000)
+    async with serve() as running, running.client() as client:
         running.server.api.live.history = History()  # no look so far
         await client.post("/v1/messages", json={"delay": "1h"})
         history = (await client.get("/v1/history")).json()

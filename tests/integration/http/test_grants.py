@@ -91,8 +91,8 @@ async def test_a_batch_refuses_only_the_items_the_token_does_not_cover(serve: Se
         assert (await ask(client, ADMIN, "GET", "/v1/messages/bills-1")).status_code == 404
 
 
-@pytest.mark.parametrize("on_conflict", ["replace", "earliest"])
-async def test_a_put_cannot_overwrite_a_message_of_another_route_or_class(
+@pytest.mark.parametrize("on_conflict", ["keep", "replace", "earliest"])
+async def test_a_put_neither_changes_nor_shows_a_message_of_another_route_or_class(
     serve: Serve, on_conflict: str
 ) -> None:
     async with serving(serve) as running, running.client() as client:

@@ -87,7 +87,7 @@ async def exchange(running: Running, request: bytes) -> bytes:
     """One answer, whole, without its date."""
     reader, writer = await running.connect()
     writer.write(request)
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 300)
     length = re.search(rb"content-length: (\d+)", head)
     assert length is not None
     body = await reader.readexactly(int(length[1]))
@@ -282,7 +282,7 @@ async def test_pipelined_requests_cut_anywhere_are_answered_in_order(running: Ru
         for start in range(0, len(requests), size):
             writer.write(requests[start : start + size])
             await asyncio.sleep(0)
-        answer = await asyncio.wait_for(reader.read(), 20)
+        answer = await asyncio.wait_for(reader.read(), 300)
         writer.close()
         assert re.findall(rb'"id":"(c\d)"', answer) == [b"c%d" % n for n in range(5)]
         assert answer.endswith(b'{"status":"ok"}')
@@ -385,7 +385,7 @@ async def told(running: Running, request_: bytes) -> list[bytes]:
     end = b"GET /healthz?end HTTP/1.1\r\nconnection: close\r\n" + HOST + b"\r\n"
     writer.write(request_)
     writer.write(end)
-    answers = await asyncio.wait_for(reader.read(), 20)
+    answers = await asyncio.wait_for(reader.read(), 300)
     writer.close()
     return re.findall(rb"HTTP/1.1 (\d+)", answers)
 
@@ -402,14 +402,14 @@ async def test_a_known_head_whose_body_does_not_come_is_408(serve: Serve) -> Non
         await exchange(running, put)
         reader, writer = await running.connect()
         writer.write(put[:-3])
-        answer = await asyncio.wait_for(reader.read(), 20)
+        answer = await asyncio.wait_for(reader.read(), 300)
         assert answer.startswith(b"HTTP/1.1 408 ")
         writer.close()
 
 
 async def answer_of(reader: asyncio.StreamReader) -> bytes:
     """The id in the next answer."""
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 300)
     length = re.search(rb"content-length: (\d+)", head)
     assert length is not None
     named = re.match(rb'\{"id":"(\w+)"', await reader.readexactly(int(length[1])))
@@ -450,7 +450,7 @@ async def test_a_connection_stays_open_unless_asked_to_close(running: Running) -
         assert b"connection: close" not in head
         await reader.readuntil(b"}")
     writer.write(hot(b"/v1/messages", HOST + TYPE + b"connection: close\r\n", MESSAGE % 7))
-    rest = await asyncio.wait_for(reader.read(), 20)
+    rest = await asyncio.wait_for(reader.read(), 300)
     assert b"\r\nconnection: close\r\n" in rest
     writer.close()
 

@@ -138,6 +138,22 @@ async def test_a_change_may_name_the_version_it_is_for(client: httpx.AsyncClient
         assert refused.status_code == 412
 
 
+async def test_a_rule_has_its_version_as_etag(client: httpx.AsyncClient) -> None:
+    put, path = {"every": "1h"}, "/v1/recurring/r"
+    none = await client.put(path, json=put, headers={"if-match": "1"})
+    assert (none.status_code, none.headers["etag"]) == (412, '"0"'), "one that is not there"
+    made = await client.put(path, json=put, headers={"if-match": '"0"'})
+    assert (made.status_code, made.headers["etag"]) == (201, '"1"')
+    again = await client.put(path, json=put, headers={"if-match": made.headers["etag"]})
+    assert (again.status_code, again.headers["etag"]) == (200, '"1"')
+    paused = await client.post(f"{path}/pause", headers={"if-match": again.headers["etag"]})
+    assert paused.headers["etag"] == '"2"'
+    shown = await client.get(path)
+    assert (shown.headers["etag"], shown.json()["version"]) == ('"2"', 2)
+    any_version = await client.put("/v1/recurring/new", json=put, headers={"if-match": "*"})
+    assert any_version.status_code == 201
+
+
 async def test_a_rule_is_paused_and_resumed(client: httpx.AsyncClient) -> None:
     made = (await client.put("/v1/recurring/r", json={"cron": "0 0 1 1 *"})).json()
     paused = (await client.post("/v1/recurring/r/pause")).json()

@@ -51,7 +51,6 @@ def lines(ctx, value):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_the_document_is_what_the_server_does(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
     (tmp_path / "hooks.py").write_text(HOOKS)

@@ -33,7 +33,7 @@ async def serving(where: PortRange = ANY, **settings: Any) -> AsyncIterator[http
         open_worker(parts) as worker,
         parts.fleet.joined(worker),
         ScrapeServer(where, "worker.metrics", parts, worker) as server,
-        httpx.AsyncClient(base_url=server.url.removesuffix("/metrics")) as client,
+        httpx.AsyncClient(base_url=server.url.removesuffix("/metrics"), timeout=300) as client,
     ):
         yield client
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from typer.testing import CliRunner
 
 from penstock.api.http import openapi, request
 from penstock.api.http.errors import MethodNotAllowed
 from penstock.api.http.router import PACKAGE, Router
 from penstock.api.verbs import PAGES, SCHEMAS, VERBS, Verb, load
+from penstock.cli.app import build
 from penstock.contrib import SYSTEMS, mounts
 from penstock.flow.control import Control
 from penstock.model.errors import UnknownThing
@@ -40,6 +42,21 @@ def test_what_the_flow_does_for_a_shared_handler_is_there() -> None:
     for verb in VERBS:
         if verb.flow and verb.handler != "figures:read":
             assert callable(getattr(Control, verb.flow)), verb.name
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [verb for verb in VERBS if verb.command],
+    ids=lambda verb: verb.command.replace(" ", "-"),
+)
+def test_a_command_that_is_one_call_says_what_the_table_says(verb: Verb) -> None:
+    shown = CliRunner().invoke(build(), [*verb.command.split(), "--help"], env={"COLUMNS": "120"})
+    assert f"  {verb.words}.\n" in shown.stdout
+    metavars = " ".join(
+        {"name": "ROUTE", "rule": "ID"}.get(name, name.upper()) for name in verb.in_path
+    )
+    assert f"{verb.command} [OPTIONS] {metavars}\n" in shown.stdout
+    assert ("--version" in shown.stdout) is ("If-Match" in verb.parameters)
 
 
 def find(method: str, path: str) -> tuple[str, tuple[str, ...]] | None:

@@ -26,7 +26,10 @@ async def test_what_is_posted_is_taken_counted_and_told() -> None:
         "penstock-attempt": "2",
         "penstock-due": "2026-01-01T00:00:00.000Z",
     }
-    async with Provider(on_answered=told.append) as provider, httpx.AsyncClient() as client:
+    async with (
+        Provider(on_answered=told.append) as provider,
+        httpx.AsyncClient(timeout=300) as client,
+    ):
         answer = await client.post(provider.url, content=b'{"order":42}', headers=headers)
         stats = await _stats(provider, client)
     assert (answer.status_code, answer.text) == (200, "ok")
@@ -37,19 +40,19 @@ async def test_what_is_posted_is_taken_counted_and_told() -> None:
 
 
 async def test_what_comes_before_it_is_due_is_counted_as_early() -> None:
-    async with Provider() as provider, httpx.AsyncClient() as client:
+    async with Provider() as provider, httpx.AsyncClient(timeout=300) as client:
         await client.post(provider.url, headers={"penstock-due": "2999-01-01T00:00:00.000Z"})
         assert (await _stats(provider, client)).early == 1
 
 
 async def test_a_due_time_that_is_none_does_not_disturb_it() -> None:
-    async with Provider() as provider, httpx.AsyncClient() as client:
+    async with Provider() as provider, httpx.AsyncClient(timeout=300) as client:
         answer = await client.post(provider.url, headers={"penstock-due": "soon"})
     assert answer.status_code == 200
 
 
 async def test_only_post_is_taken() -> None:
-    async with Provider() as provider, httpx.AsyncClient() as client:
+    async with Provider() as provider, httpx.AsyncClient(timeout=300) as client:
         answer = await client.put(provider.url, content=b"x")
         stats = await _stats(provider, client)
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
@@ -57,7 +60,7 @@ async def test_only_post_is_taken() -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused() -> None:
-    async with Provider() as provider, httpx.AsyncClient() as client:
+    async with Provider() as provider, httpx.AsyncClient(timeout=300) as client:
         answer = await client.post(provider.url, content=b"x" * (MAX_BODY + 1))
     assert answer.status_code == 413
 
@@ -95,7 +98,10 @@ async def test_with_a_secret_only_what_is_signed_is_taken(
     secret: str | None, age: int, status: int, said: str
 ) -> None:
     headers = {} if secret is None else _signed(secret, int(time.time()) - age)
-    async with Provider(Manners(secret=SECRET)) as provider, httpx.AsyncClient() as client:
+    async with (
+        Provider(Manners(secret=SECRET)) as provider,
+        httpx.AsyncClient(timeout=300) as client,
+    ):
         answer = await client.post(provider.url, content=b"body", headers=headers)
     assert (answer.status_code, answer.text) == (status, said)
 
@@ -104,7 +110,7 @@ async def test_it_fails_as_often_as_it_is_told_to() -> None:
     manners = Manners(failure_rate=0.5)
     async with (
         Provider(manners, chance=random.Random(1)) as provider,
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(timeout=300) as client,
     ):
         codes = [(await client.post(provider.url)).status_code for _ in range(40)]
         stats = await _stats(provider, client)
@@ -112,11 +118,23 @@ async def test_it_fails_as_often_as_it_is_told_to() -> None:
     assert (stats.failed, stats.accepted) == (codes.count(500), codes.count(200))
 
 
+async def test_it_refuses_for_good_as_often_as_it_is_told_to() -> None:
+    manners = Manners(failure_rate=0.3, refuse_rate=0.4)
+    async with (
+        Provider(manners, chance=random.Random(1)) as provider,
+        httpx.AsyncClient(timeout=300) as client,
+    ):
+        codes = [(await client.post(provider.url)).status_code for _ in range(60)]
+        stats = await _stats(provider, client)
+    assert set(codes) == {200, 400, 500}
+    assert (stats.refused, stats.failed) == (codes.count(400), codes.count(500))
+
+
 async def test_more_than_its_rate_is_answered_429_with_a_time_to_come_back() -> None:
     now = 1_000.0
     async with (
         Provider(Manners(rate_limit=2), now=lambda: now) as provider,
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(timeout=300) as client,
     ):
         codes = [(await client.post(provider.url)).status_code for _ in range(2)]
         refused = await client.post(provider.url)
@@ -152,7 +170,7 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
 
 
 async def test_each_lists_what_was_taken_with_its_receivers() -> None:
-    async with Provider(each=True) as provider, httpx.AsyncClient() as client:
+    async with Provider(each=True) as provider, httpx.AsyncClient(timeout=300) as client:
         body = {"id": "n", "data": {"params": {"receivers": ["a", "b"]}}}
         headers = {"penstock-id": "n", "penstock-attempt": "2"}
         await client.post(provider.url, json=body, headers=headers)

@@ -36,7 +36,8 @@ def test_versions_are_those_everything_is_tested_with(file: Path) -> None:
 
 
 def test_the_image_has_what_every_extra_brings() -> None:
-    missing = needed(["all"]) - {PROJECT["name"]} - locked(ROOT / "requirements/image.txt").keys()
+    image = locked(ROOT / "requirements/image.txt")
+    missing = needed(["all"], image) - {PROJECT["name"]} - image.keys()
     assert missing == set(), "run scripts/lock"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.flow.decide import _refuse
 from penstock.flow.policies import REFRESH_MS, Policies
-from penstock.flow.release import needs_ruling
-from penstock.model.decision import Reason, reason_of, verdict_of
+from penstock.flow.release import STORE_AWAY_MS, needs_ruling
+from penstock.model.decision import Conclusion, End, Reason, reason_of, verdict_of
 from penstock.model.draft import DeferredDraft
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message
@@ -330,6 +331,57 @@ async def test_what_cannot_be_decided_goes_back_unsent(
         away = False
         await engine.clock.advance(2_000)
     assert [sent[:2] for sent in engine.sink.sent] == [("m", 1)]
+
+
+async def test_policies_that_do_not_answer_are_not_asked_again_and_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await engine.put_policies(daily=DAILY)
+    await engine.schedule(id="m", key="ann")
+    assert engine.policies is not None
+    asked = []
+
+    async def fails(*_: object) -> object:
+        asked.append(engine.clock.now())
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(engine.policies, "decide", fails)
+    async with engine.working():
+        await engine.clock.advance(3 * STORE_AWAY_MS)
+    assert len(asked) == 4
+
+
+async def test_an_undecided_message_gives_no_reservation_back(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its decision may take effect later, on the reservation of the lease that follows."""
+    await engine.put_policies(daily=DAILY)
+    await engine.schedule(id="m", key="ann")
+    policies = engine.policies
+    assert policies is not None
+    decide, conclude = policies.decide, policies.conclude
+    unanswered: list[tuple[object, ...]] = []
+    ends: list[End] = []
+
+    async def answers_the_second_time(*args: object) -> object:
+        if not unanswered:
+            unanswered.append(args)
+            raise StoreUnavailable("no answer")
+        decisions = await decide(*args)  # type: ignore[arg-type] # passed through
+        await decide(*unanswered[0])  # type: ignore[arg-type] # the first takes effect at last
+        return decisions
+
+    async def noted(conclusions: Sequence[Conclusion], now: int) -> None:
+        ends.extend(conclusion.end for conclusion in conclusions)
+        await conclude(conclusions, now)
+
+    monkeypatch.setattr(policies, "decide", answers_the_second_time)
+    monkeypatch.setattr(policies, "conclude", noted)
+    async with engine.working():
+        await engine.clock.advance(2_000)
+    assert engine.sink.ids == ["m"]
+    assert End.RELEASE not in ends
+    assert await used(engine, "ann") == 1
 
 
 async def test_it_is_counted_how_often_each_policy_binds(engine: Engine) -> None:

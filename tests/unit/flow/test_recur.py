@@ -14,6 +14,7 @@ from penstock.flow.intake import Intake
 from penstock.flow.observe import Observer
 from penstock.flow.recur import AGAIN_MS, Plant, Planter
 from penstock.flow.recurring import Configured, Recurring
+from penstock.flow.worker import Worker
 from penstock.model.errors import (
     InvalidMessage,
     StoreUnavailable,
@@ -26,12 +27,15 @@ from penstock.model.forecast import Forecast
 from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt, Settlement
 from penstock.model.recurrence import GRACE_MS, occurrence_id, rule_from
+from penstock.model.route import Route
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
+from penstock.ports.recurring import Swap
 from penstock.ports.store import Store
 from penstock.stores.memory import MemoryStore
 from penstock.stores.memory.recurring import MemoryRecurring
 from penstock.testing.clock import ManualClock
+from tests.unit.flow.rig import FakeSink
 
 NOON = parse_moment("2026-11-18T12:00:00Z")
 MINUTE = 60_000
@@ -502,3 +506,35 @@ async def test_the_forecast_has_what_is_not_planted_yet(rig: Rig) -> None:
     assert forecast.minutes[1] == {"default": 1}
     assert forecast.hours[1]["default"] == 61
     assert sum(hour["default"] for hour in forecast.hours) == 7 * 24 * 60 - 1 + 7
+
+
+async def test_a_worker_that_stops_plants_nothing_while_it_finishes_its_sends(rig: Rig) -> None:
+    sink = FakeSink(rig.clock)
+    sink.gate = asyncio.Event()
+    routes = {"default": (Route(name="default"), sink)}
+    worker = Worker(rig.store, routes, rig.observer, shutdown=600_000, planter=rig.planter())
+    await rig.put("r", every="1m")
+    working = asyncio.create_task(worker.run())
+    await rig.clock.advance(MINUTE)
+    assert sink.ids == ids("r", 1)
+    worker.stop()
+    await rig.clock.advance(5 * MINUTE)
+    assert not working.done()
+    sink.gate.set()
+    await rig.clock.advance(1_000)
+    await working
+    assert rig.ids == ids("r", 1)
+
+
+async def test_a_rule_whose_route_is_gone_is_neither_triggered_nor_backfilled() -> None:
+    rig, gone = make_rig(), make_rig(frozenset({"other"}))
+    await rig.put("r", every="1m")
+    (row,) = await rig.rules.rules(["r"])
+    assert await gone.rules.swap([Swap("r", 0, row)]) == [True]
+    with pytest.raises(UnknownRoute, match="default"):
+        await gone.recurring.trigger("r")
+    with pytest.raises(UnknownRoute, match="default"):
+        await gone.recurring.backfill(
+            "r", format_moment(NOON - 5 * MINUTE), format_moment(NOON - MINUTE)
+        )
+    assert gone.ids == []

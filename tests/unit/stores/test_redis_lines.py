@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from redis import exceptions as vendor
+from redis.asyncio import Connection as VendorConnection
 
 from penstock.redis_kit.connect import Lines, heeding, packed, packed_beginning, packed_end
 
@@ -227,3 +228,15 @@ async def test_a_write_to_a_connection_that_another_call_closed_is_a_lost_connec
         await heeding(refused(closed))
     with pytest.raises(RuntimeError, match="something else"):
         await heeding(refused("something else"))
+
+
+async def test_a_write_over_a_writer_that_another_call_dropped_is_a_lost_connection() -> None:
+    """redis-py's own failure: between its look at the connection and the write, it was closed."""
+
+    async def other() -> None:
+        raise AttributeError(name="writelines", obj=object())
+
+    with pytest.raises(vendor.ConnectionError, match="another call has closed"):
+        await heeding(VendorConnection()._send_packed_command([b"PING"]))
+    with pytest.raises(AttributeError):
+        await heeding(other())

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.model.draft import MAX_ID, is_id
 from penstock.model.errors import StoreCorrupt
-from penstock.model.identity import MAX_ID, is_id
 from penstock.model.message import Labels, Message, NewMessage
 from penstock.model.state import State
 from penstock.model.times import MAX_TIME

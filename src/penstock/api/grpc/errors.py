@@ -50,9 +50,11 @@ async def refuse(context: Context, exc: PenstockError) -> Never:
     await context.abort(code, exc.message, ((DETAILS, status.SerializeToString()),))
 
 
-async def fail(context: Context, exc: BaseException) -> Never:
+async def fail(context: Context, exc: BaseException, call: str) -> Never:
     """End the call with the error's status; an unexpected fault is logged and its text not sent."""
-    log.error("unexpected fault", exc_info=exc)
+    log.error(
+        "gRPC %s failed with an unexpected error and was answered INTERNAL", call, exc_info=exc
+    )
     await context.abort(
         grpc.StatusCode.INTERNAL, "an unexpected fault; the server's log has it", ()
     )

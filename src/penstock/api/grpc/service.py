@@ -23,7 +23,7 @@ from penstock.api.grpc.stream import Inflow
 from penstock.flow.coalesce import Coalescer
 from penstock.flow.intake import GROUP, Outcome
 from penstock.flow.recurring import Recurring
-from penstock.model.draft import Draft
+from penstock.model.draft import Draft, is_id
 from penstock.model.errors import (
     InvalidMessage,
     Overloaded,
@@ -32,7 +32,6 @@ from penstock.model.errors import (
     UnknownMessage,
     UnknownThing,
 )
-from penstock.model.identity import is_id
 from penstock.model.message import Message
 from penstock.model.outcome import Receipt
 from penstock.model.trace import TRACEPARENT, give_trace
@@ -281,7 +280,7 @@ class Scheduler:
             except PenstockError as exc:
                 await refuse(context, exc)
             except Exception as exc:  # noqa: BLE001 - told to the log, not to the caller
-                await fail(context, exc)
+                await fail(context, exc, kind.__name__.removesuffix("Request"))
 
         return behave
 
@@ -292,7 +291,7 @@ class Scheduler:
         except PenstockError as exc:
             await refuse(context, exc)
         except Exception as exc:  # noqa: BLE001 - as above
-            await fail(context, exc)
+            await fail(context, exc, "ScheduleStream")
 
     def _grant(self, context: Context, scope: Scope) -> Grant:
         """The grant of the token of the call; refuse one that does not cover `scope`."""

@@ -9,6 +9,10 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from penstock.model.outcome import Receipt
+from penstock.model.times import format_moment
+from penstock.model.view import Accepted
+
 AsgiScope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -80,6 +84,13 @@ class Stream:
         async for chunk in self._chunks:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+def receipt_answer(receipt: Receipt) -> Answer:
+    """201 for a new message, 200 for an id seen before."""
+    due = format_moment(receipt.due)
+    shown = Accepted(receipt.id, receipt.state, due, receipt.duplicate)
+    return Answer(200 if receipt.duplicate else 201, _encode(shown))
 
 
 def json_answer(value: JsonValue, status: int = 200, *headers: tuple[str, str]) -> Answer:

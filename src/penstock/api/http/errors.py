@@ -101,10 +101,13 @@ def error_info(exc: PenstockError) -> ErrorInfo:
     return ErrorInfo(exc.code, shortened(exc.message, MAX_MESSAGE), field)
 
 
-def error_answer(exc: BaseException) -> Answer:
-    """The whole answer to a failed request; of an unexpected fault it reveals nothing."""
+def error_answer(exc: BaseException, request: str = "a request") -> Answer:
+    """The whole answer to a failed request; of an unexpected fault it reveals nothing.
+
+    `request` names it in the log: `GET /v1/stats`.
+    """
     if not isinstance(exc, PenstockError):
-        log.error("unexpected fault", exc_info=exc)
+        log.error("%s failed with an unexpected error and was answered 500", request, exc_info=exc)
         return Answer(500, _encoder.encode(_INTERNAL))
     return Answer(status_of(exc), _encoder.encode(_body(exc)), _headers(exc))
 

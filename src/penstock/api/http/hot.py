@@ -5,9 +5,9 @@ a chunked body, no unanswered request before it on its connection. Everything el
 way, to the same intake and through the same checks, and gets the same bytes. So does a chunked body
 that exceeds its limit.
 
-A client repeats the same head. One that was parsed, checked and accepted is remembered by its
-bytes; when it is received again, with a body that has a length or is one chunk, neither is done
-again, also where head and body arrive in pieces.
+A client repeats the same head, but for the length of the body. One that was parsed, checked and
+accepted is remembered by its bytes; when it is received again on any connection, with a body that
+has a length or is one chunk, neither is done again, also where head and body arrive in pieces.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from typing import Any, NamedTuple, TypeAlias
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from penstock.api.grants import NOBODY, Grant, check_drafts, may_overwrite
-from penstock.api.http.answer import Answer
+from penstock.api.grants import ANYONE, NOBODY, Grant, check_drafts
+from penstock.api.http.answer import Answer, receipt_answer
 from penstock.api.http.connection import BoundedProtocol, Pulse, Turn
 from penstock.api.http.context import Api
 from penstock.api.http.errors import error_answer
 from penstock.api.http.hot_rooms import ROOMS, RoomRoutes
 from penstock.api.http.hot_route import HotRoute
-from penstock.api.http.messages import receipt_answer
 from penstock.api.verbs import load
 from penstock.model.draft import Draft, decode_draft
 from penstock.model.errors import PenstockError
@@ -41,13 +40,13 @@ class KnownHead(NamedTuple):
     """A head that was let through before: to these bytes the answer is always the same."""
 
     route: AnyRoute
-    length: int
-    """Length of the body; UNKNOWN_LENGTH: it is chunked."""
+    is_chunked: bool
+    """Whether its body is; else the head says the length."""
     grant: Grant
 
 
 KnownHeads: TypeAlias = dict[bytes, KnownHead]
-"""Shared by all connections of a server."""
+"""Heads without the digits of a Content-Length; shared by all connections of a server."""
 MAX_KNOWN = 1_024
 MAX_KNOWN_SIZE = 1_024
 """Bytes of a head that is remembered, so that all of them stay small."""
@@ -56,11 +55,14 @@ MAX_APART = 4_096
 often arrive in two pieces.
 """
 _HEAD_END = b"\r\n\r\n"
+_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?(\d{1,9})\r\n")
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 NO_CHANGE = ("", "")
 UNKNOWN_LENGTH = 1 << 62
 """Stands for the length of a chunked body."""
+READ_ALTHOUGH_REFUSED = 16 * 1024
+"""Bytes of a message that is refused by its head and read all the same."""
 
 
 class HotRoutes:
@@ -172,13 +174,14 @@ class HotProtocol(BoundedProtocol):
             super().data_received(data)
             return
         body_at = data.find(_HEAD_END) + 4
-        head = self._known.get(data[:body_at])
-        if head is not None:
-            body = _whole_body(data, body_at, head.length)
-            if body is not None and len(body) <= self._limit(head.route):
+        key, length = _key_of(data, body_at)
+        head = self._known.get(key)
+        if head is not None and head.is_chunked is (length == UNKNOWN_LENGTH):
+            body = _whole_body(data, body_at, length)
+            if body is not None and len(body) <= min(self._max_body, head.route.max_body):
                 self._take_known(head, body)
                 return
-            if body is None and len(data) < MAX_APART and _is_begun(data, body_at, head.length):
+            if body is None and len(data) < MAX_APART and _is_begun(data, body_at, length):
                 self._apart = data
                 self._since = self._pulse.now
                 return
@@ -209,11 +212,12 @@ class HotProtocol(BoundedProtocol):
         if self.parser.should_upgrade():
             self._upgrade_head = True
             return
-        headers = dict(self.headers)
         method = self.parser.get_method()
         route = self._routes.find(method, self.url)
-        if route is not None and not route.message and self._is_visitor(headers):
-            route = self._for_visitor(method, headers)
+        if route is not None:
+            headers = dict(self.headers)
+            if not route.message and self._is_visitor(headers):
+                route = self._for_visitor(method, headers)
         if route is None or not self._plain(route, headers):
             self._go_the_ordinary_way()
             return
@@ -261,8 +265,9 @@ class HotProtocol(BoundedProtocol):
 
     def _let_go(self) -> None:
         self._pieces.clear()
-        self._api.receiving.free(self._held)
-        self._held = 0
+        if self._held:
+            self._api.receiving.free(self._held)
+            self._held = 0
 
     def look_after(self, now: float) -> None:
         self._read_on()
@@ -308,7 +313,9 @@ class HotProtocol(BoundedProtocol):
         if head.count(b"\n") == head.count(b"\r\n") == lines:
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[head] = KnownHead(route, self._length, self._grant)
+            key, length = _key_of(head, len(head))
+            if length == self._length:
+                self._known[key] = KnownHead(route, length == UNKNOWN_LENGTH, self._grant)
 
     def _take(self, route: AnyRoute, body: bytes, traceparent: bytes | None = None) -> None:
         api = self._api
@@ -320,16 +327,17 @@ class HotProtocol(BoundedProtocol):
             if traceparent is not None:
                 give_trace(asked, traceparent.decode("latin-1"))
             grant = self._grant
+            is_limited = grant is not ANYONE and grant.is_limited
             if grant.name and route.verb:
                 self._change = route.verb, route.target or asked.route
-                if grant.is_limited:
+                if is_limited:
                     grant.check_draft(asked)
         except Exception as exc:  # noqa: BLE001 - error_answer logs what is not ours
             self._answer(error_answer(exc))
             return
         self._answer_with = route.answer
         api.in_flight += 1
-        if grant.is_limited and route.message and may_overwrite(asked):
+        if is_limited and route.message and asked.id is not None:
             task = asyncio.get_running_loop().create_task(self._submit_checked(route, asked))
             self.tasks.add(task)  # uvicorn's: it waits for them at shutdown
             task.add_done_callback(self.tasks.discard)
@@ -337,7 +345,7 @@ class HotProtocol(BoundedProtocol):
             route.submit(asked, self._done)
 
     async def _submit_checked(self, route: AnyRoute, draft: Draft) -> None:
-        """Submit a put that may change a stored message, if the token covers that one too."""
+        """Submit a put whose id may be known, if the token covers the stored message too."""
         try:
             (refusal,) = await check_drafts(self._grant, self._api.parts.control, [draft])
         except PenstockError as exc:
@@ -379,8 +387,9 @@ class HotProtocol(BoundedProtocol):
                 route.admit()
         except PenstockError as exc:
             self._refusal = exc
-        # A chunked body may be endless: the ordinary way refuses it without reading it.
-        waits_for_body = route.message and self._length != UNKNOWN_LENGTH
+        # A refused body that is large, or chunked and so perhaps endless, is not read: the ordinary
+        # way refuses it at once. A small one is: the connection stays open.
+        waits_for_body = route.message and self._length <= READ_ALTHOUGH_REFUSED
         return waits_for_body or self._refusal is None
 
     def _knows_length(
@@ -416,8 +425,9 @@ class HotProtocol(BoundedProtocol):
         super().on_message_begin()
         self.url = url
         self.headers += headers
-        expected = [value.lower() for name, value in headers if name == b"expect"]
-        self.expect_100_continue = b"100-continue" in expected
+        for name, value in headers:
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
         super().on_headers_complete()
 
     def _done(self, outcome: object) -> None:
@@ -451,6 +461,15 @@ class HotProtocol(BoundedProtocol):
         else:  # the same, for a connection that waits for its next request
             self.server_state.total_requests += 1
             self._since = pulse.now
+
+
+def _key_of(data: bytes, end: int) -> tuple[bytes, int]:
+    """What a head is remembered by, and the length of its body; without one it may be chunked."""
+    found = _LENGTH.search(data, 0, end)
+    if found is None:
+        return data[:end], UNKNOWN_LENGTH
+    # A head that was remembered has no NUL: where the length was cut out stays known.
+    return data[: found.start(1)] + b"\0" + data[found.end(1) : end], int(found[1])
 
 
 def _whole_body(data: bytes, at: int, length: int) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from penstock.api.grants import Grant, check_change, check_drafts
-from penstock.api.http.answer import Answer, json_answer
+from penstock.api.http.answer import Answer, json_answer, receipt_answer
 from penstock.api.http.auth import PATCH_TYPES
 from penstock.api.http.context import Api
 from penstock.api.http.request import Request, page_limit
@@ -23,17 +23,11 @@ from penstock.model.patch import decode_patch
 from penstock.model.query import decode_cursor, encode_cursor
 from penstock.model.state import State
 from penstock.model.trace import give_trace
-from penstock.model.view import PageOut, accepted, message_out
+from penstock.model.view import PageOut, message_out
 
 PAGE = 100
 MAX_PAGE = 1_000
 _STATES = {state.value: state for state in State}
-_encode = msgspec.json.Encoder().encode
-
-
-def receipt_answer(receipt: Receipt) -> Answer:
-    """201 for a new message, 200 for an id seen before."""
-    return Answer(200 if receipt.duplicate else 201, _encode(accepted(receipt)))
 
 
 async def create_message(request: Request) -> Answer:

@@ -21,7 +21,6 @@ from penstock.model.wire import read_json
 
 PAGE = 100
 MAX_PAGE = 1_000
-_encode = msgspec.json.Encoder().encode
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,7 +37,8 @@ async def list_rules(request: Request) -> Answer:
 
 
 async def get_rule(request: Request) -> Answer:
-    return json_answer(await _rules(request.api).get(request.arg("rule")))
+    shown = await _rules(request.api).get(request.arg("rule"))
+    return json_answer(shown, 200, _etag(shown.version))
 
 
 async def put_rule(request: Request) -> Answer:
@@ -47,7 +47,7 @@ async def put_rule(request: Request) -> Answer:
     rule = await _rule_in(request)
     put, made = await _rules(request.api).put(rule_id, rule, version=request.version)
     request.api.audit.record(request.grant, "put", f"recurring {rule_id}")
-    return Answer(201 if made else 200, _encode(put))
+    return json_answer(put, 201 if made else 200, _etag(put.version))
 
 
 async def delete_rule(request: Request) -> Answer:
@@ -63,7 +63,7 @@ async def set_paused(request: Request) -> Answer:
     await _no_fields(request)
     shown = await _rules(request.api).pause(rule_id, word == "pause", request.version)
     request.api.audit.record(request.grant, word, f"recurring {rule_id}")
-    return json_answer(shown)
+    return json_answer(shown, 200, _etag(shown.version))
 
 
 async def trigger_rule(request: Request) -> Answer:
@@ -84,6 +84,10 @@ async def backfill_rule(request: Request) -> Answer:
 
 async def preview_rule(request: Request) -> Answer:
     return json_answer(_rules(request.api).preview(await _rule_in(request)))
+
+
+def _etag(version: int) -> tuple[str, str]:
+    return "etag", f'"{version}"'
 
 
 async def _no_fields(request: Request) -> None:

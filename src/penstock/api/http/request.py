@@ -13,6 +13,7 @@ from penstock.api.http.auth import JSON_TYPES
 from penstock.api.http.context import Api
 from penstock.api.http.receiving import Holding
 from penstock.api.verbs import Verb
+from penstock.model.draft import is_id, is_key
 from penstock.model.errors import (
     InvalidMessage,
     Malformed,
@@ -20,7 +21,6 @@ from penstock.model.errors import (
     UnknownMessage,
     UnknownThing,
 )
-from penstock.model.identity import is_id, is_key
 from penstock.model.room import is_room_name
 
 _VERSION = re.compile(r'("?)(\d{1,18})\1', re.ASCII)

@@ -122,10 +122,13 @@ class Router:
         except Exception as exc:  # noqa: BLE001 - error_answer logs what is not ours
             if isinstance(exc, StoreUnavailable) and method not in READING:
                 record_unsure(request.grant, f"{method} {path}")
-            return error_answer(exc)
+            return error_answer(exc, f"{method} {path}")
 
     def _find(self, method: str, path: str) -> tuple[Endpoint, tuple[str, ...]] | None:
         """The verb and the named segments of its path; None: OPTIONS."""
+        fixed = self._fixed.get(path)
+        if fixed is not None and method in fixed:
+            return fixed[method], ()
         known = False
         for methods, segments in self._matching(path):
             endpoint = methods.get(method)

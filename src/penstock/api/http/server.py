@@ -230,10 +230,9 @@ class Server(uvicorn.Server):
         self._pulse.beat(now, self.server_state.default_headers)
         if self._pulse.turned_away:
             log.warning(
-                "%d connections were refused with 503: %d are open, which is api.max_connections"
-                " or what the limit of open files leaves",
+                "%d connections were refused with 503: api.max_connections or the limit of open"
+                " files is reached",
                 self._pulse.turned_away,
-                len(self.server_state.connections),
             )
             self._pulse.turned_away = 0
         for connection in self._connections():

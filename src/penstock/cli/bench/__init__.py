@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.loop import loop_factory
+from penstock.cli.names import routes
 from penstock.cli.session import FAILED, Session, command
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ To = Annotated[
     str | None,
     typer.Option(
         "--route",
-        metavar="NAME",
+        metavar="ROUTE",
         help="Also deliver to this route's real sink. Its receiver gets every message!",
+        autocompletion=routes,
     ),
 ]
 

@@ -38,7 +38,7 @@ Stay = Annotated[
 ]
 Capacity = Annotated[
     int | None,
-    typer.Option("--capacity", min=0, help="Make the room, or change it [else: as it is]."),
+    typer.Option("--capacity", min=0, help="Slots to give the room [else: as it is; 100 if new]."),
 ]
 Seed = Annotated[int | None, typer.Option("--seed", help="The same draws every time.")]
 
@@ -97,7 +97,7 @@ def crowd(
     for totals in done:
         _totals_line(session, totals)
         if totals.capacity and totals.most_inside > totals.capacity:
-            print("penstock: more were inside than the room holds", file=sys.stderr)
+            print("penstock: more slots were in use than the room has", file=sys.stderr)
             raise typer.Exit(FAILED)
 
 
@@ -167,7 +167,7 @@ def _totals_line(session: Session, totals: CrowdTotals) -> None:
             ("gave up and said so", f"{totals.gave_up:,}"),
             ("vanished", f"{totals.vanished:,}"),
             ("put out or refused", f"{totals.lost:,}"),
-            ("inside at most", f"{totals.most_inside:,} of {totals.capacity:,}"),
+            ("slots in use at most", f"{totals.most_inside:,} of {totals.capacity:,}"),
             *((f"wait {name}", f"{ms / 1000:,.1f} s") for name, ms in totals.wait_ms.items()),
             *((f"refused: {code}", f"{n:,}") for code, n in totals.errors.items()),
         ],

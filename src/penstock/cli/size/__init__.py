@@ -73,7 +73,7 @@ def size(
     read_price: ReadPrice = None,
     storage_price: StoragePrice = None,
 ) -> None:
-    """Reckon what a load takes: processes, nodes, memory, disk, network, and DynamoDB's price.
+    """Estimate what a load takes: processes, nodes, memory, disk, network, and DynamoDB's price.
 
     Nothing is measured here: every number comes from figures measured on one machine, which are
     shown with it. Measure your own with `penstock bench`. --store takes sqlite, redis, postgresql
@@ -108,7 +108,7 @@ def size(
 
 def _show(answer: Answer) -> None:
     show.table(
-        ("what", ">how much", "why"),
+        ("what", ">how much", "/why"),
         [(line.what, line.text, line.why) for line in answer.lines],
     )
     show.as_text("", *answer.notes)

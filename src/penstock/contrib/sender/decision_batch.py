@@ -26,9 +26,8 @@ import msgspec
 from penstock.contrib.sender.fields import other_fields
 from penstock.flow.formats import Format
 from penstock.flow.formats.wire import derived_id, of_any, of_seconds
-from penstock.model.draft import MAX_LABEL, DeferredDraft, Draft, block
+from penstock.model.draft import MAX_LABEL, DeferredDraft, Draft, block, is_key
 from penstock.model.errors import InvalidMessage, PenstockError
-from penstock.model.identity import is_key
 from penstock.model.message import DEFAULT_PRIORITY, DEFAULT_ROUTE, Labels
 from penstock.model.times import format_moment
 from penstock.model.wire import read_json

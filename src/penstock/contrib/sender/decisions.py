@@ -165,7 +165,7 @@ class DecisionMaker:
                 if time.monotonic() >= deadline:
                     raise Unreachable(str(exc)) from exc
                 if not is_reported:
-                    log.info("waiting for the broker: %s", exc)
+                    log.info("waiting for the broker of the decisions: %s", exc)
                     is_reported = True
                 await asyncio.sleep(AGAIN)
             else:

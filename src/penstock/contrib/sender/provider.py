@@ -45,6 +45,8 @@ class Manners:
     """Mean seconds of an answer; exponentially distributed."""
     failure_rate: float = 0.0
     """Share of requests answered 500 after their latency."""
+    refuse_rate: float = 0.0
+    """Share of requests answered 400 after their latency."""
     rate_limit: float | None = None
     """Most requests per second; more are answered 429 with Retry-After."""
     secret: str | None = None
@@ -61,7 +63,7 @@ class Stats(msgspec.Struct, kw_only=True):
     limited: int = 0
     """Requests answered 429."""
     refused: int = 0
-    """Requests answered 401, 405 or 413."""
+    """Requests answered 400, 401, 405 or 413."""
     repeats: int = 0
     """Requests accepted with an attempt above the first."""
     bytes: int = 0
@@ -191,9 +193,16 @@ class Provider:
             return answer(429, "too many requests", f"retry-after: {math.ceil(wait)}\r\n")
         mean = self._manners.latency
         delay = self._chance.expovariate(1 / mean) if mean else 0.0
-        if self._chance.random() < self._manners.failure_rate:
-            return answer(500, "simulated failure", delay=delay)
-        return answer(200, "ok", delay=delay)
+        return answer(*self._drawn(), delay=delay)
+
+    def _drawn(self) -> tuple[int, str]:
+        """The answer to a request that nothing is wrong with."""
+        chance, manners = self._chance.random(), self._manners
+        if chance < manners.failure_rate:
+            return 500, "simulated failure"
+        if chance < manners.failure_rate + manners.refuse_rate:
+            return 400, "simulated refusal"
+        return 200, "ok"
 
     def _unsigned(self, request: Received) -> str | None:
         """Why the signature is invalid; None if it is valid or not required."""

@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.session import Session, command
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, InvalidMessage
 from penstock.model.times import parse_duration
 
 if TYPE_CHECKING:
@@ -30,6 +30,12 @@ Latency = Annotated[
 ]
 FailureRate = Annotated[
     float, typer.Option("--failure-rate", min=0, max=1, help="Share answered 500: 0.02 is 2 %.")
+]
+RefuseRate = Annotated[
+    float,
+    typer.Option(
+        "--refuse-rate", min=0, max=1, help="Share answered 400, which makes a dead letter."
+    ),
 ]
 RateLimit = Annotated[
     float | None,
@@ -60,6 +66,7 @@ def provider(
     port: Port = 9000,
     latency: Latency = "0",
     failure_rate: FailureRate = 0.0,
+    refuse_rate: RefuseRate = 0.0,
     rate_limit: RateLimit = None,
     secret: Secret = None,
     quiet: Quiet = False,
@@ -70,7 +77,7 @@ def provider(
     \b
     Examples:
       penstock sim provider --port 9000
-      penstock sim provider --latency 50ms --failure-rate 0.02 --rate-limit 500
+      penstock sim provider --latency 50ms --failure-rate 0.02 --refuse-rate 0.01 --rate-limit 500
       penstock sim provider --quiet --each --json
       curl -s http://127.0.0.1:9000/stats
     """
@@ -79,9 +86,12 @@ def provider(
     from penstock.contrib.sender.provider_lines import as_json, as_text
     from penstock.flow.observe import Observer
 
+    if failure_rate + refuse_rate > 1:
+        raise InvalidMessage("--refuse-rate", "is more than --failure-rate leaves")
     manners = Manners(
         latency=parse_duration(latency, "--latency") / 1000,
         failure_rate=failure_rate,
+        refuse_rate=refuse_rate,
         rate_limit=rate_limit,
         secret=secret,
     )

@@ -10,9 +10,8 @@ from penstock.api.http.hot_route import HotRoute
 from penstock.api.http.messages import put_as
 from penstock.api.http.request import Request
 from penstock.api.verbs import WRITE, Mount, Verb
-from penstock.model.draft import Draft
+from penstock.model.draft import Draft, is_key
 from penstock.model.errors import InvalidMessage
-from penstock.model.identity import is_key
 from penstock.model.message import DEFAULT_ROUTE
 from penstock.model.outcome import Receipt
 from penstock.model.wire import read_json

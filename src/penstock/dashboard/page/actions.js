@@ -27,7 +27,7 @@ export const cancelOne = (id) => one("Cancel this message?", id, "It will not be
   () => send("DELETE", `${messagePath(id)}?state=scheduled`), { danger: true });
 
 /** It leaves nothing to look at: on to the other dead letters. */
-export const deleteOne = (id) => one("Delete this dead message?", id, "Nothing of it is kept.", "Delete 1 message",
+export const deleteOne = (id) => one("Delete this dead message?", id, "The message and its timeline are removed.", "Delete 1 message",
   async () => {
     await send("DELETE", `${messagePath(id)}?state=dead`);
     location.hash = "#/dead";
@@ -36,7 +36,7 @@ export const deleteOne = (id) => one("Delete this dead message?", id, "Nothing o
 export const releaseOne = (id) => one("Release this message now?", id, "It becomes due at once.", "Release 1 message",
   () => post(`${messagePath(id)}/release`));
 
-export const redriveOne = (id) => one("Redrive this message?", id, "It is sent once more, from its first attempt.", "Redrive 1 message",
+export const redriveOne = (id) => one("Redrive this message?", id, "It is sent again, counting from its first attempt.", "Redrive 1 message",
   () => post(`${messagePath(id)}/redrive`));
 
 export function rescheduleOne(id) {
@@ -98,14 +98,14 @@ export function rescheduleMany(filter) {
 export function redriveMany(filter, title = "Redrive dead letters") {
   const rate = h("input", { name: "rate", placeholder: "all at once", pattern: "[1-9][0-9]*/(s|m|h)", autocomplete: "off" });
   return bulk({
-    title, path: "v1/dead/redrive", filter, what: "dead", verb: "Redrive", note: "They are sent once more.",
+    title, path: "v1/dead/redrive", filter, what: "dead", verb: "Redrive", note: "They are sent again.",
     fields: [field("How fast", rate, "such as 100/s or 30/m")],
     more: () => (rate.value ? { rate: rate.value } : {}),
   });
 }
 
 export const deleteMany = (filter, title = "Delete dead letters") => bulk({
-  title, path: "v1/dead/delete", filter, what: "dead", verb: "Delete", note: "Nothing of them is kept.", danger: true,
+  title, path: "v1/dead/delete", filter, what: "dead", verb: "Delete", note: "The messages and their timelines are removed.", danger: true,
 });
 
 /** A filter in words; its state is said already. */
@@ -122,8 +122,8 @@ function words({ route, key, due_from: from, due_to: to, error }) {
 export function pause(kind, name, paused) {
   const verb = paused ? "Pause" : "Resume";
   const meaning = paused
-    ? { routes: "Nothing of it is released until it is resumed; messages are still accepted.", rooms: "Nobody is let in until it is resumed; people may go on lining up." }
-    : { routes: "What is overdue is released at once.", rooms: "People are let in again." };
+    ? { routes: "None of its messages are sent until it is resumed; messages are still accepted.", rooms: "No visitor is admitted until it is resumed; visitors may still join." }
+    : { routes: "Its overdue messages are sent at once.", rooms: "Visitors are admitted again." };
   const thing = kind === "routes" ? "route" : "room";
   return ask({
     title: `${verb} ${thing} ${name}?`,

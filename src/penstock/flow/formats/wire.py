@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from math import ceil
 
+from penstock.model.draft import MAX_ID
 from penstock.model.errors import InvalidMessage
-from penstock.model.identity import MAX_ID
 from penstock.model.times import check_range, parse_moment
 
 _MILLIS_FROM = 100_000_000_000

@@ -87,7 +87,7 @@ def translate(exc: Exception, name: str, retry_after: float) -> PenstockError:
         )
     for codes, what, wait in (
         (_REFUSED, "refuses us", 5.0),
-        (THROTTLED, "throttles us", retry_after),
+        (THROTTLED, "throttles requests", retry_after),
         (FAULTS, "fails", retry_after),
     ):
         if code in codes:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,6 +37,13 @@ Reply: TypeAlias = Mapping[str, Any]
 
 FIRST_WAIT = 0.025
 LONGEST_WAIT = 1.0
+SLOW_SECONDS, SLOW_TIMES = 0.25, 3
+"""An answer that takes longer, and so many times as long as the quickest one, means that fewer
+calls should be under way …"""
+LOWERED_TO = 0.7
+"""… this part of them …"""
+FEWEST_SLOTS = 2
+"""… and never fewer than these."""
 
 
 class Answer(NamedTuple):
@@ -60,6 +70,107 @@ class Patience:
         return True
 
 
+PUT, PLANT = "put", "plant"
+ADDING = (PUT, PLANT)
+"""Lines of calls that add work."""
+_line: ContextVar[str] = ContextVar("penstock_dynamodb_line", default="")
+
+
+@contextmanager
+def line(name: str) -> Iterator[None]:
+    """The line that calls made herein wait in."""
+    token = _line.set(name)
+    try:
+        yield
+    finally:
+        _line.reset(token)
+
+
+class Slots:
+    """How many calls are under way at once: fewer while the server answers slowly.
+
+    More calls than a server can work on only wait there, before the calls of other processes and
+    of the leases that must be extended meanwhile. The calls of each kind of step wait in a line of
+    their own, and the lines take turns: a claim does not wait for all the writes of a large put.
+    What adds work leaves a slot to what gets it done: else messages were put and never sent.
+    """
+
+    def __init__(self, most: int, timer: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._limit = float(most)
+        self._timer = timer
+        self._under_way = 0
+        self._adding = 0
+        """Of these, calls that add work."""
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        """The waiting calls by line; the line whose turn it is comes first."""
+        self._least = math.inf
+        """Seconds of the quickest answer: what the way to the server takes."""
+        self._lowered_at = 0.0
+
+    @property
+    def limit(self) -> int:
+        return int(self._limit)
+
+    @asynccontextmanager
+    async def one(self, *, urgent: bool = False) -> AsyncIterator[None]:
+        """Wait for a slot, unless it is urgent; and learn from how long the answer took."""
+        name = _line.get()
+        if urgent or (name not in self._lines and self._is_free(name)):
+            self._take(name)
+        else:
+            await self._turn(name)
+        began = self._timer()
+        try:
+            yield
+        finally:
+            self.answered(began, self._timer())
+            self._release(name)
+
+    def answered(self, began: float, ended: float) -> None:
+        """Calls that were begun before the limit was lowered say nothing of the lower one."""
+        took = ended - began
+        self._least = min(self._least, took)
+        if took <= max(SLOW_SECONDS, SLOW_TIMES * self._least):
+            self._limit = min(self._most, self._limit + 1 / self._limit)
+        elif began >= self._lowered_at:
+            self._limit = max(min(FEWEST_SLOTS, self._most), self._limit * LOWERED_TO)
+            self._lowered_at = ended
+
+    def _is_free(self, name: str) -> bool:
+        """Whether a call of that line may begin."""
+        if name in ADDING and self._adding >= max(1, self.limit - 1):
+            return False
+        return self._under_way < self.limit
+
+    def _take(self, name: str) -> None:
+        self._under_way += 1
+        self._adding += name in ADDING
+
+    async def _turn(self, name: str) -> None:
+        """Wait in line for a slot, which is handed over."""
+        turn = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(name, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release(name)
+            raise
+
+    def _release(self, name: str) -> None:
+        self._under_way -= 1
+        self._adding -= name in ADDING
+        while (following := next(filter(self._is_free, self._lines), None)) is not None:
+            waiting = self._lines.pop(following)
+            turn = waiting.popleft()
+            if waiting:
+                self._lines[following] = waiting
+            if not turn.done():  # else it was cancelled
+                self._take(following)
+                turn.set_result(None)
+
+
 class Gateway:
     """One client of one table's server; created by `open_gateway`."""
 
@@ -68,7 +179,7 @@ class Gateway:
         self._name = address.name
         self._timeout = address.timeout
         self._closing = closing
-        self._slots = asyncio.Semaphore(address.options.max_connections)
+        self._slots = Slots(address.options.max_connections)
         self._breaker = Breaker()
 
     @property
@@ -87,15 +198,18 @@ class Gateway:
             return None
         return reply
 
-    async def call(self, operation: str, **request: Any) -> Answer:
-        """Call with retries; an unmet condition is an answer too."""
+    async def call(self, operation: str, *, urgent: bool = False, **request: Any) -> Answer:
+        """Call with retries; an unmet condition is an answer too.
+
+        An `urgent` call does not wait for others of this process.
+        """
         if (wait := self._breaker.wait()) > 0:
             raise StoreUnavailable(self._breaker.reason, retry_after=wait)
         patience = self.patience()
         repeated = False
         while True:
             try:
-                async with self._slots:
+                async with self._slots.one(urgent=urgent):
                     reply: Reply = await getattr(self._client, operation)(**request)
             except Vendor as exc:
                 code = code_of(exc)

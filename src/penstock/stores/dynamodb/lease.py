@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from penstock.model import lifecycle
-from penstock.model.errors import PenstockError
+from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.message import Message
 from penstock.model.outcome import Claim, Reaped
 from penstock.model.size import FIRST_READ, fitting, size_of, total_size
@@ -23,7 +23,6 @@ from penstock.stores.dynamodb.items import (
     LEASE_SHARDS,
     Lease,
     before,
-    lease_item,
     lease_pk,
     lease_shard,
     order,
@@ -41,8 +40,24 @@ AGAIN_MS = 300_000
 """Time after which an ended lease is read once more, for writes that came after its end."""
 READ = 200
 """Messages read at once: their size is known only afterwards."""
+FEWEST, FIRST_CLAIM = 10, 100
+"""Messages of a claim on a table that does not keep up, at least; and of a process's first claim.
+"""
+PART = 4
+"""A claim is to take less than this part of its lease: the sends and settlements need the rest."""
+ENDED = 100
+"""Ended leases looked at by one reap."""
+REAP_CHUNK = 100
+LONG_REAP_MS = 1_000
+"""A reap that has taken longer ends: a worker that reaps extends none of its own leases."""
+REAP_HOLD_MS = 5_000
+"""Other processes do not reap the leases that a process has begun to reap for so long."""
 ROUNDS = 50
 """Most rounds of a claim whose hints are wrong."""
+
+
+class _TooLate(StoreUnavailable):
+    """The table is so slow that nothing was leased."""
 
 
 class Hints(Protocol):
@@ -98,6 +113,8 @@ class Leases:
         self._refill = refill
         self._sizes: dict[str, int] = {}
         """Route → approximate bytes of its messages."""
+        self._most = FIRST_CLAIM
+        """Messages that a claim can lease in good time, by how long the ones before took."""
 
     async def claim(self, route: str, limit: int, lease: int, now: int, max_bytes: int) -> Claim:
         lanes = Lanes(self._session, route, now)
@@ -111,6 +128,7 @@ class Leases:
         limit = min(limit, MAX_CLAIM)
         if limit <= 0:
             return Claim(0)
+        requested, limit = limit, min(limit, self._most)
         token = session.token()
         claimed: list[Message] = []
         later: list[Message] = []
@@ -130,29 +148,63 @@ class Leases:
                 # Before any of them is leased: whatever happens then, their lease ends. An id that
                 # led to no message is not under this lease, so its name is left out of the item.
                 ids = [message.id for message in claimed] + taken.ids
-                await session.table.put(lease_item(Lease(token, now + lease, ids)))
+                await session.open_lease(Lease(token, now + lease, ids))
                 found, unread = await self._read(route, taken.hints, left)
+                self._ensure_in_time(now, lease, len(taken.hints))
                 due = self._due(hints, found, route, now, later)
                 number = fitting((size_of(h.message) for h in due), left, 0 if claimed else 1)
                 won = await self._lease(due[:number], token, now)
-            except PenstockError:
+            except PenstockError as exc:
                 await hints.put_back(taken.hints)
-                if not claimed:
-                    raise
-                break
+                if claimed:
+                    break
+                if isinstance(exc, _TooLate):
+                    await session.close_lease(token)
+                raise
             claimed += won
             left -= total_size(won)
             later += [loaded.message for loaded in due[number:]]
             if unread:
                 await hints.put_back(unread)
             await hints.leased({message.id for message in won})
+            is_slow = self._is_slow(now, lease, len(taken.hints))
             stopped = left <= 0 or number < len(due) or bool(unread)
-            if stopped or len(claimed) >= limit:
+            if stopped or len(claimed) >= limit or is_slow:
                 break
+        self._allow_more(now, lease, len(claimed))
+        stopped = stopped or 0 < limit <= len(claimed) < requested
         if later:
             await session.bring(later, now)
         claim = await self._claimed(claimed, token, next_due, later, route, written=written)
         return replace(claim, next_due=None, stopped_at_bytes=True) if stopped else claim
+
+    def _is_slow(self, began: int, lease: int, number: int) -> bool:
+        """Whether a claim of so many hints takes too long; the next ones may then have fewer."""
+        is_slow = self._session.clock.now() - began > lease // PART
+        if is_slow:
+            self._most = max(FEWEST, min(self._most, number) // 2)
+        return is_slow
+
+    def _allow_more(self, began: int, lease: int, leased: int) -> None:
+        """After a quick claim the next ones may be larger.
+
+        Hints of messages that are gone do not count: they cost no write.
+        """
+        took = self._session.clock.now() - began
+        if took < lease // (2 * PART) and leased >= self._most // 2:
+            self._most = min(2 * self._most, MAX_CLAIM)
+
+    def _ensure_in_time(self, began: int, lease: int, number: int) -> None:
+        """Raise StoreUnavailable if so much of the lease is over that the rest may not suffice.
+
+        Messages leased all the same would lose their leases unsent, and an attempt each.
+        """
+        if (took := self._session.clock.now() - began) > lease // 2:
+            self._is_slow(began, lease, number)
+            raise _TooLate(
+                f"{self._session.table.server} has taken {took} ms of a lease of {lease} ms to read"
+                f" {number} messages; none of them is leased"
+            )
 
     def _worth_taking(self, route: str, limit: int, max_bytes: int) -> int:
         """The number of hints likely to fit: their messages are read entirely."""
@@ -193,7 +245,7 @@ class Leases:
             dues.append(next_due)
         if not claimed:
             if written:
-                await self._session.table.delete(lease_pk(token))
+                await self._session.close_lease(token)
             return Claim(0, (), min(dues, default=None))
         claimed.sort(key=lambda m: (-m.priority, m.due, m.id))
         self._settling.began(token, len(claimed))
@@ -228,25 +280,36 @@ class Leases:
         await asyncio.gather(*(self._extend(token, until) for token in set(tokens)))
 
     async def _extend(self, token: int, until: int) -> None:
-        await self._session.table.update(
+        session = self._session
+        is_open = await session.table.update(
             lease_pk(token),
             "SET o = :until",
             ConditionExpression="attribute_exists(pk)",
             ExpressionAttributeValues={":until": {"S": order(until, str(token))}},
+            urgent=True,
         )
+        if is_open:
+            await session.best_effort(session.ends.put({str(token): until}))
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        """End expired leases, oldest end first, until `limit` messages are returned."""
+        """End expired leases, oldest end first, until `limit` messages are returned or it has taken
+        too long."""
+        session = self._session
+        began = session.clock.now()
         reaped: list[Reaped] = []
         for token in await self._ended(now):
-            item = (await self._session.table.get([lease_pk(token)])).get(lease_pk(token))
-            if item is None:
-                continue
-            lease = to_lease(item)
-            if lease.until <= now:  # the index may lag: the lease itself decides
-                reaped += await self._reap(lease, now, limit - len(reaped))
-            if len(reaped) >= limit:
-                break
+            item = (await session.table.get([lease_pk(token)])).get(lease_pk(token))
+            lease = None if item is None else to_lease(item)
+            if lease is None:
+                await session.best_effort(session.ends.drop([str(token)]))
+            elif lease.until > now:  # the index may lag: the lease itself decides
+                await session.best_effort(session.ends.put({str(token): lease.until}))
+            while lease is not None and lease.until <= now:
+                some = min(REAP_CHUNK, limit - len(reaped))
+                back, lease = await self._reap(lease, now, some)
+                reaped += back
+                if len(reaped) >= limit or session.clock.now() - began > LONG_REAP_MS:
+                    return reaped
         return reaped
 
     async def open_leases(self) -> list[Lease]:
@@ -260,6 +323,23 @@ class Leases:
 
     async def _ended(self, now: int) -> list[int]:
         """Tokens of leases that seem to have ended."""
+        ends = self._session.ends
+        try:
+            taken = await ends.take(now, ENDED, REAP_HOLD_MS)
+        except StoreUnavailable:
+            return await self._ended_by_table(now)
+        if taken.known:
+            # The table must answer too: a worker that it does not answer keeps no lease.
+            await self._session.table.get([lease_pk(0)])
+            return [int(token) for token in taken.ids]
+        try:
+            found = await self._ended_by_table(now)
+        except PenstockError:
+            await self._session.best_effort(ends.unknow())
+            raise
+        return list(dict.fromkeys([*map(int, taken.ids), *found]))
+
+    async def _ended_by_table(self, now: int) -> list[int]:
         ranges = [
             Range(LIST, lease_shard(shard), before=before(now + 1)) for shard in range(LEASE_SHARDS)
         ]
@@ -267,11 +347,12 @@ class Leases:
         return [int(token) for _, token in sorted(entry for page in pages for entry in page)]
 
     async def _first_page(self, asked: Range) -> list[tuple[int, str]]:
-        async for page in self._session.table.pages(asked, 100):
+        async for page in self._session.table.pages(asked, ENDED):
             return [read_order(item["o"]["S"]) for item in page]
         return []
 
-    async def _reap(self, lease: Lease, now: int, room: int) -> list[Reaped]:
+    async def _reap(self, lease: Lease, now: int, room: int) -> tuple[list[Reaped], Lease | None]:
+        """End the lease of some messages; return them, and what is left of the lease."""
         session = self._session
         ids = list(lease.ids)[:room]
         found = await session.read(ids)
@@ -289,14 +370,16 @@ class Leases:
             for loaded in found.values()
             if loaded.message.state is State.SCHEDULED and loaded.record.token != lease.token
         ]
+        left: Lease | None = None
         if rest:
-            await session.table.put(lease_item(Lease(lease.token, lease.until, rest, lease.again)))
+            left = Lease(lease.token, lease.until, rest, lease.again)
         elif waiting and not lease.again:
             # A claim whose write was never answered may still be on its way to the table.
-            later = Lease(lease.token, now + AGAIN_MS, waiting, again=True)
-            await session.table.put(lease_item(later))
+            left = Lease(lease.token, now + AGAIN_MS, waiting, again=True)
+        if left is None:
+            await session.close_lease(lease.token)
         else:
-            await session.table.delete(lease_pk(lease.token))
+            await session.open_lease(left)
         await session.bring_back(back, now, exact=False)
         await session.retire([m.id for m in back if m.state in PURGEABLE], now)
-        return [Reaped(m.id, m.route, m.state, m.attempt) for m in back]
+        return [Reaped(m.id, m.route, m.state, m.attempt) for m in back], left

@@ -16,6 +16,7 @@ from penstock.model.message import Message
 from penstock.redis_kit.runner import Group, Runner
 from penstock.redis_kit.scripts import Script
 from penstock.redis_kit.wake import Wakeups, news_of
+from penstock.stores.dynamodb.agenda import Agenda
 from penstock.stores.redis.keys import PartitionKeys
 
 _ADD = Script("stores/dynamodb/lua/add.lua")
@@ -94,6 +95,7 @@ class Near:
         self._cluster = cluster
         self._repeats = Repeats()
         self._turn = 0
+        self._prefix = prefix
         self._lead = f"{prefix}:near:lead"
         self._life = f"{prefix}:near:life"
 
@@ -176,6 +178,10 @@ class Near:
             Group(keys.number, [keys.generation], [len(routes)], routes) for keys in self._keys
         ]
         await self._runner.run(_OPEN, groups, (version, int(use)))
+
+    def agenda(self, kind: str) -> Agenda:
+        """The moments of one kind of items."""
+        return Agenda(self._runner, self._prefix, kind)
 
     async def tell(self, route: str, due: int) -> None:
         """Wake every process that serves the route."""

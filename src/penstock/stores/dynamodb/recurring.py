@@ -1,22 +1,25 @@
 """RECURRING: rules are items of the table.
 
 A rule is the item `r:<id>`: `n` its revision, `body` the row as JSON, and while it is to be
-planted, its position in the list `rw` by that moment. Beside it are two items without content,
-which only list it by id: `rn:<id>` for every rule, written before the rule and removed after it,
-and `rm:<id>` for one that settings manage. A list may lag a moment behind the rules and hold ids
-whose rule is gone: readers of a list read the rules themselves.
+planted, its position in the list `rw` by that moment. Rules due soon are also on an agenda in
+Redis, which is what planters look at; the list is read only now and then. Beside a rule are two
+items without content, which only list it by id: `rn:<id>` for every rule, written before the rule
+and removed after it, and `rm:<id>` for one that settings manage. A list may lag a moment behind the
+rules and hold ids whose rule is gone: readers of a list read the rules themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.recurrence import RuleRow, decode_row, encode_row
 from penstock.ports.recurring import LOOK_MS, NEWS, DueRules, RuleListener, Swap
+from penstock.stores.dynamodb.agenda import AHEAD_MS, HOLD_MS, SWEEP_MS, Agenda
+from penstock.stores.dynamodb.gateway import PLANT, line
 from penstock.stores.dynamodb.items import Item, list_key
 from penstock.stores.dynamodb.near import Near
 from penstock.stores.dynamodb.table import LIST, Change, Range, Table
@@ -26,6 +29,14 @@ log = logging.getLogger("penstock.stores.dynamodb")
 
 SOON_MS = 2 * LOOK_MS
 """Rules due later than this need no wake-up: planters look every `LOOK_MS`."""
+RENEWALS = 240
+"""Times that rows given to a planter are held back from others once more, if it takes so long."""
+SHARE, LONGEST_REST_MS = 20, 60_000
+"""After a sweep the list rests for this many times the sweep's duration, and at most so long."""
+SWEPT = 100_000
+"""Approximate most rules that a sweep puts on the agenda, the nearest first."""
+AT_ONCE = 8
+"""Shards of the list read at the same time."""
 DIGITS = 15
 """Digits of a moment in the order of a list."""
 _NAMES = list_key("rn", "recurring", 0)
@@ -33,13 +44,16 @@ _MANAGED = list_key("rm", "recurring", 0)
 
 
 class DynamoRecurring:
-    """Rules in DynamoDB; Redis carries only wake-ups about rules that are due soon."""
+    """Rules in DynamoDB; Redis has the moments of those that are due soon, and wake-ups."""
 
-    def __init__(self, table: Table, shards: int, near: Near, clock: Clock) -> None:
+    def __init__(self, table: Table, shards: int, near: Near, agenda: Agenda, clock: Clock) -> None:
         self._table = table
         self._shards = shards
         self._near = near
+        self._agenda = agenda
         self._clock = clock
+        self._holding: asyncio.Task[None] | None = None
+        """Holds the rows that were last given to a planter back from other processes."""
         self._listeners: list[RuleListener] = []
         self._marked: set[str] = set()
         """Rules known to be listed among the managed ones."""
@@ -58,14 +72,100 @@ class DynamoRecurring:
         while left:  # in rounds if an id comes several times: statements have no order
             first = {swaps[index].id: index for index in reversed(left)}
             indexes = sorted(first.values())
-            answers = await self._swap([swaps[index] for index in indexes])
+            with line(PLANT):
+                answers = await self._swap([swaps[index] for index in indexes])
             for index, answer in zip(indexes, answers, strict=True):
                 done[index] = answer
             left = [index for index in left if index not in indexes]
-        await self._wake([swap.row for swap, is_done in zip(swaps, done, strict=True) if is_done])
+        written = [swap for swap, is_done in zip(swaps, done, strict=True) if is_done]
+        await self._note({swap.id: swap.row for swap in written})
+        await self._wake([swap.row for swap in written])
         return done
 
     async def due(self, now: int, limit: int) -> DueRules:
+        """As the port says. Rows given to another process a moment ago are left out, so that
+        planters do not do the same work: they come back if it dies."""
+        self.close()
+        present = self._clock.now()
+        if now > present + SOON_MS:  # not to plant them, but to foresee
+            return await self._due_by_table(now, limit)
+        try:
+            taken = await self._agenda.take(now, limit)
+            if not taken.known:
+                await self._sweep(present)
+                taken = await self._agenda.take(now, limit)
+        except StoreUnavailable as exc:
+            log.debug("Redis is away, due rules are read from the table: %s", exc)
+            return await self._due_by_table(now, limit)
+        found = dict(zip(taken.ids, await self.rules(taken.ids), strict=True))
+        rows = [row for row in found.values() if row is not None and _is_due(row, now)]
+        due = {row.id for row in rows}
+        wrong = {name: row for name, row in found.items() if name not in due}
+        await self._note(wrong)
+        rows.sort(key=lambda row: row.wake or 0)
+        if rows:
+            self._holding = asyncio.create_task(self._hold(), name="penstock-held-rules")
+        if len(taken.ids) >= limit:
+            return DueRules(tuple(rows))
+        wakes = [row.wake for row in wrong.values() if row is not None and row.wake is not None]
+        if taken.next_moment is not None:
+            wakes.append(taken.next_moment)
+        return DueRules(tuple(rows), min(wakes, default=None))
+
+    def close(self) -> None:
+        """Hold no rows back any longer: a planter that asks again has done with those before."""
+        if self._holding is not None:
+            self._holding.cancel()
+            self._holding = None
+
+    async def _hold(self) -> None:
+        for _ in range(RENEWALS):
+            await asyncio.sleep(HOLD_MS / 2_000)
+            try:
+                if not await self._agenda.hold(self._clock.now() + HOLD_MS):
+                    return
+            except StoreUnavailable as exc:
+                log.debug("Redis is away, other processes may plant the same rules: %s", exc)
+
+    async def _sweep(self, now: int) -> None:
+        """Add to the agenda what the list has and Redis may lack."""
+        until = f"{now + AHEAD_MS:0{DIGITS}}"
+        most = SWEPT // self._shards + 1
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def read(shard: int) -> None:
+            number = 0
+            async with gate:
+                async for items in self._table.pages(Range(LIST, _wakes(shard), before=until)):
+                    orders = [item["o"]["S"] for item in items]
+                    moments = {order[DIGITS + 1 :]: _wake_in(order) for order in orders}
+                    await self._agenda.put(moments, exact=False)
+                    number += len(items)
+                    if number >= most:
+                        return  # these are planted before the next sweep comes to the others
+
+        try:
+            await asyncio.gather(*map(read, range(self._shards)))
+        except PenstockError:
+            await self._agenda.unknow()
+            raise
+        took = self._clock.now() - now
+        await self._agenda.rest(min(max(SWEEP_MS, SHARE * took), LONGEST_REST_MS))
+
+    async def _note(self, rows: Mapping[str, RuleRow | None]) -> None:
+        """Bring the agenda up to date with these rows; what fails costs time until the sweep."""
+        if not rows:
+            return
+        until = self._clock.now() + AHEAD_MS
+        wakes = {name: row.wake for name, row in rows.items() if row is not None}
+        soon = {name: wake for name, wake in wakes.items() if wake is not None and wake < until}
+        try:
+            await self._agenda.put(soon)
+            await self._agenda.drop([name for name in rows if name not in soon])
+        except StoreUnavailable as exc:
+            log.debug("Redis is away, the next sweep puts rules on the agenda: %s", exc)
+
+    async def _due_by_table(self, now: int, limit: int) -> DueRules:
         orders = sorted(
             order
             for part in await asyncio.gather(
@@ -188,6 +288,10 @@ def _wakes(shard: int) -> str:
 
 def _place(kind: str, of: str, rule_id: str) -> Item:
     return {"pk": {"S": f"{kind}:{rule_id}"}, "l": {"S": of}, "o": {"S": rule_id}}
+
+
+def _is_due(row: RuleRow, now: int) -> bool:
+    return row.wake is not None and row.wake <= now
 
 
 def _wake_in(order: str) -> int:

@@ -17,7 +17,10 @@ from penstock.stores.dynamodb.buckets import Buckets
 from penstock.stores.dynamodb.items import (
     SHORT,
     Item,
+    Lease,
     Shape,
+    lease_item,
+    lease_pk,
     message_pk,
     next_item,
     next_record,
@@ -72,6 +75,8 @@ class Session:
         self.buckets = buckets
         self.shape = shape
         self.near = near
+        self.ends = near.agenda("leases")
+        """When open leases end."""
         self.turns = turns
         self.keyed: frozenset[str] = frozenset()
         """Routes known to this process to have a promise per key."""
@@ -190,6 +195,16 @@ class Session:
         """Note ids for purge; DynamoDB deletes those that are missed."""
         if self.exact and ids:
             await self.best_effort(self.near.retire(ids, at))
+
+    async def open_lease(self, lease: Lease) -> None:
+        """Write a lease's item; what it leases, and when it ends, before anything is leased."""
+        ends = self.ends.put({str(lease.token): lease.until})
+        await asyncio.gather(self.table.put(lease_item(lease)), self.best_effort(ends))
+
+    async def close_lease(self, token: int) -> None:
+        """Delete a lease's item: nothing is under it any more."""
+        ends = self.ends.drop([str(token)])
+        await asyncio.gather(self.table.delete(lease_pk(token)), self.best_effort(ends))
 
     async def best_effort(self, work: Awaitable[None]) -> None:
         """Run a step in Redis whose failure only costs time."""

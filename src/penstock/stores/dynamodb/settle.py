@@ -9,7 +9,7 @@ from penstock.model import lifecycle
 from penstock.model.message import Message
 from penstock.model.outcome import Settlement
 from penstock.model.state import PURGEABLE, State
-from penstock.stores.dynamodb.items import decided_column, expiry, lease_pk, list_key, message_pk
+from penstock.stores.dynamodb.items import decided_column, expiry, list_key, message_pk
 from penstock.stores.dynamodb.put import TRIES
 from penstock.stores.dynamodb.session import Session
 from penstock.stores.dynamodb.table import Change
@@ -130,4 +130,4 @@ class Settling:
                 self._open[token] -= number
                 if self._open[token] <= 0:
                     del self._open[token]
-                    await self._session.table.delete(lease_pk(token))
+                    await self._session.close_lease(token)

@@ -23,7 +23,7 @@ from penstock.redis_kit.runner import Runner
 from penstock.stores.dynamodb import amend, figures, forecast, lookup, put, search
 from penstock.stores.dynamodb.address import Address
 from penstock.stores.dynamodb.clock import NearClock
-from penstock.stores.dynamodb.gateway import Gateway
+from penstock.stores.dynamodb.gateway import PUT, Gateway, line
 from penstock.stores.dynamodb.hydrate import Hydrator
 from penstock.stores.dynamodb.items import MAX_CONTENT
 from penstock.stores.dynamodb.lease import Leases
@@ -55,6 +55,14 @@ class TieredStore:
         self._clock = clock
         self._settling = Settling(session)
         self._leases = Leases(session, self._settling, self._refill)
+        self._recurring = DynamoRecurring(
+            session.table,
+            session.shape.shards,
+            session.near,
+            session.near.agenda("rules"),
+            clock,
+        )
+        session.wakeups.add(self._recurring.heard)
         self._routes = lookup.Routes(session)
         self.policies: PolicyStore = TieredPolicies(
             session.table,
@@ -82,14 +90,11 @@ class TieredStore:
 
     def as_store(self) -> Store:
         """The parts of this store."""
-        session = self._session
-        recurring = DynamoRecurring(session.table, session.shape.shards, session.near, self._clock)
-        self.listen(recurring.heard)
         return Store(
             messages=self,
             policies=self.policies,
             rooms=self,
-            recurring=recurring,
+            recurring=self._recurring,
             fleet=self,
             forecasting=self,
             keyed=self,
@@ -112,7 +117,8 @@ class TieredStore:
         receipts: list[Receipt] = []
         for first in range(0, len(messages), MAX_PUT):
             for part in in_calls(messages[first : first + MAX_PUT]):
-                receipts += await put.put(self._session, part, now, admit=admit)
+                with line(PUT):
+                    receipts += await put.put(self._session, part, now, admit=admit)
         return receipts
 
     async def admit(self, ids: Iterable[str], now: int) -> int:
@@ -131,9 +137,10 @@ class TieredStore:
         self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
     ) -> Claim:
         self._hydrate()
-        if route in self._session.keyed:
-            return await self._keyed.claim(route, limit, lease, now, UNBOUNDED, max_bytes)
-        return await self._leases.claim(route, limit, lease, now, max_bytes)
+        with line("claim"):
+            if route in self._session.keyed:
+                return await self._keyed.claim(route, limit, lease, now, UNBOUNDED, max_bytes)
+            return await self._leases.claim(route, limit, lease, now, max_bytes)
 
     async def claim_keyed(
         self,
@@ -146,7 +153,8 @@ class TieredStore:
     ) -> Claim:
         self._hydrate()
         await self.keep_turns([route])
-        return await self._keyed.claim(route, limit, lease, now, per_key, max_bytes)
+        with line("claim"):
+            return await self._keyed.claim(route, limit, lease, now, per_key, max_bytes)
 
     async def keep_turns(self, routes: Iterable[str]) -> None:
         await keep_turns(self._session, routes)
@@ -157,7 +165,8 @@ class TieredStore:
             self._hydrating = asyncio.create_task(self._hydrator.run(), name="penstock-hydrator")
 
     async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
-        return await self._settling.settle(settlements, now) if settlements else []
+        with line("settle"):
+            return await self._settling.settle(settlements, now) if settlements else []
 
     async def extend(self, tokens: Sequence[int], until: int) -> None:
         if tokens:
@@ -165,7 +174,8 @@ class TieredStore:
             await self._keyed.extend(tokens, until)
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        return await self._leases.reap(now, limit)
+        with line("reap"):
+            return await self._leases.reap(now, limit)
 
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
         return await amend.amend(self._session, amendments, now)
@@ -243,6 +253,7 @@ class TieredStore:
 
     async def close(self) -> None:
         """Closing twice is harmless."""
+        self._recurring.close()
         hydrating = self._hydrating
         for task in self._tasks if hydrating is None else [*self._tasks, hydrating]:
             while not task.done():

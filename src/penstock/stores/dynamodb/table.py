@@ -85,6 +85,11 @@ class Table:
         self.name = name
         self.partiql = partiql
 
+    @property
+    def server(self) -> str:
+        """The store's name, for people."""
+        return self._gateway.name
+
     async def get(
         self, pks: Sequence[str], attributes: Sequence[str] | None = None
     ) -> dict[str, Item]:
@@ -111,7 +116,7 @@ class Table:
             found += got
             rest = reply.get("UnprocessedKeys", {})
             if rest and not got and not await patience.again():
-                raise StoreUnavailable(f"{self._gateway.name} leaves reads unanswered")
+                raise StoreUnavailable(f"{self._gateway.name} did not answer some reads")
         return found
 
     async def insert(self, items: Sequence[Item]) -> list[bool | PenstockError]:
@@ -261,7 +266,9 @@ class Table:
             if not again:
                 return codes
             if not await patience.again():
-                raise StoreUnavailable(f"{self._gateway.name} throttles us: {codes[again[0]][0]}")
+                raise StoreUnavailable(
+                    f"{self._gateway.name} throttles requests: {codes[again[0]][0]}"
+                )
             left = again
 
     async def _put_new(self, item: Item) -> Code:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.limits.batch import conclude_batch, decide_batch, explain_batch, room_on
 from penstock.limits.books import Books, account_of
+from penstock.limits.bulk import conclude_batch, decide_batch, explain_batch, room_on
 from penstock.limits.figures import figures
 from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Subject

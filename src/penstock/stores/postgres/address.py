@@ -40,7 +40,9 @@ class Address:
     """The address without user and password, for errors and health."""
     schema: str = DEFAULT_SCHEMA
     connections: int = 4
-    """Transactions at a time; one connection for counters and one that listens are additional."""
+    """Transactions at a time. Half as many for claims and deliveries, one for counters and one that
+    listens are additional.
+    """
     listen: str | None = None
     """Where to listen for wake-ups past a pooler, in libpq's form. None: the same address."""
 

@@ -1,6 +1,7 @@
 """Threads that take steps from a queue, each on a connection of its own.
 
-Steps that wait at the same moment share a transaction (group commit). A failed step is repeated
+Steps that wait at the same moment share a transaction (group commit), as far as they lock turns in
+one order (turn_locks.py). A failed step is repeated
 alone, so that it does not fail the others; one that conflicts with another transaction is repeated.
 A connection that broke before the commit was sent is replaced and the step repeated; after that its
 outcome is unknown, and the caller gets an error: every step is safe to repeat.
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
+from psycopg.errors import DeadlockDetected
 
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.isolation import halves
@@ -25,7 +27,8 @@ from penstock.stores.postgres.address import Address
 from penstock.stores.postgres.errors import TRY_AGAIN, is_lost, translate
 from penstock.stores.postgres.floors import Floors
 from penstock.stores.postgres.schema import connect, use_schema
-from penstock.stores.postgres.session import Session
+from penstock.stores.postgres.session import STATEMENTS, Session
+from penstock.stores.postgres.turn_locks import TurnLocks, Turns, locked, number_in_order, order
 
 log = logging.getLogger("penstock.stores.postgres")
 
@@ -49,13 +52,18 @@ PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
 class _Operation:
     """One caller's step and the callback for its outcome."""
 
-    __slots__ = ("future", "rows", "work")
+    __slots__ = ("future", "rows", "turns", "work")
 
     def __init__(
-        self, work: Callable[[Session], Any], rows: int, future: asyncio.Future[Any]
+        self,
+        work: Callable[[Session], Any],
+        rows: int,
+        turns: Turns,
+        future: asyncio.Future[Any],
     ) -> None:
         self.work = work
         self.rows = rows
+        self.turns = turns
         self.future = future
 
 
@@ -71,6 +79,7 @@ class Lane:
         committed: Callable[[Wakes], None],
         news: Callable[[Session], Callable[[], None]],
         floors: Floors,
+        turn_locks: TurnLocks,
         unheard: Callable[[int], None],
         before: str | None = None,
     ) -> None:
@@ -84,6 +93,7 @@ class Lane:
         self._unheard = unheard
         self._news = news
         self._floors = floors
+        self._turn_locks = turn_locks
         self._before = before
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Operation] = deque()
@@ -113,7 +123,7 @@ class Lane:
         with self._filled:
             if self._closed:
                 raise StoreUnavailable(f"{self._address.name}: the store is closed")
-            self._queue.append(_Operation(work, rows, future))
+            self._queue.append(_Operation(work, rows, locked(), future))
             self._filled.notify()
         self._waiting.append((self._loop.time() + PATIENCE, future))
         if self._watch is None:
@@ -153,11 +163,28 @@ class Lane:
             while self._queue and (not batch or rows + self._queue[0].rows <= MAX_ROWS):
                 batch.append(self._queue.popleft())
                 rows += batch[-1].rows
+            if any(one.turns for one in batch):
+                batch = self._in_order(batch)
             return batch
+
+    def _in_order(self, batch: list[_Operation]) -> list[_Operation]:
+        """The steps that may share a transaction, in lock order; the others are queued again."""
+        batch.sort(key=lambda one: order(one.turns))
+        number = number_in_order(one.turns for one in batch)
+        if number < len(batch):
+            self._queue.extendleft(reversed(batch[number:]))
+            self._filled.notify()
+        return batch[:number]
 
     def _serve(self) -> None:
         link = _Link(
-            self._address, self._tokens, self._before, self._news, self._floors, self._away
+            self._address,
+            self._tokens,
+            self._before,
+            self._news,
+            self._floors,
+            self._turn_locks,
+            self._away,
         )
         try:
             while batch := self._take():
@@ -220,6 +247,7 @@ class _Link:
         before: str | None,
         news: Callable[[Session], Callable[[], None]],
         floors: Floors,
+        turn_locks: TurnLocks,
         away: _Away,
     ) -> None:
         self._address = address
@@ -227,6 +255,9 @@ class _Link:
         self._before = before
         self._news = news
         self._floors = floors
+        self._turn_locks = turn_locks
+        self._learns = True
+        """The next transaction reads which routes are keyed."""
         self._away = away
         self._use_schema = use_schema(address)
         self._session: Session | None = None
@@ -250,6 +281,7 @@ class _Link:
                 return self._transaction(batch)
             except TRY_AGAIN as exc:
                 error: Exception = exc
+                self._learns |= isinstance(exc, DeadlockDetected)
             except psycopg.Error as exc:
                 error = exc
                 if not is_lost(exc):
@@ -284,6 +316,11 @@ class _Link:
         try:
             with connection.pipeline():
                 connection.execute(self._use_schema)
+                if self._learns:
+                    self._turn_locks.learn(
+                        route for (route,) in connection.execute(STATEMENTS["keyed"].encode())
+                    )
+                    self._learns = False
                 if self._before is not None:
                     session.execute(self._before)
                 results = [operation.work(session) for operation in batch]
@@ -316,6 +353,7 @@ class _Link:
             self._away.failed(exc)
             raise
         self._away.back()
+        self._learns = True
         self._rollbacks += 1  # data cached from the previous connection may be wrong
         self._session = Session(connection, self._tokens, self._floors)
         self._session.rollbacks = self._rollbacks

@@ -21,8 +21,12 @@ ON CONFLICT (id) DO NOTHING RETURNING id
 -- unput: Of ids that were just put, those that are settled already are not new.
 -- Looked at afterwards: a put of an id that is just being settled waits for that transaction, and
 -- only then can its row of history be seen.
-DELETE FROM messages AS m USING history AS h
-WHERE h.id = ANY (CAST(:ids AS TEXT[])) AND m.id = h.id AND h.n > {horizon} RETURNING m.id
+-- OFFSET 0 keeps this a look at the index for each id: as a join, all of history would be read.
+DELETE FROM messages AS m
+USING (SELECT put.id FROM unnest(CAST(:ids AS TEXT[])) AS put(id)
+       WHERE EXISTS (SELECT 1 FROM history AS h
+                     WHERE h.id = put.id AND h.n > {horizon} OFFSET 0)) AS settled
+WHERE m.id = settled.id RETURNING m.id
 
 -- lock_ids: Wait for whoever changes these now, so that the next statement sees what they leave.
 SELECT 1 FROM messages WHERE {of_ids} ORDER BY seq FOR UPDATE
@@ -157,6 +161,9 @@ SELECT 1 FROM pg_trigger WHERE tgrelid = CAST('messages' AS REGCLASS) AND tgname
 
 -- lock_route_turns: Turns of a route are reckoned by one transaction at a time.
 SELECT pg_advisory_xact_lock(CAST(CAST('turns' AS REGCLASS) AS INT), hashtext(CAST(? AS TEXT)))
+
+-- keyed: The routes whose turns are locked by whatever changes their messages.
+SELECT route FROM keyed_routes
 
 -- lock_ddl: One process makes the triggers.
 SELECT pg_advisory_xact_lock(CAST(CAST('turns' AS REGCLASS) AS INT), 0)

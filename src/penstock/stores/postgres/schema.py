@@ -45,9 +45,10 @@ SCHEMA_VERSION = migrations()[-1][0]
 
 def use_schema(address: Address) -> sql.Composed:
     """Set the schema for this transaction alone: a pooler would have to preserve a session's
-    setting.
+    setting. Temporary tables, which the session may have of the same names, come last.
     """
-    return sql.SQL("SET LOCAL search_path TO {}, pg_catalog").format(sql.Identifier(address.schema))
+    schema = sql.Identifier(address.schema)
+    return sql.SQL("SET LOCAL search_path TO {}, pg_catalog, pg_temp").format(schema)
 
 
 def migrate(address: Address) -> tuple[int, int]:

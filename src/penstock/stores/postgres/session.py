@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final
 
 import psycopg
@@ -18,7 +19,7 @@ from psycopg.types.string import StrDumperUnknown
 
 from penstock.model.message import NewMessage
 from penstock.stores.postgres.floors import ANYWHERE, Floors, Look
-from penstock.stores.sql.rows import put_rows
+from penstock.stores.sql.messages import put_rows
 from penstock.stores.sql.statements import Dialect, load
 from penstock.stores.sql.tx import RowStream, Tx, Values
 
@@ -100,7 +101,7 @@ class Session(Tx):
     def __init__(
         self, connection: psycopg.Connection[Any], tokens: Iterator[int], floors: Floors
     ) -> None:
-        super().__init__(0)
+        super().__init__()
         self.connection = connection
         self._tokens = tokens
         self._floors = floors
@@ -173,8 +174,10 @@ class Session(Tx):
         return rows
 
     def put_new(self, messages: Sequence[NewMessage], now: int) -> set[str] | None:
-        # In order of their ids: two batches with the same ones do not wait for each other in turn.
-        rows = sorted(put_rows(messages, now), key=lambda row: row[0])
+        # In order of routes and ids: two batches with the same ones do not wait for each other in
+        # turn, neither for an id nor for the turns of a keyed route. Of one id the first counts.
+        first = {row[0]: row for row in reversed(put_rows(messages, now))}
+        rows = sorted(first.values(), key=itemgetter(1, 0))
         columns = [list(column) for column in zip(*rows, strict=True)]
         put = self._run(STATEMENTS["put_all"], columns)
         taken_back = self._run(STATEMENTS["unput"], {"ids": columns[0]})

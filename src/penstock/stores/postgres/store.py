@@ -5,29 +5,38 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
 
+import psycopg
+
+from penstock.model.decision import Subject
 from penstock.model.errors import StoreUnavailable
-from penstock.model.outcome import Claim
+from penstock.model.message import Message, NewMessage
+from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
+from penstock.model.state import State
 from penstock.ports.recurring import LOOK_MS
 from penstock.ports.store import Store
 from penstock.stores.postgres import history
 from penstock.stores.postgres.address import Address
+from penstock.stores.postgres.batches import Batches
 from penstock.stores.postgres.callers import CallersTransactions
+from penstock.stores.postgres.calls import Calls, NoAnswer
 from penstock.stores.postgres.floors import Floors
 from penstock.stores.postgres.lane import Lane, Wakes
 from penstock.stores.postgres.schema import SCHEMA_VERSION
 from penstock.stores.postgres.session import Session
+from penstock.stores.postgres.turn_locks import TurnLocks, locking
 from penstock.stores.postgres.unheard import give_back
 from penstock.stores.postgres.wake import News, listen
 from penstock.stores.sql.recurring import SqlRecurring
 from penstock.stores.sql.store import SqlStore
 from penstock.stores.sql.tx import Tx
-from penstock.time.clock import Clock, SystemClock
+from penstock.time.clock import Clock, SystemClock, reached
 from penstock.time.server_clock import ServerClock
 
 log = logging.getLogger("penstock.stores.postgres")
@@ -52,6 +61,7 @@ class PostgresStore(SqlStore):
         tokens = itertools.count((epoch << _TOKEN_BITS) + 1)
         news = News(address, epoch).send
         self._floors = Floors()
+        self._turn_locks = TurnLocks()
         self._unheard: set[int] = set()
         """Tokens of claims whose answer was lost."""
         lane = partial(
@@ -61,10 +71,15 @@ class PostgresStore(SqlStore):
             committed=self._committed,
             news=news,
             floors=self._floors,
+            turn_locks=self._turn_locks,
             unheard=self._unheard.add,
         )
         self._lane = lane(threads=address.connections)
         self._counters = lane(threads=1, before="lock_counters")
+        self._calls = Calls(address, max(1, address.connections // 2))
+        self._batches = Batches(
+            self._calls, address.schema, tokens, self._floors, self._unheard.add
+        )
         super().__init__(
             self._lane,
             clock or ServerClock(self.server_time),
@@ -112,11 +127,54 @@ class PostgresStore(SqlStore):
     def read(self, work: Callable[[Any], T]) -> Awaitable[T]:
         return self._lane.look(work)
 
+    def _put(self, messages: Sequence[NewMessage], now: int) -> Awaitable[list[Receipt]]:
+        with self._locking(messages):
+            return super()._put(messages, now)
+
+    def _locking(self, messages: Iterable[NewMessage | Message]) -> AbstractContextManager[None]:
+        return locking(self._turn_locks.of(message.route for message in messages))
+
     async def claim(
         self, route: str, limit: int, lease: int, now: int, max_bytes: int = ANY_SIZE
     ) -> Claim:
         await self._give_back(now)
-        return await super().claim(route, limit, lease, now, max_bytes)
+        try:
+            at = reached(now, self._clock)
+            return await self._batches.claim(route, limit, lease, at, max_bytes)
+        except NoAnswer:
+            raise
+        except (psycopg.Error, StoreUnavailable):
+            await self._give_back(now)
+            with locking(self._turn_locks.of([route])):
+                return await super().claim(route, limit, lease, now, max_bytes)
+
+    async def settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+        if not settlements or any(one.state is not State.DELIVERED for one in settlements):
+            return await self._settle(settlements, now)
+        try:
+            return await self._batches.deliver(settlements, now)
+        except NoAnswer:
+            raise
+        except (psycopg.Error, StoreUnavailable):
+            return await self._settle(settlements, now)
+
+    async def _settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
+        with self._locking(one.message for one in settlements):
+            return await super().settle(settlements, now)
+
+    async def settle_counted(
+        self, settlements: Sequence[Settlement], sent: Sequence[Subject], now: int
+    ) -> list[State | None]:
+        with self._locking(one.message for one in settlements):
+            return await super().settle_counted(settlements, sent, now)
+
+    async def reap(self, now: int, limit: int) -> list[Reaped]:
+        with locking(self._turn_locks.of_any()):
+            return await super().reap(now, limit)
+
+    async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
+        with locking(self._turn_locks.of_any()):
+            return await super().amend(amendments, now)
 
     async def claim_keyed(
         self,
@@ -128,7 +186,11 @@ class PostgresStore(SqlStore):
         max_bytes: int = ANY_SIZE,
     ) -> Claim:
         await self._give_back(now)
-        return await super().claim_keyed(route, limit, lease, now, per_key, max_bytes)
+        self._turn_locks.learn([route])
+        is_prepared = self._turns.get(route) == per_key
+        turns = self._turn_locks.of([route]) if is_prepared else self._turn_locks.of_any()
+        with locking(turns):
+            return await super().claim_keyed(route, limit, lease, now, per_key, max_bytes)
 
     async def _give_back(self, now: int) -> None:
         """Make messages of claims whose answer was lost claimable again, at the attempt they
@@ -136,7 +198,8 @@ class PostgresStore(SqlStore):
         """
         if self._unheard:
             tokens = sorted(self._unheard)
-            await self._lane.submit(lambda tx: give_back(tx, tokens, now), rows=len(tokens))
+            with locking(self._turn_locks.of_any()):
+                await self._lane.submit(lambda tx: give_back(tx, tokens, now), rows=len(tokens))
             self._unheard.difference_update(tokens)
 
     def claimed(self, route: str, claim: Claim, now: int) -> None:
@@ -166,6 +229,7 @@ class PostgresStore(SqlStore):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._calls.close()
         await self._lane.close()
         await self._counters.close()
         if isinstance(self._clock, SystemClock):

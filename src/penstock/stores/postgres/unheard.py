@@ -13,7 +13,7 @@ from penstock.model.outcome import Settlement
 from penstock.model.state import State
 from penstock.stores.postgres.session import Session
 from penstock.stores.sql import messages as steps
-from penstock.stores.sql.rows import from_json_array, to_record
+from penstock.stores.sql.messages import from_json_array, to_record
 
 
 def give_back(tx: Session, tokens: Sequence[int], now: int) -> None:

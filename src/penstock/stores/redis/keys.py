@@ -123,6 +123,10 @@ class PartitionKeys:
         """
         return self._name(f"e:{route}")
 
+    def agenda(self, kind: str, part: str) -> bytes:
+        """What is due when, where the truth about it is elsewhere."""
+        return self._name(f"z:{kind}:{part}")
+
     def taken(self, who: str, route: str) -> bytes:
         """The last claim of a process, in case it did not receive the answer."""
         return self._name(f"a:{who}:{route}")

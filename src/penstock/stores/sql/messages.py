@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from functools import lru_cache
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from penstock.model import lifecycle
 from penstock.model.lifecycle import Record, Step
-from penstock.model.message import Event, Message, NewMessage
+from penstock.model.message import JSON, Event, Labels, Message, NewMessage
 from penstock.model.outcome import (
     Action,
     Amended,
@@ -32,17 +34,36 @@ from penstock.model.outcome import (
 from penstock.model.size import ANY_SIZE
 from penstock.model.state import PURGEABLE, State
 from penstock.model.timeline import lines_of
-from penstock.stores.sql.rows import (
-    content_values,
-    decided_column,
-    event_of,
-    from_json_array,
-    json_array,
-    progress_values,
-    to_message,
-    to_record,
-)
+from penstock.model.verdict import Decided
 from penstock.stores.sql.tx import Row, Tx
+
+STATES: Final = (
+    State.SCHEDULED,
+    State.LEASED,
+    State.DELIVERED,
+    State.DEAD,
+    State.BLOCKED,
+    State.EXPIRED,
+    State.CANCELLED,
+)
+"""State ↔ number in the table; the order may never change."""
+NUMBERS: Final = {state: number for number, state in enumerate(STATES)}
+
+EXTRAS: Final = {"labels": "TEXT", "topic": "TEXT"}
+"""Columns that few messages use, with their types on PostgreSQL."""
+WORDS: Final = {
+    "extras": ", ".join(EXTRAS),
+    "extra_values": ", ".join("?" for _ in EXTRAS),
+    "extra_arrays": ", ".join(f"CAST(? AS {kind}[])" for kind in EXTRAS.values()),
+    "set_extras": ", ".join(f"{name} = :{name}" for name in EXTRAS),
+}
+"""Field → its name in statements."""
+
+_encode = msgspec.json.Encoder().encode
+_headers: Final = msgspec.json.Decoder(dict[str, str])
+_labels: Final = msgspec.json.Decoder(Labels)
+_decided: Final = msgspec.json.Decoder(Decided)
+_seqs: Final = msgspec.json.Decoder(list[int])
 
 MAX_EVENTS = 200
 """Events stored per message; the oldest are dropped first."""
@@ -97,15 +118,23 @@ class Changes:
         if self._records:
             self._write(tx)
         if self._settled:
-            closed = tx.each("close_lease", [(n, token) for token, n in self._settled.items()])
-            done = [t for t, row in zip(self._settled, closed, strict=True) if row and row[0] <= 0]
-            if done:
-                tx.many("drop_lease", [(token,) for token in done])
+            self._close_leases(tx)
         if self._retired:
             seqs = json_array(self._retired)
             tx.execute("retire", {"at": now, "count": len(self._retired), "seqs": seqs})
         if self._removed:
             _remove(tx, self._removed)
+
+    def _close_leases(self, tx: Tx) -> None:
+        """Count down the leases; one of which nothing is left is dropped, mostly at once."""
+        counts = [(token, number) for token, number in self._settled.items()]
+        whole = tx.each("end_lease", counts)
+        parts = [(n, token) for (token, n), row in zip(counts, whole, strict=True) if not row]
+        if parts:
+            left = tx.each("close_lease", parts)
+            done = [(t,) for (_, t), row in zip(parts, left, strict=True) if row and row[0] <= 0]
+            if done:
+                tx.many("drop_lease", done)
 
     def _write(self, tx: Tx) -> None:
         plain = [
@@ -123,7 +152,7 @@ class Changes:
             self._note(tx)
         for record in self._records.values():
             if record.message.state is State.SCHEDULED:
-                tx.wake(record.message.route, record.message.due)
+                wake(tx, record.message.route, record.message.due)
 
     def _note(self, tx: Tx) -> None:
         numbers = [row[0] for row in tx.each("add_event", self._events)]
@@ -180,19 +209,25 @@ def _begin(tx: Tx, known: dict[str, Record], message: NewMessage, now: int) -> S
     """A message that was just put; one that arrived with an ending is settled in the same step."""
     receipt = Receipt(message.id, State.SCHEDULED, message.due)
     if message.ending is None:
-        tx.wake(message.route, message.due)
+        wake(tx, message.route, message.due)
         return Step(receipt, None)
     ended = replace(lifecycle.accepted(message, now), ref=known[message.id].message.ref)
     return Step(Receipt(message.id, ended.state, ended.due), Record(ended))
 
 
+def wake(tx: Tx, route: str, due: int) -> None:
+    """After the commit, wake the route's lanes for messages due then."""
+    if due < tx.wakes.get(route, due + 1):
+        tx.wakes[route] = due
+
+
 def _wake(tx: Tx, messages: Sequence[NewMessage]) -> None:
     routes = {message.route for message in messages}
     if len(routes) == 1:
-        tx.wake(routes.pop(), min([message.due for message in messages]))
+        wake(tx, routes.pop(), min([message.due for message in messages]))
         return
     for message in messages:
-        tx.wake(message.route, message.due)
+        wake(tx, message.route, message.due)
 
 
 # --- claim, extend, reap -------------------------------------------------------------------
@@ -301,7 +336,9 @@ def _deliver(
     Returns the indexes of those whose token was still valid, each message once.
     """
     seqs = [settlements[place].message.ref for place in places]
-    decided = decided_column(settlements[places[0]].kept)
+    first = settlements[places[0]]
+    is_plain = first.allowed is None and first.decided is None
+    decided = None if is_plain else decided_column(first.kept)
     values = {"seqs": tx.array(seqs), "token": token, "now": now, "decided": decided}
     hit = [row[0] for row in tx.query("deliver", values)]
     if not hit:
@@ -443,8 +480,159 @@ def pause(tx: Tx, route: str, paused: bool) -> None:
     tx.execute("resume", (route,))
     (next_due,) = tx.one("next_due", {"route": route})
     if next_due is not None:
-        tx.wake(route, next_due)
+        wake(tx, route, next_due)
 
 
 def paused_routes(tx: Tx) -> frozenset[str]:
     return frozenset(row[0] for row in tx.query("paused"))
+
+
+# --- rows: usual values are stored as NULL, which costs no space or time -------------------
+
+
+@lru_cache(maxsize=4096)
+def _labels_of(text: str) -> Labels:
+    """Shared by all messages that have the same, which are mostly many."""
+    return _labels.decode(text)
+
+
+def to_message(row: Row) -> Message:
+    """A row of the block `columns` → the message."""
+    # fmt: off
+    (
+        seq, message_id, route, key, payload, content_type, headers, labels, topic, due, expires,
+        priority, state, version, attempt, attempt_floor, created, claimed, settled, last_error,
+        cancel_pending, decided,
+    ) = row
+    # fmt: on
+    return Message(  # in the order of its fields: this runs once for every message released
+        message_id,
+        route,
+        message_id if key is None else key,
+        b"" if payload is None else payload,
+        due,
+        JSON if content_type is None else content_type,
+        None if headers is None else _headers.decode(headers),
+        expires,
+        priority,
+        None if labels is None else _labels_of(labels),
+        topic,
+        STATES[state],
+        version,
+        attempt,
+        attempt_floor,
+        created,
+        claimed,
+        settled,
+        last_error,
+        cancel_pending == 1,
+        None if decided is None else _decided.decode(decided),
+        seq,
+    )
+
+
+def event_of(row: Row) -> Event:
+    """A row of the statement `events` → the line of the timeline."""
+    at, event, detail, attempt = row
+    return Event(at=at, event=event, detail=detail, attempt=attempt)
+
+
+def to_record(row: Row) -> Record:
+    """A row of the block `columns` and the token of its lease → the record."""
+    return Record(to_message(row[:-1]), row[-1])
+
+
+def put_rows(messages: Iterable[NewMessage], now: int) -> list[Row]:
+    """The values of `put` for each message."""
+    return [
+        (m.id, m.route, None if m.key == m.id else m.key, m.payload, None, None, None, None, m.due,
+         m.expires, m.priority, now)
+        if m.headers is None and m.labels is None and m.topic is None and m.content_type == JSON
+        else (
+            m.id, m.route, None if m.key == m.id else m.key, m.payload,
+            _content_type_column(m.content_type), _headers_column(m.headers),
+            _labels_column(m.labels), m.topic, m.due, m.expires, m.priority, now,
+        )
+        for m in messages
+    ]  # fmt: skip
+
+
+def plain_values(messages: Iterable[NewMessage], now: int, *, keyed: bool) -> list[Any] | None:
+    """The values of `put_plain` or `put_keyed`, row after row; None: not all are as plain as that.
+
+    The payload goes as a bytearray: sqlite3 looks for an adapter of bytes and of None, each time.
+    """
+    values: list[Any] = []
+    for m in messages:
+        if (
+            m.headers is not None
+            or m.labels is not None
+            or m.topic is not None
+            or m.expires is not None
+            or m.content_type != JSON
+            or (m.key != m.id) is not keyed
+        ):
+            return None
+        values += (m.id, m.route, bytearray(m.payload), m.due, m.priority, now)
+        if keyed:
+            values.append(m.key)
+    return values
+
+
+def progress_values(record: Record) -> dict[str, Any]:
+    """The values of `write`."""
+    m = record.message
+    return {
+        "seq": m.ref,
+        "due": m.due,
+        "state": NUMBERS[m.state],
+        "version": m.version,
+        "attempt": m.attempt,
+        "attempt_floor": m.attempt_floor,
+        "claimed": m.claimed,
+        "settled": m.settled,
+        "lease": record.token,
+        "last_error": m.last_error,
+        "cancel_pending": int(m.cancel_pending),
+        "decided": decided_column(m.decided),
+    }
+
+
+def content_values(message: Message) -> dict[str, Any]:
+    """The values of `write_content` besides those of `write`."""
+    return {
+        "route": message.route,
+        "key": None if message.key == message.id else message.key,
+        "payload": message.payload,
+        "content_type": _content_type_column(message.content_type),
+        "headers": _headers_column(message.headers),
+        "labels": _labels_column(message.labels),
+        "topic": message.topic,
+        "expires": message.expires,
+        "priority": message.priority,
+    }
+
+
+def _content_type_column(content_type: str) -> str | None:
+    return None if content_type == JSON else content_type
+
+
+def _headers_column(headers: dict[str, str] | None) -> str | None:
+    return _encode(headers).decode() if headers else None
+
+
+def _labels_column(labels: Labels | None) -> str | None:
+    return None if labels is None else _encode(labels).decode()
+
+
+def decided_column(decided: Decided | None) -> str | None:
+    return None if decided is None else _encode(decided).decode()
+
+
+def json_array(values: Sequence[int] | Sequence[str]) -> str:
+    """A list as a column keeps it."""
+    return _encode(values).decode()
+
+
+def from_json_array(text: str) -> list[int]:
+    return _seqs.decode(text)

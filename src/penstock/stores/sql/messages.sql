@@ -1,8 +1,8 @@
 -- Messages: put, claim, settle, amend, find, purge; and what is known of routes.
--- {extras}, {extra_values} and {set_extras} are the columns of what few messages have (`rows.py`).
+-- {extras}, {extra_values} and {set_extras} are the columns of what few messages have (`messages.py`).
 -- States: 0 scheduled, 1 leased, 2 delivered, 3 dead, 4 blocked, 5 expired, 6 cancelled.
 
--- columns: A message, in the order `rows.to_message` reads it.
+-- columns: A message, in the order `to_message` reads it.
 seq, id, route, key, payload, content_type, headers, {extras}, due, expires, priority,
 state, version, attempt, attempt_floor, created, claimed, settled, last_error, cancel_pending, decided
 
@@ -82,6 +82,9 @@ SELECT token, seqs FROM leases WHERE until <= ? ORDER BY until, token LIMIT 1 {s
 
 -- keep_rest_of_lease: The messages of a lease that are still to be taken back.
 UPDATE leases SET seqs = ? WHERE token = ?
+
+-- end_lease: The rest of the lease is settled together, as it mostly is.
+DELETE FROM leases WHERE token = ? AND open <= ? RETURNING token
 
 -- close_lease: So many messages of the lease are settled; how many are not.
 UPDATE leases SET open = open - ? WHERE token = ? RETURNING open

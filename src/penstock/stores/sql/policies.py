@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.limits.batch import (
+from penstock.limits.books import Needs, account_of
+from penstock.limits.bulk import (
     conclude_batch,
     count_batch,
     decide_batch,
     explain_batch,
     room_on,
 )
-from penstock.limits.books import Needs, account_of
 from penstock.limits.figures import figures
 from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Subject

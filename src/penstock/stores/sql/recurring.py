@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.model.recurrence import RuleRow, decode_row, encode_row
 from penstock.ports.recurring import NEWS, DueRules, RuleListener, Swap
+from penstock.stores.sql.messages import wake
 from penstock.stores.sql.tx import Runner, Tx
 
 
@@ -68,14 +69,20 @@ def _due(tx: Tx, now: int, limit: int) -> DueRules:
     return DueRules(rows, tx.one("next_rule", (now,))[0])
 
 
+def nearest_rule(tx: Tx) -> int | None:
+    """When the first rule of all is to be looked at."""
+    (wake,) = tx.one("first_rule")
+    return None if wake is None else int(wake)
+
+
 def _swap_all(tx: Tx, swaps: Sequence[Swap]) -> list[bool]:
     """Swap the rows, and wake other planters if one of them is due before every other row."""
-    (head,) = tx.one("first_rule")
+    head = nearest_rule(tx)
     done = _swapped(tx, swaps)
     written = [swap.row for swap, is_done in zip(swaps, done, strict=True) if is_done]
     nearest = min((row.wake for row in written if row and row.wake is not None), default=None)
     if nearest is not None and (head is None or nearest < head):
-        tx.wake(NEWS, nearest)
+        wake(tx, NEWS, nearest)
     return done
 
 

@@ -18,7 +18,7 @@ from penstock.model.query import Cursor, Filter, Page, RouteFigures, StoreFigure
 from penstock.model.size import PAGE_BYTES, fitting
 from penstock.model.state import State
 from penstock.ports.fleet import DeadLetter
-from penstock.stores.sql.rows import NUMBERS, STATES, from_json_array, to_message
+from penstock.stores.sql.messages import NUMBERS, STATES, from_json_array, to_message
 from penstock.stores.sql.tx import RowStream, Tx
 
 Entry: TypeAlias = tuple[int, str, int]

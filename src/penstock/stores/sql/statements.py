@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from penstock.stores.sql import rows
+from penstock.stores.sql.messages import WORDS
 
 PACKAGE = "penstock.stores.sql"
 CONCERNS = ("messages", "turns", "policies", "search", "rooms", "recurring")
@@ -51,7 +51,7 @@ def read_blocks(package: str, name: str) -> dict[str, str]:
 
 def load(dialect: Dialect, concerns: Iterable[str] = CONCERNS) -> dict[str, str]:
     """Every statement by name, as the dialect's database takes it."""
-    words = {**rows.WORDS, **dialect.words}
+    words = {**WORDS, **dialect.words}
     blocks = dict(words)
     for concern in concerns:
         blocks |= read_blocks(PACKAGE, f"{concern}.sql")

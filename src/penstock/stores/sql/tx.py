@@ -14,7 +14,6 @@ from penstock.model.message import NewMessage
 T = TypeVar("T")
 Row: TypeAlias = Sequence[Any]
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
-_TOKEN_BITS = 32
 
 
 class RowStream(Protocol):
@@ -28,12 +27,11 @@ class RowStream(Protocol):
 class Tx(ABC):
     """A transaction under way. Statements go by their name in the `.sql` files."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self) -> None:
         self.wakes: dict[str, int] = {}
         """Route → the nearest due among this transaction's messages."""
         self.rollbacks = 0
         """Transactions that were rolled back: data cached from them is wrong."""
-        self._last_token = epoch << _TOKEN_BITS
 
     @abstractmethod
     def execute(self, name: str, values: Values = ()) -> None:
@@ -90,15 +88,9 @@ class Tx(ABC):
         A database that cannot tell the difference returns a new value each time.
         """
 
-    def wake(self, route: str, due: int) -> None:
-        """After the commit, wake the route's lanes for messages due then."""
-        if due < self.wakes.get(route, due + 1):
-            self.wakes[route] = due
-
+    @abstractmethod
     def new_token(self) -> int:
-        """Never given before, by any process: the epoch is this session's own."""
-        self._last_token += 1
-        return self._last_token
+        """Never given before, by any process."""
 
 
 class Runner(Protocol):

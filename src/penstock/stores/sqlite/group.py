@@ -42,7 +42,8 @@ puts. Longer ones would block the loop; shorter ones would pay for an fsync more
 """
 LINGER_TURNS = 4
 """Turns of the loop (microseconds each) a transaction waits for others: a claim, the settlements of
-earlier claims and the operations that arrive in between then share one fsync.
+earlier claims and the operations that arrive in between then share one fsync. One that follows a
+transaction of a single small operation is probably alone too, and waits for none.
 """
 
 LOCK_WAIT = BUSY_MS / 1000
@@ -55,7 +56,11 @@ PERHAPS_STORED = "this request may have been stored: repeat it with the same id"
 
 FEW_ROWS = 8
 """Rows whose callers may wait a little longer for the disk's thread, so that the loop goes on. More
-of them mean a busy loop, on which the thread would have to wait for the interpreter's lock."""
+of them mean a busy loop, on which the thread would have to wait for the interpreter's lock. More
+rows also mean that others are about to be written.
+"""
+ANY_CHANGES = 1 << 62
+"""A number of changed rows that is never reached."""
 
 
 class _Operation:
@@ -120,6 +125,12 @@ class GroupCommit:
         self._queue: deque[_Operation] = deque()
         self._between: deque[Callable[[], None]] = deque()
         self._flush_due = False
+        self._alone = False
+        """The last transaction was of one small operation: the next is probably alone too."""
+        self._awaited = False
+        """The operation that was run at once was one whose caller waits for the disk."""
+        self.look_from = 0
+        """Rows changed by the connection from which on `committed` is called without wakes too."""
         self._lock_tries = 0
         """Tries in a row that found the file locked by another process."""
         self._closed = False
@@ -138,9 +149,19 @@ class GroupCommit:
             raise StoreUnavailable(f"{self._name}: the store is closed")
         if self._failure is not None:
             raise StoreFailed(f"{self._failure}; {NOTHING_STORED}")
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
         self._queue.append(_Operation(work, rows, writes, durable, future))
-        self._flush_soon()
+        if self._flush_due:
+            return future
+        if self._alone and rows <= FEW_ROWS and self._thread is None and not self._lock_tries:
+            self._awaited = durable and writes
+            self._flush()
+            if not self._flush_due:  # others of this turn of the loop share the next transaction
+                self._flush_due = True
+                loop.call_soon(self._flush_rest)
+        else:
+            self._flush_soon()
         return future
 
     async def look(self, work: Work[T]) -> T:
@@ -202,16 +223,30 @@ class GroupCommit:
         else:
             self._flush()
 
+    def _flush_rest(self) -> None:
+        """The end of a turn of the loop whose first operation was run at once.
+
+        What that one brought about follows at once too; callers that shared a turn with one whose
+        write was awaited are gathered from now on.
+        """
+        self._flush_due = False
+        if len(self._queue) == 1 and not self._awaited and not self._between:
+            self._flush()
+        elif self._queue or self._between:
+            self._alone = False
+            self._flush_soon()
+
     def _flush(self) -> None:
         # An operation whose caller has stopped waiting needs no answer.
         batch = [operation for operation in self._queue if not operation.future.cancelled()]
         self._queue.clear()
+        self._alone = len(batch) == 1 and batch[0].rows <= FEW_ROWS
         if self._thread is None:
             disk = self._disk_for(batch)
             if self._session.waits is not (disk is None):
                 self._session.wait_for_disk(disk is None)
             outcomes = self._run_all(batch)
-            if any(type(outcome) is _Locked for outcome in outcomes):
+            if _Locked in map(type, outcomes):
                 batch, outcomes = self._wait_for_lock(batch, outcomes)
             else:
                 self._lock_tries = 0
@@ -267,10 +302,16 @@ class GroupCommit:
 
     def _disk_for(self, batch: Sequence[_Operation]) -> Disk | None:
         """The disk, if its thread is to sync this batch; None: the loop waits for the sync."""
-        if self._disk is None:
+        disk = self._disk
+        if disk is None:
             return None
-        rows = [operation.rows for operation in batch if operation.durable]
-        return None if rows and (sum(rows) > FEW_ROWS or not self._busy()) else self._disk
+        rows = 0
+        waits = False
+        for operation in batch:
+            if operation.durable:
+                waits = True
+                rows += operation.rows
+        return None if waits and (rows > FEW_ROWS or not self._busy()) else disk
 
     def _flushed(
         self, batch: list[_Operation], outcomes: list[Any], disk: Disk | None = None
@@ -282,18 +323,18 @@ class GroupCommit:
         wakes, self._session.wakes = self._session.wakes, {}
         done = list(zip(batch, outcomes, strict=False))
         if disk is not None:
-            changed = self._session.connection.total_changes != self._changes
             waiting = [pair for pair in done if pair[0].durable]
             if waiting:
+                done = [pair for pair in done if not pair[0].durable]
                 disk.tell(partial(self._on_disk, waiting))
-            elif changed:
+            elif self._session.connection.total_changes != self._changes:
                 disk.tell()
-            done = [pair for pair in done if not pair[0].durable]
         self._changes = self._session.connection.total_changes
         for operation, outcome in done:
             _answer(operation.future, outcome)
         if self._failure is None:
-            self._committed(wakes)
+            if wakes or self._changes >= self.look_from:
+                self._committed(wakes)
         else:
             self._report_failure()
 
@@ -322,24 +363,28 @@ class GroupCommit:
         results: list[Any] = []
         if self._failure is not None:
             return [self._failed_request()] * len(batch)
+        connection = session.connection
+        writes = False
+        for operation in batch:
+            writes = writes or operation.writes
         try:
-            session.connection.execute(
-                "BEGIN IMMEDIATE" if any(operation.writes for operation in batch) else "BEGIN"
-            )
+            connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         except sqlite3.Error as exc:
             return [self._refused(exc)] * len(batch)
         wakes = dict(session.wakes)
-        connection = session.connection
         full = connection.total_changes - session.uncounted + MAX_ROWS
         try:
             if self._watches:
-                session.check_schema(self._name, schema.SCHEMA_VERSION)
+                # Cheap while no other process writes: the number shows whether one has.
+                (seen,) = connection.execute("PRAGMA data_version").fetchone()
+                if seen != session.seen_version:
+                    session.check_schema(self._name, schema.SCHEMA_VERSION, seen)
             for operation in batch:
                 changes = connection.total_changes - session.uncounted
                 if results and changes + operation.rows > full:
                     break
                 results.append(operation.work(session))
-            session.connection.execute("COMMIT")
+            connection.execute("COMMIT")
         except Exception as exc:  # noqa: BLE001 - each caller gets the outcome of its own request
             self._notice(exc)
             self._roll_back()

@@ -11,10 +11,11 @@ import msgspec
 
 from penstock.model.errors import StoreFailed
 from penstock.model.message import NewMessage
-from penstock.stores.sql.rows import plain_values, put_rows
+from penstock.stores.sql.messages import plain_values, put_rows
 from penstock.stores.sql.statements import Dialect, load
 from penstock.stores.sql.tx import Tx, Values
 
+_TOKEN_BITS = 32
 ROWS = 8
 """Rows per statement: more gain nothing, and the remaining ones go singly."""
 
@@ -67,14 +68,16 @@ class Session(Tx):
     """One connection, used by one operation at a time."""
 
     def __init__(self, connection: sqlite3.Connection, epoch: int = 0) -> None:
-        super().__init__(epoch)
+        super().__init__()
+        self._last_token = epoch << _TOKEN_BITS
         self.connection = connection
         self._execute = connection.execute
         self.uncounted = 0
         """Rows that accompany others: they do not make a transaction long."""
         self.waits = True
         """Whether a commit waits for the disk."""
-        self._seen_version: int | None = None
+        self.seen_version: int | None = None
+        """The file's version at the last check of its schema."""
         self.foreign_commits = 0
         """Times that another process may have written between two transactions of this one."""
 
@@ -137,6 +140,11 @@ class Session(Tx):
     def array(self, values: Sequence[int] | Sequence[str]) -> str:
         return _encode(values).decode()
 
+    def new_token(self) -> int:
+        """The epoch is this session's own."""
+        self._last_token += 1
+        return self._last_token
+
     def foreign_version(self) -> int:
         (version,) = self._execute("PRAGMA data_version").fetchone()
         return int(version)
@@ -147,15 +155,10 @@ class Session(Tx):
         # Not `execute`, which would find the statement prepared: this one acts as it is.
         self.connection.executescript(_WAIT if wait else _GO_ON)
 
-    def check_schema(self, name: str, known: int) -> None:
-        """Check, at the start of each transaction, that this program still knows the file's schema.
-
-        A newer program may have changed the tables while this one has the file open. Cheap while no
-        other process writes: a number shows whether one has.
+    def check_schema(self, name: str, known: int, seen: int) -> None:
+        """Check, in a transaction that sees a commit of another process, that this program still
+        knows the file's schema: a newer one may have changed the tables meanwhile.
         """
-        (seen,) = self._execute("PRAGMA data_version").fetchone()
-        if seen == self._seen_version:
-            return
         self.foreign_commits += 1
         (version,) = self.one("meta", ("schema_version",)) or (0,)
         if int(version) > known:
@@ -163,4 +166,4 @@ class Session(Tx):
                 f"{name}: a newer Penstock has changed this file (schema {version}, this one"
                 f" knows {known}): upgrade Penstock and start it again"
             )
-        self._seen_version = seen
+        self.seen_version = seen

@@ -10,15 +10,16 @@ from typing import TypeVar
 
 from penstock.model.errors import PenstockError, StoreCorrupt, StoreFailed
 from penstock.model.outcome import Claim
+from penstock.ports.recurring import LOOK_MS, NEWS
 from penstock.ports.store import Store, WakeListener
-from penstock.stores.sql.recurring import SqlRecurring
+from penstock.stores.sql.recurring import SqlRecurring, nearest_rule
 from penstock.stores.sql.search import scheduled_routes
 from penstock.stores.sql.store import SqlStore
 from penstock.stores.sqlite import health
 from penstock.stores.sqlite.address import Address
 from penstock.stores.sqlite.disk import Disk
 from penstock.stores.sqlite.errors import FailedFsync, abandon, mark_unsynced
-from penstock.stores.sqlite.group import NOTHING_STORED, GroupCommit, Wakes
+from penstock.stores.sqlite.group import ANY_CHANGES, NOTHING_STORED, GroupCommit, Wakes
 from penstock.stores.sqlite.reader import Reader
 from penstock.stores.sqlite.schema import SCHEMA_VERSION, connect
 from penstock.stores.sqlite.session import Session
@@ -33,8 +34,6 @@ WATCH_MS = 200
 """Between two checks for writes of other processes to the file."""
 SOON_MS = 50
 """A message due within this time could be late if the loop waited for the disk."""
-LOOK_MS = 200
-"""A file does not announce another process's rules, so planters poll as often as lanes."""
 LOST_MS = 1_000
 """A message due so long ago is not claimed here any more."""
 
@@ -67,6 +66,7 @@ class SqliteStore(SqlStore):
             failed=self._fail,
         )
         super().__init__(self._group, clock, retention=retention, retention_count=retention_count)
+        self._recurring = SqlRecurring(self._group, LOOK_MS)
         self._watching: asyncio.Task[None] | None = None
         self._failure: StoreFailed | None = None
         self._has_failed = asyncio.Event()
@@ -83,6 +83,8 @@ class SqliteStore(SqlStore):
                 self._group.between,
                 self._group.sync_failed,
             )
+        else:
+            self._group.look_from = ANY_CHANGES
         self._reader = None if address.path is None else Reader(address)
 
     @property
@@ -96,7 +98,7 @@ class SqliteStore(SqlStore):
             messages=self,
             policies=self.policies,
             rooms=self,
-            recurring=SqlRecurring(self._group, LOOK_MS),
+            recurring=self._recurring,
             fleet=self,
             forecasting=self,
             dead=self,
@@ -151,6 +153,9 @@ class SqliteStore(SqlStore):
                     seen = self._session.foreign_commits
                     for route in await self._group.look(scheduled_routes):
                         self._wake(route, self._clock.now())
+                    nearest = await self._group.look(nearest_rule)
+                    if nearest is not None:
+                        self._recurring.heard(NEWS, nearest)
             except PenstockError as exc:
                 log.debug("what other processes put is not seen: %s", exc)
 
@@ -205,6 +210,7 @@ class SqliteStore(SqlStore):
             and self._session.connection.total_changes >= checkpoints.look_from
         ):
             checkpoints.after_commit()
+            self._group.look_from = checkpoints.look_from
         for route, due in wakes.items():
             if due < self._next.get(route, due):
                 self._next[route] = due

@@ -383,7 +383,7 @@ class LeaseCases(StoreCases):
         await claim(store, 7, lease=SHORT)
         await harness.pass_time(AFTER_SHORT)
         reaped: list[str] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while len(reaped) < len(ids):
                 step = await store.reap(store.clock.now(), 3)
                 assert len(step) <= 3

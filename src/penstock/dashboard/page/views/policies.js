@@ -90,7 +90,7 @@ function suppressionTable() {
   return table({
     caption: "Suppression lists",
     key: (list) => list.id,
-    empty: lesson("No lists. Whoever is on one gets nothing:", curl("PUT", "v1/suppressions/optout", { keys: ["user1"], legal: true })),
+    empty: lesson("No lists. A key on a list gets no messages:", curl("PUT", "v1/suppressions/optout", { keys: ["user1"], legal: true })),
     columns: [
       { label: "List", text: (list) => list.id },
       { label: "Kind", text: (list) => (list.legal ? "legal: nothing bypasses it" : "may be bypassed") },

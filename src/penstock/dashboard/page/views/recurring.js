@@ -19,7 +19,7 @@ const path = (rule) => `v1/recurring/${encodeURIComponent(rule.id)}`;
 
 export function mount(root, { path: chosen }) {
   const trouble = noticePlace();
-  const rules = ruleTable();
+  const rules = ruleTable(() => asking.now());
   const more = h("p.soft", { hidden: true });
   const detail = h("section.card", { hidden: true });
   const calendar = h("section.card", { hidden: true });
@@ -35,7 +35,8 @@ export function mount(root, { path: chosen }) {
   return () => asking.stop();
 }
 
-function ruleTable() {
+function ruleTable(done) {
+  const button = (word, read, act) => h("button.plain", { type: "button", onclick: async () => { if (await act(read())) done(); } }, word);
   return table({
     caption: "Recurring rules",
     key: (rule) => rule.id,
@@ -70,8 +71,6 @@ function ruleTable() {
   });
 }
 
-const button = (word, read, act) => h("button.plain", { type: "button", onclick: () => act(read()) }, word);
-
 function showState(node, rule) {
   showPill(node, rule.state);
   setAttribute(node, "title", rule.error);
@@ -88,7 +87,7 @@ const trigger = (rule) => ask({
 
 function pause(rule) {
   const word = rule.paused ? "resume" : "pause";
-  const says = rule.paused ? "What passed meanwhile is not made up for." : "Nothing is planted until it is resumed.";
+  const says = rule.paused ? "Moments that passed meanwhile are not made up for." : "It puts no messages until it is resumed.";
   return ask({
     title: rule.paused ? "Resume this rule?" : "Pause this rule?",
     prepare: async () => ({

@@ -77,9 +77,9 @@ function routeTable() {
 }
 
 const MEANING = {
-  paused: "Nothing of it is released until it is resumed.",
+  paused: "None of its messages are sent until it is resumed.",
   "nobody serves it": "The store holds messages for it, and no process knows where they go.",
-  "breaker open": "The sink does not answer: messages wait in the store, one probes now and then.",
+  "breaker open": "The sink does not answer: messages wait in the store, and one is tried now and then.",
   "sink never reached": "The sink has not answered since a worker started: messages go to it one by one until it does.",
 };
 
@@ -140,7 +140,7 @@ function processTable() {
   return table({
     caption: "Processes",
     key: (process) => process.id,
-    empty: h("p.soft", {}, "No process has said that it is alive yet."),
+    empty: h("p.soft", {}, "No process has reported yet."),
     columns: [
       { label: "Process", text: (process) => `${process.host}:${process.pid}` },
       { label: "Role", text: (process) => process.role },

@@ -25,10 +25,9 @@ local REMEMBER = 600000 -- penstock.limits.counter.REMEMBER_MS
 local REMEMBERED = 1000 -- ids that were counted and are known, about
 local TIDY = 16 -- places that are over are dropped when there are so many more
 
-local MARKS = 10000 -- penstock.model.decision.MARKS
-
--- True if a place that is held until `ends` is that of the lease with this mark; 0: any.
-local function has_mark(ends, mark) return mark == 0 or ends % MARKS == mark end
+-- True if a place that is held until `ends` is not of a later decision, which holds it for longer
+-- than `until_`; 0: any.
+local function is_ours(ends, until_) return until_ == 0 or ends <= until_ end
 
 local function new_counter() return { {}, {}, {}, 0 } end
 

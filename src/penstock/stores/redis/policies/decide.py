@@ -60,7 +60,7 @@ class Work(NamedTuple):
     numbers: CompiledPlan
     what: int
     until: int = 0
-    """KEEP: hold the place until then."""
+    """KEEP: hold the place until then. RELEASE: give it back unless it is held for longer."""
     ready: int = 0
     more: Plan | int = 0
     """See shared.lua."""
@@ -156,6 +156,7 @@ class PolicyScripts:
     ) -> None:
         self._runner = runner
         self._keys = keys
+        self.hold_until = hold_until
         self._common: list[Argument] = [
             now,
             hold_until,
@@ -372,7 +373,9 @@ class DecisionBatch:
             known.append((numbers, late, ready))
             if numbers.with_key:
                 what = DECIDE if ready == _RESERVED else REFUSE
-                works.append(Work(subject, numbers, RELEASE if late else what))
+                works.append(
+                    self._release(subject, numbers) if late else Work(subject, numbers, what)
+                )
         replies = iter((await self._keyed(works))[len(released) :])
         found = []
         for numbers, late, ready in known:
@@ -411,7 +414,11 @@ class DecisionBatch:
             subject = self._subjects[first + number]
             if known.numbers.with_all or (known.findings and subject.key in holding):
                 places.append(number)
-                works.append(_shared_work(subject, known))
+                works.append(
+                    self._release(subject, known.numbers)
+                    if known.refused is not None
+                    else _shared_work(subject, known)
+                )
                 if known.ready == _RESERVED and known.numbers.keyed:
                     holding.add(subject.key)
         answers: list[Reply] = [0] * len(found)
@@ -424,6 +431,10 @@ class DecisionBatch:
                 return answers[:number]
             answers[number] = reply
         return answers
+
+    def _release(self, subject: Subject, numbers: CompiledPlan) -> Work:
+        """Give back what this decision, or an earlier one, has reserved."""
+        return Work(subject, numbers, RELEASE, self._scripts.hold_until)
 
     async def _keyed(self, works: Sequence[Work]) -> list[Reply]:
         said = await self._scripts.keyed(PolicyRequest.of(works)) if works else None
@@ -444,13 +455,13 @@ class DecisionBatch:
             decisions.append(decision)
             reserved = known.ready == _RESERVED and known.numbers.keyed
             if reserved and decision.verdict is not Verdict.ALLOW:
-                released.append(Work(subject, known.numbers, RELEASE))
+                released.append(self._release(subject, known.numbers))
         return released
 
     def _undone(self, found: list[_Found], first: int, decided: int) -> list[Work]:
         """Reservations of messages that will be decided again, to give back first."""
         return [
-            Work(self._subjects[place], found[place - first].numbers, RELEASE)
+            self._release(self._subjects[place], found[place - first].numbers)
             for place in range(decided, first + len(found))
             if found[place - first].ready == _RESERVED
             and found[place - first].numbers.keyed
@@ -550,8 +561,6 @@ def _name(finding: Finding) -> str:
 def _shared_work(subject: Subject, known: _Found, what: int = DECIDE) -> Work:
     """The second script's part for one message, with the findings it needs to give out slots."""
     numbers = known.numbers
-    if known.refused is not None:
-        return Work(subject, numbers, RELEASE)
     if (
         not known.findings
         and not numbers.quiets

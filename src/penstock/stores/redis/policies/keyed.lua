@@ -7,7 +7,7 @@
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         the account of each message, or false: one message an account, in their order }
 --         A cap is described in common.lua. `until`: KEEP holds the place until then;
---         RELEASE gives back the place held until a moment with this mark (0: any place).
+--         RELEASE gives back the place unless it is held for longer (0: any place).
 --         tail: { caps as a tail has them, with fewer sends and places than this in each counter
 --         there is one more }; false: its messages never go into a tail
 --       2 now · 3 hold places until · 4 version · 5 time to live of an account (ms)
@@ -82,10 +82,10 @@ local function tidied(held)
   return table.concat(kept)
 end
 
--- Give back the place of `me`, with a mark only that of its lease; false: it held no such place.
-local function give_back(c, me, mark)
+-- Give back the place of `me`, unless it is of a later decision; false: it held no such place.
+local function give_back(c, me, until_)
   local place, mine = look_up(c[HELD], me)
-  if mine <= 0 or not has_mark(mine, mark) then return false end
+  if mine <= 0 or not is_ours(mine, until_) then return false end
   c[HELD] = without(c[HELD], place)
   return true
 end
@@ -96,7 +96,7 @@ local function hold(c, s, me, place, mine)
     held = tidied(held)
     place, mine = look_up(held, me)
   end
-  if mine >= -now then held = written(held, place, me, HOLD) end
+  if mine >= -now and mine <= hold_until then held = written(held, place, me, HOLD) end
   c[HELD] = held
   if s[FLOOR] and c[TIMES] ~= '' and unpack_struct(NUMBER, c[TIMES]) <= s[PRUNE] then
     local whole = opened(c)
@@ -128,11 +128,11 @@ end
 
 -- The actions on one message in the counters of its key; each returns whether it changed them.
 
-local function let_go(account, caps, me, mark)
+local function let_go(account, caps, me, until_)
   local changed = false
   for i = 1, #caps do
     local c = account[caps[i][NAME]]
-    if c and give_back(c, me, mark) then changed = true end
+    if c and give_back(c, me, until_) then changed = true end
   end
   return changed
 end
@@ -314,7 +314,7 @@ local function looked_at(account, caps, what, me, list, until_)
   if what == DECIDE and list == 0 and not acts then
     touched = reserve(account, caps, me)
   elseif what ~= LOOK then
-    touched = let_go(account, caps, me, 0)
+    touched = let_go(account, caps, me, hold_until)
   end
   if list > 0 or found then return { list, unpack(found or {}) }, touched end
   return held and -1 or 0, touched

@@ -13,8 +13,8 @@
 --           quiet spans ahead = { from, to … } } … },
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         false, or { account of each message, more of each } }
---         until: KEEP holds the place until then; RELEASE gives back the place held until a moment
---           with this mark (0: any place)
+--         until: KEEP holds the place until then; RELEASE gives back the place unless it is held for
+--           longer (0: any place)
 --         more: 0, or { 1 if its refusal may come from a place held in this batch, until, deadline
 --           or 0, 1 if it is blocked, waiting since, pace whose slot it has or 0 }
 --       2 now · 3 hold places until · 4 version · 5 time to live of a counter (ms)
@@ -54,8 +54,8 @@ local function counter_of(n)
 end
 
 local function hold(c, s, me)
-  local _, was_counted = place_of(c, me, now)
-  if not was_counted then write_hold(c, me, hold_until, now) end
+  local ends, was_counted = place_of(c, me, now)
+  if not was_counted and ends <= hold_until then write_hold(c, me, hold_until, now) end
   prune(c, s)
   c.changed = true
 end
@@ -173,7 +173,10 @@ local function reserve(plan, me, refusing)
 end
 
 local function let_go(plan, me)
-  for _, cap in ipairs(plan[1]) do forget_hold(counter_of(cap[1]), me, now) end
+  for _, cap in ipairs(plan[1]) do
+    local c = counter_of(cap[1])
+    if is_ours(place_of(c, me, now), hold_until) then forget_hold(c, me, now) end
+  end
 end
 
 local function is_quiet(spans, moment)
@@ -304,7 +307,7 @@ local function conclude(what, plan, first, last, until_)
       for i = first, last do
         local ends = place_of(c, ids[i], now)
         if what == RELEASE then
-          if has_mark(ends, until_) then forget_hold(c, ids[i], now) end
+          if is_ours(ends, until_) then forget_hold(c, ids[i], now) end
         elseif ends > now then
           write_hold(c, ids[i], until_, now)
         end

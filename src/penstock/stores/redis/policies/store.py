@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.limits.batch import room_on
 from penstock.limits.books import Books
+from penstock.limits.bulk import room_on
 from penstock.limits.counter import Counter
 from penstock.limits.figures import figures
 from penstock.limits.pace import PaceState
@@ -226,8 +226,7 @@ async def _count_then(
 
 
 def _kind(conclusion: Conclusion) -> Kind:
-    is_release = conclusion.end is End.RELEASE
-    return _ENDS[conclusion.end], conclusion.mark if is_release else conclusion.until, 0
+    return _ENDS[conclusion.end], conclusion.until, 0
 
 
 async def _conclude(

@@ -12,8 +12,8 @@ import asyncio
 import logging
 import secrets
 
+from penstock.model.draft import is_id
 from penstock.model.errors import StoreUnavailable
-from penstock.model.identity import is_id
 from penstock.redis_kit.connect import Argument
 from penstock.redis_kit.runner import Group, raw
 from penstock.redis_kit.scripts import Script

@@ -1,0 +1,220 @@
+-- What a role may do that can only call functions. A temporary table of the caller's own must not
+-- stand in for one of ours, so temporary tables are looked for last; and `put_message`, which that
+-- role may call too, refuses what `schedule` refuses.
+
+-- What Python's str.isprintable() refuses: control and format characters, separators but the space,
+-- private and surrogate code points. (Code points that Unicode has not assigned pass.)
+CREATE OR REPLACE FUNCTION is_printable(value TEXT, most INT) RETURNS BOOLEAN
+LANGUAGE sql IMMUTABLE AS $body$
+    SELECT length(value) BETWEEN 1 AND most AND value !~ '[\u0001-\u001f\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f\U000f0000-\U0010ffff]'
+$body$;
+
+-- The zones that the server knew when this was made: the view of them reads files for each look.
+CREATE TABLE time_zones (name TEXT COLLATE "C" PRIMARY KEY);
+
+CREATE FUNCTION known_zones() RETURNS SETOF TEXT LANGUAGE sql STABLE AS $body$
+    SELECT name FROM pg_timezone_names
+    WHERE name !~ '^(posix|right)/' AND name NOT IN ('posixrules', 'localtime')
+$body$;
+
+INSERT INTO time_zones SELECT DISTINCT known_zones();
+
+CREATE FUNCTION is_zone(value TEXT) RETURNS BOOLEAN
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $body$
+BEGIN
+    IF EXISTS (SELECT 1 FROM time_zones AS z WHERE z.name = value) THEN
+        RETURN true;
+    END IF;
+    RETURN EXISTS (SELECT 1 FROM known_zones() AS z WHERE z = value); -- a newer one
+END $body$;
+
+CREATE OR REPLACE FUNCTION check_labels(labels JSONB) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $body$
+DECLARE
+    name TEXT;
+    value JSONB;
+BEGIN
+    IF jsonb_typeof(labels) <> 'object' THEN
+        PERFORM refuse('labels', 'must be an object');
+    END IF;
+    FOR name, value IN SELECT * FROM jsonb_each(labels) LOOP
+        IF name IN ('channel', 'campaign', 'class') THEN
+            IF jsonb_typeof(value) <> 'string' OR NOT is_printable(value #>> '{}', 200) THEN
+                PERFORM refuse('labels.' || name, 'must be 1-200 printable characters');
+            END IF;
+        ELSIF name = 'tz' THEN
+            IF jsonb_typeof(value) <> 'string' OR NOT is_zone(value #>> '{}') THEN
+                PERFORM refuse('labels.tz', 'is not an IANA time zone');
+            END IF;
+        ELSIF name IN ('tags', 'keys') THEN
+            IF jsonb_typeof(value) <> 'array' THEN
+                PERFORM refuse('labels.' || name, 'must be a list of texts');
+            ELSIF jsonb_array_length(value) > (CASE name WHEN 'tags' THEN 32 ELSE 1000 END) THEN
+                PERFORM refuse('labels.' || name, 'has too many entries');
+            ELSIF EXISTS (
+                SELECT 1 FROM jsonb_array_elements(value) AS e(one)
+                WHERE jsonb_typeof(e.one) <> 'string'
+                   OR NOT is_printable(e.one #>> '{}', CASE name WHEN 'tags' THEN 200 ELSE 512 END)
+            ) THEN
+                PERFORM refuse('labels.' || name, 'must be texts of printable characters');
+            END IF;
+        ELSE
+            PERFORM refuse('labels.' || name, 'is not known');
+        END IF;
+    END LOOP;
+END $body$;
+
+-- Puts a message whose values were checked; whether it is new, and the state and due of the one
+-- then held.
+CREATE FUNCTION put_checked(
+    p_id TEXT, p_route TEXT, p_key TEXT, p_payload BYTEA, p_content_type TEXT, p_headers TEXT,
+    p_labels TEXT, p_topic TEXT, p_due BIGINT, p_expires BIGINT, p_priority BIGINT
+) RETURNS TABLE (is_new BOOLEAN, held_state BIGINT, held_due BIGINT)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $body$
+DECLARE
+    v_now BIGINT := floor(extract(epoch FROM clock_timestamp()) * 1000);
+    v_new INT;
+    v_settled INT;
+BEGIN
+    INSERT INTO messages (id, route, key, payload, content_type, headers, labels, topic, due,
+                          expires, priority, created)
+    VALUES (p_id, p_route, nullif(p_key, p_id), p_payload, nullif(p_content_type, 'application/json'),
+            p_headers, p_labels, p_topic, p_due, p_expires, p_priority, v_now)
+    ON CONFLICT (id) DO NOTHING;
+    GET DIAGNOSTICS v_new = ROW_COUNT;
+    DELETE FROM messages AS m USING history AS h
+    WHERE m.id = p_id AND h.id = p_id
+      AND h.n > (SELECT CAST(value AS BIGINT) FROM meta WHERE name = 'horizon');
+    GET DIAGNOSTICS v_settled = ROW_COUNT;
+    IF v_new = 1 AND v_settled = 0 THEN
+        -- Delivered at commit, to workers that wait for something later.
+        IF NOT EXISTS (SELECT 1 FROM messages AS m
+                       WHERE m.state = 0 AND m.route = p_route AND m.due < p_due
+                         AND m.due >= least(p_due, v_now) - 2000
+                         AND m.priority = ANY (CAST('{0,1,2,3,4,5,6,7,8,9}' AS BIGINT[]))) THEN
+            PERFORM pg_notify(current_schema() || '_wake', '0 ' || p_due || ' ' || p_route);
+        END IF;
+        RETURN QUERY SELECT true, CAST(0 AS BIGINT), p_due;
+    ELSE
+        RETURN QUERY SELECT false, k.state, k.due FROM known_messages AS k WHERE k.id = p_id;
+    END IF;
+END $body$;
+
+REVOKE ALL ON FUNCTION put_checked FROM PUBLIC;
+
+-- The JSON of a text; NULL if it is none.
+CREATE FUNCTION as_json(value TEXT) RETURNS JSONB LANGUAGE plpgsql IMMUTABLE AS $body$
+BEGIN
+    RETURN CAST(value AS JSONB);
+EXCEPTION WHEN invalid_text_representation OR untranslatable_character THEN
+    RETURN NULL;
+END $body$;
+
+-- A message from a program, in its own transaction: checked as by `schedule`.
+CREATE OR REPLACE FUNCTION put_message(
+    p_id TEXT, p_route TEXT, p_key TEXT, p_payload BYTEA, p_content_type TEXT, p_headers TEXT,
+    p_labels TEXT, p_topic TEXT, p_due BIGINT, p_expires BIGINT, p_priority BIGINT
+) RETURNS TABLE (is_new BOOLEAN, held_state BIGINT, held_due BIGINT)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $body$
+DECLARE
+    v_headers JSONB := as_json(p_headers);
+    v_labels JSONB := as_json(p_labels);
+BEGIN
+    IF p_route IS NULL OR p_route !~ '^[A-Za-z0-9_.-]{1,100}$' THEN
+        PERFORM refuse('route', 'must be 1-100 letters, digits, _ . or -');
+    ELSIF p_id IS NULL OR p_id !~ '^[ -~]{1,200}$' THEN
+        PERFORM refuse('id', 'must be 1-200 printable ASCII characters');
+    ELSIF NOT is_printable(p_key, 512) THEN
+        PERFORM refuse('key', 'must be 1-512 printable characters');
+    ELSIF NOT is_printable(p_topic, 512) THEN
+        PERFORM refuse('topic', 'must be 1-512 printable characters');
+    ELSIF p_content_type !~ '^[ -~]{1,200}$' THEN
+        PERFORM refuse('content_type', 'must be 1-200 printable ASCII characters');
+    ELSIF p_payload IS NULL THEN
+        PERFORM refuse('payload', 'is missing');
+    ELSIF p_due IS NULL OR p_due NOT BETWEEN 0 AND 253402300799999 THEN
+        PERFORM refuse('due', 'is outside 1970-01-01 … 9999-12-31');
+    ELSIF p_priority IS NULL OR p_priority NOT BETWEEN 0 AND 9 THEN
+        PERFORM refuse('priority', 'must be 0-9 (9 leaves first)');
+    ELSIF p_expires <= p_due THEN
+        PERFORM refuse('expires', 'must be after the moment the message is due');
+    ELSIF p_headers IS NOT NULL AND v_headers IS NULL THEN
+        PERFORM refuse('headers', 'must be an object of texts');
+    ELSIF p_labels IS NOT NULL AND v_labels IS NULL THEN
+        PERFORM refuse('labels', 'must be an object');
+    END IF;
+    IF v_headers IS NOT NULL THEN
+        PERFORM check_headers(v_headers);
+    END IF;
+    IF v_labels IS NOT NULL THEN
+        PERFORM check_labels(v_labels);
+    END IF;
+    RETURN QUERY SELECT * FROM put_checked(p_id, p_route, p_key, p_payload, p_content_type, p_headers,
+                                           p_labels, p_topic, p_due, p_expires, p_priority);
+END $body$;
+
+-- Keep a message until it is due; the id that it has. Nothing is sent before the commit, and
+-- nothing exists after a rollback. An id that is known is a duplicate: the first stays.
+CREATE OR REPLACE FUNCTION schedule(
+    route TEXT DEFAULT 'default', payload JSONB DEFAULT 'null', due TIMESTAMPTZ DEFAULT now(),
+    id TEXT DEFAULT NULL, key TEXT DEFAULT NULL, headers JSONB DEFAULT NULL,
+    labels JSONB DEFAULT NULL, priority INT DEFAULT 5, expires TIMESTAMPTZ DEFAULT NULL,
+    topic TEXT DEFAULT NULL
+) RETURNS TEXT
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $body$
+#variable_conflict use_variable
+DECLARE
+    v_now BIGINT := floor(extract(epoch FROM clock_timestamp()) * 1000);
+    v_due BIGINT := CASE WHEN isfinite(due)
+        THEN greatest(v_now, ceil(extract(epoch FROM due) * 1000)) END;
+    v_expires BIGINT := CASE WHEN isfinite(expires)
+        THEN floor(extract(epoch FROM expires) * 1000) END;
+    v_payload BYTEA := convert_to(coalesce(CAST(payload AS TEXT), 'null'), 'UTF8');
+    v_chance TEXT := replace(CAST(gen_random_uuid() AS TEXT), '-', '');
+    v_time TEXT := lpad(to_hex(v_now), 12, '0');
+    v_id TEXT := coalesce(id, left(v_time, 8) || '-' || right(v_time, 4) || '-7'
+        || substr(v_chance, 1, 3) || '-' || substr('89ab', 1 + get_byte(decode(v_chance, 'hex'), 5) % 4, 1)
+        || substr(v_chance, 4, 3) || '-' || right(v_chance, 12));
+BEGIN
+    IF route IS NULL OR route !~ '^[A-Za-z0-9_.-]{1,100}$' THEN
+        PERFORM refuse('route', 'must be 1-100 letters, digits, _ . or -');
+    ELSIF v_id !~ '^[ -~]{1,200}$' THEN
+        PERFORM refuse('id', 'must be 1-200 printable ASCII characters');
+    ELSIF NOT is_printable(key, 512) THEN
+        PERFORM refuse('key', 'must be 1-512 printable characters');
+    ELSIF NOT is_printable(topic, 512) THEN
+        PERFORM refuse('topic', 'must be 1-512 printable characters');
+    ELSIF due IS NULL OR NOT isfinite(due) OR due < to_timestamp(0)
+        OR extract(year FROM due) > 9999 THEN
+        PERFORM refuse('due', 'is outside 1970-01-01 … 9999-12-31');
+    ELSIF priority IS NULL OR priority NOT BETWEEN 0 AND 9 THEN
+        PERFORM refuse('priority', 'must be 0-9 (9 leaves first)');
+    ELSIF octet_length(v_payload) > 262144 THEN
+        PERFORM refuse('payload', 'is larger than 262144 bytes');
+    ELSIF v_expires <= v_due THEN
+        PERFORM refuse('expires', 'must be after the moment the message is due');
+    END IF;
+    IF headers IS NOT NULL THEN
+        PERFORM check_headers(headers);
+    END IF;
+    IF labels IS NOT NULL THEN
+        PERFORM check_labels(labels);
+    END IF;
+    PERFORM put_checked(v_id, route, coalesce(key, v_id), v_payload, 'application/json',
+                        CAST(nullif(headers, '{}') AS TEXT), CAST(labels AS TEXT), topic, v_due,
+                        v_expires, priority);
+    RETURN v_id;
+END $body$;
+
+-- Every function of this schema looks for temporary tables last.
+DO $body$
+DECLARE
+    v_function REGPROCEDURE;
+BEGIN
+    FOR v_function IN
+        SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+        WHERE n.nspname = current_schema() AND p.proconfig::text LIKE '%search_path%'
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET search_path FROM CURRENT', v_function);
+    END LOOP;
+END $body$;

@@ -1,0 +1,313 @@
+"""A table that does not keep up: everything is late, and nothing else is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from penstock.model.errors import StoreUnavailable
+from penstock.model.message import NewMessage
+from penstock.model.outcome import Settlement
+from penstock.model.recurrence import RuleRow
+from penstock.model.state import State
+from penstock.ports.recurring import DueRules, RecurringStore, Swap
+from penstock.ports.store import Store
+from penstock.stores.dynamodb import TieredStore, open_store
+from penstock.stores.dynamodb.gateway import FEWEST_SLOTS, SLOW_SECONDS, Gateway, Slots, line
+from penstock.stores.dynamodb.lease import FIRST_CLAIM
+from penstock.stores.dynamodb.near import Hint
+from penstock.testing.clock import ManualClock
+from penstock.testing.recurring_suite import row_of
+from systems.servers.dynamodb import DynamoServer
+from systems.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+DAY = 86_400_000
+TABLE = "overload"
+LEASE = 2_000
+NUMBER = 400
+PER_STATEMENT = 5
+"""Milliseconds that the table takes to write an item."""
+
+
+@pytest.fixture(scope="module")
+def server(dynamodb_node: DynamoServer) -> Iterator[DynamoServer]:
+    dynamodb_node.make_table(TABLE, shards=2)
+    yield dynamodb_node
+    dynamodb_node.empty(TABLE)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(int(time.time()) * 1000 - DAY)
+
+
+@pytest_asyncio.fixture
+async def store(
+    server: DynamoServer, redis_node: RedisServer, clock: ManualClock
+) -> AsyncIterator[Store]:
+    server.empty(TABLE)
+    redis_node.flush()
+    async with opened(server, redis_node, clock) as store:
+        yield store
+
+
+@asynccontextmanager
+async def opened(
+    server: DynamoServer, redis: RedisServer, clock: ManualClock
+) -> AsyncIterator[Store]:
+    store = await open_store(
+        server.url(TABLE, redis.url),
+        total_partitions=4,
+        retention=DAY,
+        retention_count=1_000,
+        clock=clock,
+    )
+    try:
+        yield store
+    finally:
+        await store.messages.close()
+
+
+def slow_down(monkeypatch: pytest.MonkeyPatch, clock: ManualClock, kind: str, millis: int) -> None:
+    """Let the clock go on by so many milliseconds for each statement or key of a kind of call."""
+    call = Gateway.call
+
+    async def slowly(self: Gateway, operation: str, **request: Any) -> Any:
+        if operation == kind:
+            clock.jump(millis * len(request.get("Statements", "1")))
+        return await call(self, operation, **request)
+
+    monkeypatch.setattr(Gateway, "call", slowly)
+
+
+async def put_many(store: Store, number: int) -> None:
+    now = store.clock.now()
+    drafts = [
+        NewMessage(id=f"m{n}", route="r", key="k", payload=b"1", due=now) for n in range(number)
+    ]
+    await store.messages.put(drafts, now)
+
+
+async def test_no_claim_is_larger_than_its_lease_allows(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put_many(store, NUMBER)
+    slow_down(monkeypatch, clock, "batch_execute_statement", PER_STATEMENT)
+    seen: list[str] = []
+    while len(seen) < NUMBER:
+        claim = await store.messages.claim("r", 500, LEASE, clock.now())
+        # Not by the clock: a statement that the local server answers with "try again" counts twice.
+        assert len(claim.messages) * PER_STATEMENT < LEASE // 2, "the send has half of the lease"
+        assert {message.attempt for message in claim.messages} == {1}
+        assert not await store.messages.reap(clock.now(), 500)
+        seen += [message.id for message in claim.messages]
+        ends = [Settlement(m, claim.token, State.DELIVERED, "delivered") for m in claim.messages]
+        states = await store.messages.settle(ends, clock.now())
+        assert set(states) == {State.DELIVERED}
+    assert len(seen) == len(set(seen))
+
+
+async def test_hints_of_messages_that_are_gone_allow_no_larger_claim(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(store.messages, TieredStore)
+    await put_many(store, NUMBER)
+    slow_down(monkeypatch, clock, "batch_execute_statement", PER_STATEMENT)
+    near = store.messages._session.near
+    sizes: list[int] = []
+    while sum(sizes) < NUMBER:
+        claim = await store.messages.claim("r", 500, LEASE, clock.now())
+        sizes.append(len(claim.messages))
+        ends = [Settlement(m, claim.token, State.DELIVERED, "delivered") for m in claim.messages]
+        await store.messages.settle(ends, clock.now())
+        if len(sizes) == 1:
+            # As a page of the index that was read before the claim and is added after it.
+            await near.add([Hint(m.id, "r", 9, m.due - 1) for m in claim.messages[:90]])
+    assert max(sizes) <= FIRST_CLAIM
+
+
+async def test_a_table_that_keeps_up_is_asked_for_more_and_more(
+    store: Store, clock: ManualClock
+) -> None:
+    await put_many(store, 4 * FIRST_CLAIM)
+    sizes: list[int] = []
+    while sum(sizes) < 4 * FIRST_CLAIM:
+        claim = await store.messages.claim("r", 500, LEASE, clock.now())
+        assert claim.stopped_at_bytes == (sum(sizes) + len(claim.messages) < 4 * FIRST_CLAIM)
+        sizes.append(len(claim.messages))
+    assert sizes[:2] == [FIRST_CLAIM, 2 * FIRST_CLAIM]
+
+
+async def test_what_is_read_too_late_in_a_lease_is_not_leased(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put_many(store, 3)
+    with monkeypatch.context() as patch:
+        slow_down(patch, clock, "put_item", LEASE)
+        with pytest.raises(StoreUnavailable, match="none of them is leased"):
+            await store.messages.claim("r", 500, LEASE, clock.now())
+    assert not await store.messages.reap(clock.now() + LEASE, 500)
+    claim = await store.messages.claim("r", 500, LEASE, clock.now())
+    assert [message.attempt for message in claim.messages] == [1, 1, 1]
+
+
+async def test_planters_share_what_is_due(
+    store: Store, server: DynamoServer, redis_node: RedisServer, clock: ManualClock
+) -> None:
+    async with opened(server, redis_node, clock) as other:
+        one, two = rules_of(store), rules_of(other)
+        now = clock.now()
+        rows = [row_of(f"r{number}", 1, now - number) for number in range(10)]
+        assert all(await one.swap([Swap(row.id, 0, row) for row in rows]))
+        first, second = await one.due(now, 6), await two.due(now, 6)
+        assert [len(first.rows), len(second.rows)] == [6, 4]
+        assert {row.id for row in (*first.rows, *second.rows)} == {row.id for row in rows}
+        assert second.next_wake is not None, "when the other process may have died"
+        # What the first one asks for again, it is given again; what it has planted is not due.
+        assert await one.due(now, 6) == first
+        done = [moved(row, now + DAY) for row in first.rows]
+        assert all(await one.swap([Swap(row.id, 1, row) for row in done]))
+        assert (await one.due(now, 6)).rows == ()
+
+
+async def test_rules_of_a_planter_that_died_are_due_to_another(
+    store: Store, server: DynamoServer, redis_node: RedisServer, clock: ManualClock
+) -> None:
+    async with opened(server, redis_node, clock) as other:
+        now = clock.now()
+        row = row_of("a", 1, now)
+        assert await rules_of(store).swap([Swap("a", 0, row)]) == [True]
+        assert (await rules_of(store).due(now, 5)).rows == (row,)
+        await store.messages.close()
+        for _ in itertools.count():
+            if (await rules_of(other).due(now, 5)).rows == (row,):
+                break
+
+
+async def test_a_redis_that_is_emptied_is_filled_from_the_table(
+    store: Store, redis_node: RedisServer, clock: ManualClock
+) -> None:
+    now = clock.now()
+    rows = (row_of("a", 1, now - 1), row_of("b", 1, now))
+    assert all(await rules_of(store).swap([Swap(row.id, 0, row) for row in rows]))
+    await put_many(store, 1)
+    (message,) = (await store.messages.claim("r", 1, LEASE, now)).messages
+    redis_node.flush()
+    assert (await rules_of(store).due(now, 5)).rows == rows
+    clock.jump(LEASE)
+    (reaped,) = await store.messages.reap(clock.now(), 5)
+    assert reaped.id == message.id
+
+
+async def test_an_agenda_that_is_wrong_is_corrected(store: Store, clock: ManualClock) -> None:
+    assert isinstance(store.messages, TieredStore)
+    now = clock.now()
+    rules, agenda = rules_of(store), store.messages._session.near.agenda("rules")
+    later = row_of("later", 1, now + 5_000)
+    assert await rules.swap([Swap("later", 0, later)]) == [True]
+    await agenda.put({"later": now - 1, "gone": now - 1})
+    for _ in range(2):
+        assert await rules.due(now, 5) == DueRules((), later.wake)
+
+
+async def test_fewer_calls_are_under_way_while_answers_are_slow() -> None:
+    slots = Slots(32)
+    slots.answered(0, SLOW_SECONDS / 100)
+    for number in range(100):
+        slots.answered(number, number + 2 * SLOW_SECONDS)
+    assert slots.limit == FEWEST_SLOTS
+    for number in range(100, 2_000):
+        slots.answered(number, number + SLOW_SECONDS / 10)
+    assert slots.limit == 32
+
+
+async def test_a_server_far_away_is_not_taken_for_a_slow_one() -> None:
+    slots = Slots(32)
+    for number in range(100):
+        slots.answered(number, number + 2 * SLOW_SECONDS)
+    assert slots.limit == 32
+
+
+async def test_slots_are_handed_over_in_line() -> None:
+    slots = Slots(1)
+    order: list[int] = []
+    begun = asyncio.Event()
+
+    async def call(number: int) -> None:
+        async with slots.one():
+            order.append(number)
+            begun.set()
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.create_task(call(number)) for number in range(5)]
+    await begun.wait()
+    tasks[2].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == [0, 1, 3, 4]
+    async with slots.one():
+        pass
+
+
+async def test_lines_take_turns() -> None:
+    slots = Slots(1)
+    order: list[str] = []
+
+    async def call(name: str) -> None:
+        async with slots.one():
+            order.append(name)
+
+    async with asyncio.TaskGroup() as group, slots.one():
+        with line("put"):
+            for _ in range(3):
+                group.create_task(call("put"))
+        with line("claim"):
+            group.create_task(call("claim"))
+        await asyncio.sleep(0)
+    assert order == ["put", "claim", "put", "put"]
+
+
+async def test_what_adds_work_leaves_a_slot_to_what_gets_it_done() -> None:
+    slots = Slots(2)
+    finished: list[str] = []
+    hangs = asyncio.Event()
+
+    async def put() -> None:
+        with line("put"):
+            async with slots.one():
+                await hangs.wait()
+        finished.append("put")
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(put())
+        await asyncio.sleep(0)
+        for _ in range(3):
+            with line("claim"):
+                async with slots.one():
+                    finished.append("claim")
+        hangs.set()
+    assert finished == ["claim"] * 3 + ["put"] * 3
+
+
+async def test_an_urgent_call_waits_for_no_other() -> None:
+    slots = Slots(1)
+    async with slots.one(), slots.one(urgent=True):
+        pass
+
+
+def rules_of(store: Store) -> RecurringStore:
+    assert store.recurring is not None
+    return store.recurring
+
+
+def moved(row: RuleRow, wake: int) -> RuleRow:
+    return row_of(row.id, 2, wake)
