@@ -16,7 +16,6 @@ import msgspec
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from typer.main import get_command
-from typer.testing import CliRunner
 
 import penstock.settings
 from penstock.api.verbs import VERBS, Verb
@@ -42,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from scripts.tables import PARTS, meanings
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
-WIDTH = "80"
+WIDTH = 80
 STRUCT_FIELDS = "__struct_fields__"
 
 CONFIG_HEAD = """# Settings
@@ -277,11 +276,16 @@ def _default(name: str, field: FieldInfo) -> str:
 
 def _commands() -> Iterator[tuple[str, str]]:
     """Every command with its help."""
-    app, runner = build(), CliRunner()
-    for path in [(), *_paths(get_command(app))]:
-        done = runner.invoke(app, [*path, "--help"], env={"COLUMNS": WIDTH}, prog_name="penstock")
-        shown = "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
-        yield " ".join(("penstock", *path)), shown
+    root = get_command(build())
+    settings = {**root.context_settings, "terminal_width": WIDTH}
+    for path in [(), *_paths(root)]:
+        command: Any = root
+        context = command.context_class(command, info_name="penstock", **settings)
+        for name in path:
+            command = command.commands[name]
+            context = command.context_class(command, info_name=name, parent=context)
+        shown = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+        yield " ".join(("penstock", *path)), shown.strip()
 
 
 def _paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

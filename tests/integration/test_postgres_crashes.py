@@ -24,6 +24,8 @@ from penstock.stores.postgres.store import PostgresStore
 from penstock.testing.store_harness import DAY_MS, MANY
 from systems.servers.postgres import PostgresServer
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 5
 GUARD = 25.0
 """Seconds that no test needs: less than a call that is told nothing waits."""

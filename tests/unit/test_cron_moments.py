@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from itertools import islice, takewhile
@@ -73,17 +72,16 @@ class Fields:
         )
 
     def matches(self, wall: datetime) -> bool:
-        def fits(value: int, values: set[int] | None) -> bool:
-            return values is None or value in values
-
-        day, weekday = fits(wall.day, self.days), fits(wall.isoweekday() % 7, self.weekdays)
+        if self.minutes is not None and wall.minute not in self.minutes:
+            return False
+        if self.hours is not None and wall.hour not in self.hours:
+            return False
+        if self.months is not None and wall.month not in self.months:
+            return False
+        day = self.days is None or wall.day in self.days
+        weekday = self.weekdays is None or wall.isoweekday() % 7 in self.weekdays
         either = self.days is not None and self.weekdays is not None
-        return (
-            fits(wall.minute, self.minutes)
-            and fits(wall.hour, self.hours)
-            and fits(wall.month, self.months)
-            and ((day or weekday) if either else (day and weekday))
-        )
+        return (day or weekday) if either else (day and weekday)
 
 
 def some(low: int, high: int, most: int = 3) -> st.SearchStrategy[set[int] | None]:
@@ -100,8 +98,7 @@ around_a_change = st.sampled_from(JUMPS) | st.tuples(
 )
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(NamedTuple):
     """One minute of the wall clock."""
 
     at: int
@@ -117,19 +114,19 @@ def wall_clock(zone: str, first: int, last: int, known: int = 2 * DAY) -> list[S
 
     What it showed in the `known` seconds before `first` is not new.
     """
-    info = ZoneInfo(zone)
+    info, minute = ZoneInfo(zone), timedelta(minutes=1)
     reached: datetime | None = None
     found = []
     for at in range(first - known, last, MINUTE):
         wall = datetime.fromtimestamp(at, info).replace(tzinfo=None, fold=0)
-        left_out = []
+        left_out: list[datetime] = []
         is_new = reached is None or wall > reached
-        if reached is not None:
-            between = reached + timedelta(minutes=1)
+        if reached is not None and wall > (between := reached + minute):
             while between < wall:
                 left_out.append(between)
-                between += timedelta(minutes=1)
-        reached = wall if reached is None else max(reached, wall)
+                between += minute
+        if is_new:
+            reached = wall
         if at >= first:
             found.append(Shown(at, wall, is_new, tuple(left_out)))
     return found
@@ -146,7 +143,8 @@ def by_the_wall_clock(fields: Fields, shown: list[Shown]) -> list[int]:
     return [
         one.at
         for one in shown
-        if (one.is_new and fields.matches(one.wall)) or any(map(fields.matches, one.left_out))
+        if (one.is_new and fields.matches(one.wall))
+        or (one.left_out and any(map(fields.matches, one.left_out)))
     ]
 
 

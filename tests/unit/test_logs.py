@@ -111,6 +111,7 @@ def test_secrets_are_never_written(log_format: str) -> None:
         extra={"api_token": "hush5", "Authorization": "hush6", "url": "redis://:hush7@h"},
     )
     log.info("postgresql://u:slash/hush9@h/db cannot be reached")
+    log.info("postgresql://u:qu'hush10@h/db and postgresql://u:slash/hush11@h/db")
     log.error("failed", exc_info=ValueError("amqp://u:hush8@h"))
     shown = stream.getvalue()
     assert "hush" not in shown
@@ -144,6 +145,17 @@ def test_a_text_of_any_length_and_characters_is_one_line_that_can_be_written(
     assert "characters left out" in shown
     assert " ends" in shown
     assert len(shown) < 50_000
+
+
+def test_a_cut_through_an_address_shows_no_part_of_its_password() -> None:
+    stream = io.StringIO()
+    setup_logging("info", "json", stream=stream)
+    address = "postgresql://user:hushhushhush@host/db "
+    for offset in range(len(address)):
+        log.info("%s%s", "x" * offset, address * 1_000)
+    shown = stream.getvalue()
+    assert "characters left out" in shown
+    assert "hush" not in shown
 
 
 def test_repeated_warnings_are_counted_not_written() -> None:

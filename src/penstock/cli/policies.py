@@ -13,7 +13,7 @@ import typer
 from penstock.cli import names, show
 from penstock.cli.options import LabelOptions, Sure, labels, pair, read_argument
 from penstock.cli.session import Session, can_ask, command, confirm, group
-from penstock.model.errors import InvalidMessage, UnknownMessage, UnknownThing
+from penstock.model.errors import Forbidden, InvalidMessage, UnknownMessage, UnknownThing
 from penstock.model.message import DEFAULT_ROUTE
 from penstock.model.policy import Calendar, decode_policy, policy_from
 from penstock.model.policy_view import counter_out, decision_out, policy_out
@@ -406,9 +406,10 @@ def _question(
 
 
 async def _message(verbs: Verbs, message_id: str) -> Message | None:
+    """The message if this caller may see one with that id."""
     try:
         return await verbs.get(message_id)
-    except (InvalidMessage, UnknownMessage):
+    except (InvalidMessage, UnknownMessage, Forbidden):
         return None
 
 

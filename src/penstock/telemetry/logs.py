@@ -41,11 +41,14 @@ SAME = "same"
 MAX_TEXT = 16_000
 """Characters of one field of a line: an exception's text may be of any length."""
 
+MARGIN = 1_000
+"""Characters beside a cut that are searched for secrets, too: it may go through one."""
+
 Text: TypeAlias = tuple[str, int, str]
 
 _SECRET_NAME = re.compile("authorization|password|secret|token|cookie|api_?key", re.IGNORECASE)
 _SECRET_TEXT = re.compile(
-    r"(?<=://)[^@\s\"']*@"  # user and password of a URL; a password may have a slash
+    r"(?<=://)(?:[^/@\s]*|[^@\s\"']{0,500})@"  # user and password of a URL; it may have a slash
     r"|\bwhsec_[\w+/=-]+"
     r"|(?<=\b[Bb]earer )[\w.~+/=-]+"
     r"|(?<=\b[Bb]asic )[\w+/=-]{8,}"
@@ -238,7 +241,6 @@ def _text(stream: TextIO) -> list[Processor]:
     plain = structlog.dev.plain_traceback  # the pretty one shows local variables, and so secrets
     return [
         structlog.processors.format_exc_info,
-        _legible,
         _without_secrets,
         structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain),
     ]
@@ -264,25 +266,29 @@ def _fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict
 
 
 def _without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Blot out secrets, cut very long texts in their middle, escape what UTF-8 cannot write."""
     for name, value in event.items():
         if _is_secret(name):
             event[name] = "***"
-        elif isinstance(value, str) and _SECRET_HINT.search(value):
-            event[name] = _SECRET_TEXT.sub(_blot, value)
+        elif isinstance(value, str):
+            text = _blotted(value) if len(value) <= MAX_TEXT else _cut(value)
+            event[name] = text if text.isascii() else _writable(text)
     return event
 
 
-def _legible(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Cut very long texts in their middle, and escape what UTF-8 cannot write."""
-    for name, value in event.items():
-        if isinstance(value, str) and (len(value) > MAX_TEXT or not value.isascii()):
-            cut = value
-            if len(value) > MAX_TEXT:
-                half = MAX_TEXT // 2
-                left_out = len(value) - 2 * half
-                cut = f"{value[:half]} … {left_out} characters left out … {value[-half:]}"
-            event[name] = cut.encode("utf-8", "backslashreplace").decode()
-    return event
+def _blotted(text: str) -> str:
+    return _SECRET_TEXT.sub(_blot, text) if _SECRET_HINT.search(text) else text
+
+
+def _cut(text: str) -> str:
+    half = MAX_TEXT // 2
+    head = _blotted(text[: half + MARGIN])[:-MARGIN]
+    tail = _blotted(text[-half - MARGIN :])[MARGIN:]
+    return f"{head} … {len(text) - 2 * half} characters left out … {tail}"
+
+
+def _writable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 @lru_cache(maxsize=1024)  # the same few names repeat
@@ -296,7 +302,6 @@ def _blot(found: re.Match[str]) -> str:
 
 _JSON: list[Processor] = [
     structlog.processors.format_exc_info,
-    _legible,
     _without_secrets,
     structlog.processors.EventRenamer("message"),
     structlog.processors.JSONRenderer(serializer=_encode),
