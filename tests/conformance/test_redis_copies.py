@@ -27,6 +27,7 @@ from penstock.model.timeline import lines_of
 from penstock.ports.store import Store
 from penstock.stores import memory
 from penstock.stores.redis import open_store
+from penstock.testing.store_cases.base import timeline
 from systems.servers.redis import RedisServer
 from tests.conformance.test_redis_machine import server
 
@@ -82,7 +83,7 @@ class Expected:
         stored = {m.id: replace(m, ref=0) for m in found if m is not None}
         assert stored == {name: record.message for name, record in self.records.items()}
         for name, record in self.records.items():
-            assert await store.messages.timeline(name) == lines_of(
+            assert await timeline(store.messages, name) == lines_of(
                 record.message, self.events[name]
             )
 

@@ -28,7 +28,7 @@ from penstock.stores.postgres.address import parse_address
 from penstock.stores.postgres.session import Session
 from penstock.stores.postgres.store import PostgresStore
 from penstock.testing.proxy import Proxy
-from penstock.testing.store_cases.base import ending, new
+from penstock.testing.store_cases.base import ending, new, timeline
 from penstock.testing.store_harness import DAY_MS, MANY
 from systems.servers.postgres import PostgresServer, server_user
 from tests.conformance.postgres_harness import PostgresHarness
@@ -242,7 +242,7 @@ async def test_postgres_takes_lines_along_that_were_added_during_a_settlement(
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         await until(lambda: postgres.sql(waits) != "0")
     assert await settling == [State.DELIVERED]
-    lines = [event.event for event in await store.timeline("one")]
+    lines = [event.event for event in await timeline(store, "one")]
     assert lines.count("cancel_asked") == 1
     assert lines[-1] == "delivered"
     await store.close()

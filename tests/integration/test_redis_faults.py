@@ -28,6 +28,7 @@ from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.redis import RedisStore, open_store
 from penstock.testing.proxy import Proxy
+from penstock.testing.store_cases.base import timeline
 from systems.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
@@ -172,7 +173,7 @@ async def test_a_retry_whose_answer_is_lost_is_done_once(
         states = await store.settle(settlements, store.clock.now())
     assert states == [State.SCHEDULED] * 2
     assert await store.settle(settlements, store.clock.now()) == [None, None]
-    lines = [line.event for line in await store.timeline("a")]
+    lines = [line.event for line in await timeline(store, "a")]
     assert lines.count("retry") == 1
     figures = await store.figures(store.clock.now())
     assert (figures.states[State.SCHEDULED], figures.states[State.LEASED]) == (2, 0)

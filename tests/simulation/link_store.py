@@ -131,8 +131,8 @@ class LinkedStore:
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         return await self._line.call(lambda: self._to.find(ids), _nothing)
 
-    async def timeline(self, message_id: str) -> list[Event]:
-        return await self._line.call(lambda: self._to.timeline(message_id), _nothing)
+    async def get(self, message_id: str) -> tuple[Message, list[Event]] | None:
+        return await self._line.call(lambda: self._to.get(message_id), _nothing)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
         return await self._line.call(

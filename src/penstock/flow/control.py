@@ -41,10 +41,10 @@ class Control:
 
     async def get(self, message_id: str) -> tuple[Message, list[Event]]:
         """Return the message and its timeline; UnknownMessage if there is none."""
-        (message,) = await self._store.find([message_id])
-        if message is None:
+        found = await self._store.get(message_id)
+        if found is None:
             raise UnknownMessage(message_id)
-        return message, await self._store.timeline(message_id)
+        return found
 
     async def find(self, ids: Sequence[str]) -> list[Message]:
         """Return the messages among `ids` that exist."""

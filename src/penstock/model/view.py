@@ -116,6 +116,7 @@ def receipt_of(answer: Accepted) -> Receipt:
 
 def message_out(message: Message, timeline: list[Event] | None = None) -> MessageOut:
     payload, payload_base64 = _payload(message)
+    verdict = verdict_of(message)
     return MessageOut(
         id=message.id,
         route=message.route,
@@ -137,8 +138,8 @@ def message_out(message: Message, timeline: list[Event] | None = None) -> Messag
         claimed=_text(message.claimed),
         settled=_text(message.settled),
         cancel_pending=message.cancel_pending or msgspec.UNSET,
-        verdict=verdict_of(message) or msgspec.UNSET,
-        reason=reason_of(message) if verdict_of(message) else msgspec.UNSET,
+        verdict=verdict or msgspec.UNSET,
+        reason=reason_of(message) if verdict else msgspec.UNSET,
         timeline=msgspec.UNSET if timeline is None else [_event_out(event) for event in timeline],
     )
 

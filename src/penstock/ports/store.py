@@ -108,8 +108,8 @@ class MessageStore(Protocol):
 
     async def find(self, ids: Sequence[str]) -> list[Message | None]: ...
 
-    async def timeline(self, message_id: str) -> list[Event]:
-        """The message's events, oldest first; empty if it is not known."""
+    async def get(self, message_id: str) -> tuple[Message, list[Event]] | None:
+        """The message and its timeline, oldest event first, as of one moment; None: not known."""
         ...
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:

@@ -22,6 +22,7 @@ from penstock.model.route import Route
 from penstock.model.state import State
 from penstock.model.times import format_moment
 from penstock.model.verdict import Verdict
+from penstock.testing.store_cases.base import timeline
 from tests.unit.flow.rig import Engine, FakeSink, used
 
 MINUTE = 60_000
@@ -67,7 +68,7 @@ async def test_the_timeline_tells_each_decision_with_its_reason(engine: Engine) 
     await engine.schedule(id="second", key="ann")
     async with engine.working():
         await engine.clock.advance(MINUTE + 1_000)
-    events = await engine.store.timeline("second")
+    events = await timeline(engine.store, "second")
     assert [event.event for event in events] == ["accepted", "deferred", "released", "delivered"]
     assert [event.detail for event in events] == [
         None,
@@ -91,7 +92,7 @@ async def test_the_timeline_tells_what_a_shadow_would_have_done(engine: Engine) 
         await engine.schedule(id=name, key="ann", labels={"class": "transactional"})
     async with engine.working():
         await engine.clock.advance(1_000)
-    released = {name: (await engine.store.timeline(name))[1] for name in ("first", "second")}
+    released = {name: (await timeline(engine.store, name))[1] for name in ("first", "second")}
     assert released["first"].detail == "ALLOW by daily, later, never; bypassed mails"
     until = format_moment(released["second"].at + MINUTE)
     assert released["second"].detail == (
@@ -106,7 +107,7 @@ async def test_the_timeline_is_silent_where_no_policy_applies(engine: Engine) ->
     await engine.schedule(id="m", key="ann")
     async with engine.working():
         await engine.clock.advance(1_000)
-    assert [event.detail for event in await engine.store.timeline("m")] == [None] * 3
+    assert [event.detail for event in await timeline(engine.store, "m")] == [None] * 3
     assert (await engine.find("m")).decided is None
 
 
@@ -139,7 +140,7 @@ async def test_a_block_is_the_end_with_its_reason(engine: Engine) -> None:
     blocked = await engine.find("m2")
     assert blocked.state is State.BLOCKED
     assert blocked.last_error == "daily: 2 of 2 in 24h"
-    events = await engine.store.timeline("m2")
+    events = await timeline(engine.store, "m2")
     assert (events[-1].event, events[-1].detail) == ("blocked", "daily: 2 of 2 in 24h")
     assert engine.observer.counts["blocked", "default"] == 1
 

@@ -1,4 +1,4 @@
-"""FIND, TIMELINE, PURGE, PAUSE: reads of messages and routes, and their removal."""
+"""FIND, GET, PURGE, PAUSE: reads of messages and routes, and their removal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
     return [found[one].message if one in found else None for one in ids]
 
 
-async def events(session: Session, message_id: str) -> list[Event]:
+async def get(session: Session, message_id: str) -> tuple[Message, list[Event]] | None:
     loaded = (await _known(session, [message_id])).get(message_id)
-    return [] if loaded is None else lines_of(loaded.message, loaded.record.noted)
+    if loaded is None:
+        return None
+    return loaded.message, lines_of(loaded.message, loaded.record.noted)
 
 
 async def _known(session: Session, ids: Sequence[str]) -> dict[str, Loaded]:

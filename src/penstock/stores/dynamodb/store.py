@@ -186,8 +186,8 @@ class TieredStore:
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         return await lookup.find(self._session, ids)
 
-    async def timeline(self, message_id: str) -> list[Event]:
-        return await lookup.events(self._session, message_id)
+    async def get(self, message_id: str) -> tuple[Message, list[Event]] | None:
+        return await lookup.get(self._session, message_id)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
         return await search.search(self._session, where, after, limit)

@@ -222,9 +222,11 @@ class MessageBook:
         record = self.records.get(message_id)
         return None if record is None else record.message
 
-    def timeline(self, message_id: str) -> list[Event]:
+    def get(self, message_id: str) -> tuple[Message, list[Event]] | None:
         record = self.records.get(message_id)
-        return [] if record is None else lines_of(record.message, record.noted)
+        if record is None:
+            return None
+        return record.message, lines_of(record.message, record.noted)
 
     def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
         found = sorted(

@@ -111,8 +111,8 @@ class MemoryStore:
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         return [self.book.find(message_id) for message_id in ids]
 
-    async def timeline(self, message_id: str) -> list[Event]:
-        return self.book.timeline(message_id)
+    async def get(self, message_id: str) -> tuple[Message, list[Event]] | None:
+        return self.book.get(message_id)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
         return self.book.search(where, after, limit)

@@ -139,8 +139,8 @@ class RedisStore:
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         return await lookup.find(self._session, ids)
 
-    async def timeline(self, message_id: str) -> list[Event]:
-        return await lookup.timeline(self._session, message_id)
+    async def get(self, message_id: str) -> tuple[Message, list[Event]] | None:
+        return await lookup.get(self._session, message_id)
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:
         if after is None:  # another process may have grown the layout, and lists must be complete

@@ -1,6 +1,6 @@
 """The operations on messages, each a step over a transaction; their statements are in messages.sql.
 
-    put · claim, extend, reap · settle · amend · find, timeline · purge · pause · erasures
+    put · claim, extend, reap · settle · amend · find, get · purge · pause · erasures
 
 An operation loads the records of its batch, takes the pure step of `penstock.model.lifecycle` for
 each and writes the changes together. Three are hot and exist a second time, in SQL: put of new ids
@@ -428,15 +428,16 @@ def find(tx: Tx, ids: Sequence[str]) -> list[Message | None]:
     return [found.get(message_id) for message_id in ids]
 
 
-def timeline(tx: Tx, message_id: str) -> list[Event]:
-    """The timeline: common events are derived from the message's columns, the others from its
-    events.
+def get(tx: Tx, message_id: str) -> tuple[Message, list[Event]] | None:
+    """The message and its timeline: common events are derived from its columns, the others from
+    its events.
     """
-    row = tx.one("known", {"ids": tx.array([message_id])})
+    row = tx.one("records", {"ids": tx.array([message_id])})
     if row is None:
-        return []
+        return None
     message = to_record(row).message
-    return lines_of(message, [event_of(row) for row in tx.query("events", {"seq": message.ref})])
+    noted = [event_of(row) for row in tx.query("events", {"seq": message.ref})]
+    return message, lines_of(message, noted)
 
 
 def purge(tx: Tx, now: int, limit: int, retention: int, retention_count: int) -> int:

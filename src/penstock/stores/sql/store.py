@@ -154,8 +154,8 @@ class SqlStore(ABC):
     async def find(self, ids: Sequence[str]) -> list[Message | None]:
         return await self._runner.submit(lambda tx: steps.find(tx, ids), writes=False)
 
-    async def timeline(self, message_id: str) -> list[Event]:
-        return await self._runner.submit(lambda tx: steps.timeline(tx, message_id), writes=False)
+    async def get(self, message_id: str) -> tuple[Message, list[Event]] | None:
+        return await self._runner.submit(lambda tx: steps.get(tx, message_id), writes=False)
 
     async def purge(self, now: int, limit: int) -> int:
         def work(tx: Tx) -> int:

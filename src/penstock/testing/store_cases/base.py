@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import pytest_asyncio
 
-from penstock.model.message import Message, NewMessage
+from penstock.model.message import Event, Message, NewMessage
 from penstock.model.outcome import Action, Amended, Amendment, Claim, Receipt, Settlement
 from penstock.model.query import Cursor, Filter
 from penstock.model.state import State
@@ -103,9 +103,16 @@ async def held(store: MessageStore, message_id: str) -> Message:
     return message
 
 
+async def timeline(store: MessageStore, message_id: str) -> list[Event]:
+    """The message's timeline; it must be known."""
+    found = await store.get(message_id)
+    assert found is not None, f"{message_id} is not held"
+    return found[1]
+
+
 async def words(store: MessageStore, message_id: str) -> list[str]:
     """The events of the message's timeline."""
-    return [event.event for event in await store.timeline(message_id)]
+    return [event.event for event in await timeline(store, message_id)]
 
 
 async def listed(

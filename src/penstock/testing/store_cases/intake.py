@@ -338,7 +338,15 @@ class IntakeCases(StoreCases):
         found = await store.find(["b", "nobody", "a", "b"])
         assert [None if m is None else m.id for m in found] == ["b", None, "a", "b"]
         assert await store.find([]) == []
-        assert await store.timeline("nobody") == []
+        assert await store.get("nobody") is None
+
+    async def test_get_answers_the_message_that_find_does(self, store: MessageStore) -> None:
+        await put(store, new("a", due=store.clock.now(), headers={"a": "b"}, key="who"))
+        found = await store.get("a")
+        assert found is not None
+        message, lines = found
+        assert [message] == await store.find(["a"])
+        assert [(line.at, line.event) for line in lines] == [(message.created, "accepted")]
 
     async def test_a_cancelled_caller_does_not_harm_the_others(self, store: MessageStore) -> None:
         due = store.clock.now() + FAR

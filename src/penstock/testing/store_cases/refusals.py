@@ -23,6 +23,7 @@ from penstock.testing.store_cases.base import (
     put,
     put_due,
     settle,
+    timeline,
 )
 
 _EXTRAS = {"key": "who", "headers": {"a": "b"}, "payload": b"body"}
@@ -115,7 +116,7 @@ class AllowCases(StoreCases):
 
 
 async def _told(store: MessageStore, message_id: str) -> list[tuple[str, str | None]]:
-    return [(event.event, event.detail) for event in await store.timeline(message_id)]
+    return [(event.event, event.detail) for event in await timeline(store, message_id)]
 
 
 class RefusalCases(StoreCases):
@@ -131,7 +132,7 @@ class RefusalCases(StoreCases):
         )
         assert (found.due, found.attempt, found.key) == (until, 0, "who")
         assert (found.payload, found.headers) == (b"body", {"a": "b"})
-        events = await store.timeline(message.id)
+        events = await timeline(store, message.id)
         assert [(e.event, e.detail) for e in events if e.event == "deferred"] == [
             ("deferred", "nights: quiet until 08:00")
         ]
@@ -175,7 +176,7 @@ class RefusalCases(StoreCases):
         last = ending(message, token, State.DEAD, error="no")
         assert last.may_have_arrived  # the second may have
         await settle(store, last)
-        released = [e.detail for e in await store.timeline(message.id) if e.event == "released"]
+        released = [e.detail for e in await timeline(store, message.id) if e.event == "released"]
         assert released == ["ALLOW by cap"] * 3 + [None]
         await amend(store, Action.REDRIVE, message.id, due=now)
         assert (await held(store, message.id)).decided is None

@@ -1,4 +1,4 @@
-"""FIND, TIMELINE, PURGE: read messages, and forget settled ones."""
+"""FIND, GET, PURGE: read messages, and forget settled ones."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ async def find(session: Session, ids: Sequence[str]) -> list[Message | None]:
     ]
 
 
-async def timeline(session: Session, message_id: str) -> list[Event]:
-    """The timeline: common events are derived from the record's times, the others from its
-    events.
+async def get(session: Session, message_id: str) -> tuple[Message, list[Event]] | None:
+    """The message and its timeline: common events are derived from the record's times, the others
+    from its events.
     """
     (held,) = await session.find([message_id])
     if held is None:
-        return []
+        return None
     message, events = read(pack_id(message_id), held)
-    return lines_of(message, read_events(events))
+    return message, lines_of(message, read_events(events))
 
 
 async def erasures(
