@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.model.message import Event, Message, NewMessage
+from penstock.model.message import NewMessage
 from penstock.model.outcome import Receipt
 from penstock.ports.store import MessageStore
 
@@ -25,11 +25,6 @@ class StoreProbe:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
-
-    async def get(self, message_id: str) -> tuple[Message, list[Event]] | None:
-        """After a `find`: a test that takes that one away takes away every read of a message."""
-        await self.find([message_id])
-        return await self._store.get(message_id)
 
     async def put(self, messages: Sequence[NewMessage], now: int) -> list[Receipt]:
         self.puts.append(len(messages))

@@ -109,7 +109,7 @@ class MessageStore(Protocol):
     async def find(self, ids: Sequence[str]) -> list[Message | None]: ...
 
     async def get(self, message_id: str) -> tuple[Message, list[Event]] | None:
-        """The message and its timeline, oldest event first, as of one moment; None: not known."""
+        """The message and its timeline, oldest event first; None if the id is not known."""
         ...
 
     async def search(self, where: Filter, after: Cursor | None, limit: int) -> Page:

@@ -66,7 +66,7 @@ async def test_a_store_that_is_away_is_503_with_a_time_to_come_again(
     async def away(*_: object) -> None:
         raise StoreUnavailable("the disk is full")
 
-    running.probe.find = away  # type: ignore[attr-defined]
+    running.probe.get = away  # type: ignore[attr-defined]
     running.probe.check = away  # type: ignore[attr-defined]
     answer = await client.get("/v1/messages/a")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

@@ -432,10 +432,10 @@ def get(tx: Tx, message_id: str) -> tuple[Message, list[Event]] | None:
     """The message and its timeline: common events are derived from its columns, the others from
     its events.
     """
-    row = tx.one("records", {"ids": tx.array([message_id])})
+    row = tx.one("found", {"ids": tx.array([message_id])})
     if row is None:
         return None
-    message = to_record(row).message
+    message = to_message(row)
     noted = [event_of(row) for row in tx.query("events", {"seq": message.ref})]
     return message, lines_of(message, noted)
 
