@@ -265,6 +265,16 @@ async def test_a_migration_by_a_newer_program_is_seen_by_one_that_has_the_file_o
     assert execute(tmp_path / "a.db", "SELECT id FROM messages") == [("x",)]
 
 
+async def test_a_migration_that_a_look_at_a_pace_sees_ends_the_process_too(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as store:
+        policies = store.as_store().policies
+        assert policies is not None
+        execute(tmp_path / "a.db", "UPDATE meta SET value = '99' WHERE name = 'schema_version'")
+        with pytest.raises(StoreFailed, match="newer Penstock"):
+            await policies.allowance("r", NOW)
+        assert "upgrade Penstock" in str(await asyncio.wait_for(store.failure(), 30))
+
+
 async def test_one_process_at_a_time_copies_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,7 @@ class GroupCommit:
             return await self.submit(work, writes=False)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         (outcome,) = self._run([_Operation(work, 0, writes=False, durable=False, future=answer)])
+        self._report_failure()
         if isinstance(outcome, _Locked):
             return await self.submit(work, writes=False)
         if isinstance(outcome, BaseException):
