@@ -97,6 +97,26 @@ async def put_many(store: Store, number: int) -> None:
     await store.messages.put(drafts, now)
 
 
+async def claim_singly(store: Store, number: int) -> None:
+    """Put and claim so many messages, each under a lease of its own."""
+    await put_many(store, number)
+    for _ in range(number):
+        claim = await store.messages.claim("r", 1, LEASE, store.clock.now())
+        assert len(claim.messages) == 1
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Let every call of a kind fail."""
+    call = Gateway.call
+
+    async def failing(self: Gateway, operation: str, **request: Any) -> Any:
+        if operation == kind:
+            raise StoreUnavailable("the table is away")
+        return await call(self, operation, **request)
+
+    monkeypatch.setattr(Gateway, "call", failing)
+
+
 async def test_no_claim_is_larger_than_its_lease_allows(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +226,54 @@ async def test_a_redis_that_is_emptied_is_filled_from_the_table(
     clock.jump(LEASE)
     (reaped,) = await store.messages.reap(clock.now(), 5)
     assert reaped.id == message.id
+
+
+async def test_ended_leases_found_in_the_table_are_reaped_in_as_many_calls_as_it_takes(
+    store: Store, redis_node: RedisServer, clock: ManualClock
+) -> None:
+    await claim_singly(store, 5)
+    redis_node.flush()
+    clock.jump(LEASE)
+    for _ in range(5):
+        (reaped,) = await store.messages.reap(clock.now(), 1)
+        assert reaped.state is State.SCHEDULED
+    assert not await store.messages.reap(clock.now(), 1)
+
+
+async def test_leases_that_end_after_redis_was_emptied_are_reaped_at_their_end(
+    store: Store, redis_node: RedisServer, clock: ManualClock
+) -> None:
+    await claim_singly(store, 2)
+    redis_node.flush()
+    assert not await store.messages.reap(clock.now(), 5)
+    clock.jump(LEASE)
+    assert len(await store.messages.reap(clock.now(), 5)) == 2
+
+
+async def test_a_reap_that_only_asks_whether_the_table_answers_reads_it_for_nobody(
+    store: Store, redis_node: RedisServer, clock: ManualClock
+) -> None:
+    await claim_singly(store, 1)
+    redis_node.flush()
+    clock.jump(LEASE)
+    assert not await store.messages.reap(0, 1)
+    assert len(await store.messages.reap(clock.now(), 5)) == 1
+
+
+async def test_a_table_that_was_not_read_to_its_end_is_read_again(
+    store: Store,
+    redis_node: RedisServer,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await claim_singly(store, 1)
+    redis_node.flush()
+    clock.jump(LEASE)
+    with monkeypatch.context() as patch:
+        fail(patch, "query")
+        with pytest.raises(StoreUnavailable):
+            await store.messages.reap(clock.now(), 5)
+    assert len(await store.messages.reap(clock.now(), 5)) == 1
 
 
 async def test_an_agenda_that_is_wrong_is_corrected(store: Store, clock: ManualClock) -> None:
