@@ -20,6 +20,7 @@ from penstock.model.state import State
 from penstock.ports.recurring import DueRules, RecurringStore, Swap
 from penstock.ports.store import Store
 from penstock.stores.dynamodb import TieredStore, open_store
+from penstock.stores.dynamodb.agenda import Agenda
 from penstock.stores.dynamodb.gateway import FEWEST_SLOTS, SLOW_SECONDS, Gateway, Slots, line
 from penstock.stores.dynamodb.lease import FIRST_CLAIM
 from penstock.stores.dynamodb.near import Hint
@@ -62,7 +63,7 @@ async def store(
 
 @asynccontextmanager
 async def opened(
-    server: DynamoServer, redis: RedisServer, clock: ManualClock
+    server: DynamoServer, redis: RedisServer, clock: ManualClock | None = None
 ) -> AsyncIterator[Store]:
     store = await open_store(
         server.url(TABLE, redis.url),
@@ -211,6 +212,54 @@ async def test_rules_of_a_planter_that_died_are_due_to_another(
         for _ in itertools.count():
             if (await rules_of(other).due(now, 5)).rows == (row,):
                 break
+
+
+async def test_rules_of_a_planter_that_was_cancelled_are_due_to_another(
+    server: DynamoServer, redis_node: RedisServer
+) -> None:
+    """The store of a worker stays open while its last sends end."""
+    server.empty(TABLE)
+    redis_node.flush()
+    async with opened(server, redis_node) as store, opened(server, redis_node) as other:
+        now = store.clock.now()
+        row = row_of("a", 1, now)
+        assert await rules_of(store).swap([Swap("a", 0, row)]) == [True]
+        taken = asyncio.Event()
+
+        async def plant() -> None:
+            assert (await rules_of(store).due(now, 5)).rows == (row,)
+            taken.set()
+            await asyncio.Event().wait()
+
+        planter = asyncio.create_task(plant())
+        await taken.wait()
+        planter.cancel()
+        for _ in range(600):
+            if found := (await rules_of(other).due(now, 5)).rows:
+                break
+            await asyncio.sleep(0.05)
+        assert found == (row,)
+
+
+async def test_rules_are_held_back_for_as_long_as_their_planter_takes(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = clock.now()
+    row = row_of("a", 1, now)
+    assert await rules_of(store).swap([Swap("a", 0, row)]) == [True]
+    renewed = asyncio.Semaphore(0)
+    hold = Agenda.hold
+
+    async def seen(self: Agenda, until: int) -> bool:
+        is_held = await hold(self, until)
+        assert is_held
+        renewed.release()
+        return is_held
+
+    monkeypatch.setattr(Agenda, "hold", seen)
+    assert (await rules_of(store).due(now, 5)).rows == (row,)
+    for _ in range(3):
+        await renewed.acquire()
 
 
 async def test_a_redis_that_is_emptied_is_filled_from_the_table(

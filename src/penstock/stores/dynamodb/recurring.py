@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 from zlib import crc32
 
 from penstock.model.errors import PenstockError, StoreUnavailable
@@ -99,7 +100,8 @@ class DynamoRecurring:
         await self._note(wrong)
         rows.sort(key=lambda row: row.wake or 0)
         if rows:
-            self._holding = asyncio.create_task(self._hold(), name="penstock-held-rules")
+            holding = self._hold(asyncio.current_task())
+            self._holding = asyncio.create_task(holding, name="penstock-held-rules")
         if len(taken.ids) >= limit:
             return DueRules(tuple(rows))
         wakes = [row.wake for row in wrong.values() if row is not None and row.wake is not None]
@@ -113,9 +115,12 @@ class DynamoRecurring:
             self._holding.cancel()
             self._holding = None
 
-    async def _hold(self) -> None:
+    async def _hold(self, planter: asyncio.Task[Any] | None) -> None:
+        """Hold the rows that were taken back from others until the task that took them ends."""
         for _ in range(RENEWALS):
             await asyncio.sleep(HOLD_MS / 2_000)
+            if planter is None or planter.done():
+                return
             try:
                 if not await self._agenda.hold(self._clock.now() + HOLD_MS):
                     return
