@@ -20,8 +20,17 @@ from penstock.model.state import State
 from penstock.ports.recurring import DueRules, RecurringStore, Swap
 from penstock.ports.store import Store
 from penstock.stores.dynamodb import TieredStore, open_store
+from penstock.stores.dynamodb.address import parse_address
 from penstock.stores.dynamodb.agenda import Agenda
-from penstock.stores.dynamodb.gateway import FEWEST_SLOTS, SLOW_SECONDS, Gateway, Slots, line
+from penstock.stores.dynamodb.gateway import (
+    FEWEST_SLOTS,
+    SLOW_SECONDS,
+    WAY_SECONDS,
+    Gateway,
+    Slots,
+    line,
+    open_gateway,
+)
 from penstock.stores.dynamodb.lease import FIRST_CLAIM
 from penstock.stores.dynamodb.near import Hint
 from penstock.testing.clock import ManualClock
@@ -338,20 +347,86 @@ async def test_an_agenda_that_is_wrong_is_corrected(store: Store, clock: ManualC
 
 async def test_fewer_calls_are_under_way_while_answers_are_slow() -> None:
     slots = Slots(32)
-    slots.answered(0, SLOW_SECONDS / 100)
+    slots.ended(0, SLOW_SECONDS / 100, answered=True)
     for number in range(100):
-        slots.answered(number, number + 2 * SLOW_SECONDS)
+        slots.ended(number, number + 2 * SLOW_SECONDS, answered=True)
     assert slots.limit == FEWEST_SLOTS
     for number in range(100, 2_000):
-        slots.answered(number, number + SLOW_SECONDS / 10)
+        slots.ended(number, number + SLOW_SECONDS / 10, answered=True)
     assert slots.limit == 32
 
 
 async def test_a_server_far_away_is_not_taken_for_a_slow_one() -> None:
     slots = Slots(32)
     for number in range(100):
-        slots.answered(number, number + 2 * SLOW_SECONDS)
+        slots.ended(number, number + 2 * SLOW_SECONDS, answered=True)
     assert slots.limit == 32
+
+
+FAR = 0.3
+"""Seconds that a call to a server far away takes."""
+
+
+async def test_a_call_that_was_not_answered_says_nothing_of_the_way() -> None:
+    now = 0.0
+    slots = Slots(32, lambda: now)
+
+    async def call(seconds: float, end: type[BaseException] | None = None) -> None:
+        nonlocal now
+        async with slots.one():
+            now += seconds
+            if end is not None:
+                raise end
+
+    for end in (ConnectionRefusedError, asyncio.CancelledError):
+        with pytest.raises(end):
+            await call(0.001, end)
+    for _ in range(100):
+        await call(FAR)
+    assert slots.limit == 32
+
+
+async def test_calls_that_are_not_answered_for_long_make_room() -> None:
+    slots = Slots(32)
+    for number in range(100):
+        slots.ended(number, number + 10, answered=False)
+    assert slots.limit == FEWEST_SLOTS
+    for number in range(100, 2_000):
+        slots.ended(number, number + 0.001, answered=False)
+    assert slots.limit == FEWEST_SLOTS
+
+
+async def test_a_way_that_has_become_longer_is_noticed() -> None:
+    slots = Slots(32)
+    slots.ended(0, 0.001, answered=True)
+    for number in range(10):
+        slots.ended(number, number + FAR, answered=True)
+    assert slots.limit == FEWEST_SLOTS
+    for number in range(10, 2 * int(WAY_SECONDS) + 1_000):
+        slots.ended(number, number + FAR, answered=True)
+    assert slots.limit == 32
+
+
+async def test_a_server_that_is_slow_for_long_is_not_taken_for_one_far_away() -> None:
+    slots = Slots(32)
+    for number in range(3 * int(WAY_SECONDS)):
+        slots.ended(number, number + 2, answered=True)
+    assert slots.limit == FEWEST_SLOTS
+
+
+async def test_an_unmet_condition_is_an_answer(server: DynamoServer) -> None:
+    gateway = await open_gateway(parse_address(server.url(TABLE, "redis://localhost")))
+    gateway._slots._limit = 1.0
+    for _ in range(5):
+        answer = await gateway.call(
+            "delete_item",
+            TableName=TABLE,
+            Key={"pk": {"S": "nobody"}},
+            ConditionExpression="attribute_exists(pk)",
+        )
+        assert "Refused" in answer.reply
+    assert gateway._slots.limit > 1
+    await gateway.close()
 
 
 async def test_slots_are_handed_over_in_line() -> None:
