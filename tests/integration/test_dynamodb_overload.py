@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import NewMessage
@@ -429,6 +431,32 @@ async def test_an_unmet_condition_is_an_answer(server: DynamoServer) -> None:
     await gateway.close()
 
 
+async def test_an_urgent_call_waits_for_no_connection() -> None:
+    """A pool that has a connection for each slot only would let it wait there."""
+    begun = asyncio.Queue[None]()
+    healed = asyncio.Event()
+
+    async def answer(_: web.Request) -> web.Response:
+        begun.put_nowait(None)
+        await healed.wait()
+        return web.json_response({}, content_type="application/x-amz-json-1.0")
+
+    async with TestServer(application(answer)) as hanging:
+        address = parse_address(
+            f"dynamodb+redis://key:secret@127.0.0.1:{hanging.port}/{TABLE}"
+            "?redis=redis://localhost&max_connections=2&timeout=60s"
+        )
+        gateway = await open_gateway(address)
+        async with asyncio.TaskGroup() as group:
+            for urgent in (False, False, False, True):
+                group.create_task(gateway.call("list_tables", urgent=urgent))
+            for _ in range(3):
+                async with asyncio.timeout(10):
+                    await begun.get()
+            healed.set()
+        await gateway.close()
+
+
 async def test_slots_are_handed_over_in_line() -> None:
     slots = Slots(1)
     order: list[int] = []
@@ -494,6 +522,12 @@ async def test_an_urgent_call_waits_for_no_other() -> None:
     slots = Slots(1)
     async with slots.one(), slots.one(urgent=True):
         pass
+
+
+def application(answer: Callable[[web.Request], Awaitable[web.Response]]) -> web.Application:
+    app = web.Application()
+    app.router.add_post("/", answer)
+    return app
 
 
 def rules_of(store: Store) -> RecurringStore:

@@ -47,6 +47,8 @@ LOWERED_TO = 0.7
 """… this part of them …"""
 FEWEST_SLOTS = 2
 """… and never fewer than these."""
+URGENT_CONNECTIONS = 8
+"""Connections beside those of the slots: urgent calls do not wait in the pool either."""
 
 
 class Answer(NamedTuple):
@@ -271,7 +273,7 @@ async def open_gateway(address: Address) -> Gateway:
     config = AioConfig(
         connect_timeout=address.connect_timeout,
         read_timeout=address.timeout / 2,  # a call that hangs is repeated once
-        max_pool_connections=options.max_connections,
+        max_pool_connections=options.max_connections + URGENT_CONNECTIONS,
         retries={"total_max_attempts": 1},  # this module retries
         parameter_validation=False,  # requests are built here, and checking them takes longer
     )
