@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import NewMessage
@@ -20,7 +22,17 @@ from penstock.model.state import State
 from penstock.ports.recurring import DueRules, RecurringStore, Swap
 from penstock.ports.store import Store
 from penstock.stores.dynamodb import TieredStore, open_store
-from penstock.stores.dynamodb.gateway import FEWEST_SLOTS, SLOW_SECONDS, Gateway, Slots, line
+from penstock.stores.dynamodb.address import parse_address
+from penstock.stores.dynamodb.agenda import Agenda
+from penstock.stores.dynamodb.gateway import (
+    FEWEST_SLOTS,
+    SLOW_SECONDS,
+    WAY_SECONDS,
+    Gateway,
+    Slots,
+    line,
+    open_gateway,
+)
 from penstock.stores.dynamodb.lease import FIRST_CLAIM
 from penstock.stores.dynamodb.near import Hint
 from penstock.testing.clock import ManualClock
@@ -62,7 +74,7 @@ async def store(
 
 @asynccontextmanager
 async def opened(
-    server: DynamoServer, redis: RedisServer, clock: ManualClock
+    server: DynamoServer, redis: RedisServer, clock: ManualClock | None = None
 ) -> AsyncIterator[Store]:
     store = await open_store(
         server.url(TABLE, redis.url),
@@ -95,6 +107,26 @@ async def put_many(store: Store, number: int) -> None:
         NewMessage(id=f"m{n}", route="r", key="k", payload=b"1", due=now) for n in range(number)
     ]
     await store.messages.put(drafts, now)
+
+
+async def claim_singly(store: Store, number: int) -> None:
+    """Put and claim so many messages, each under a lease of its own."""
+    await put_many(store, number)
+    for _ in range(number):
+        claim = await store.messages.claim("r", 1, LEASE, store.clock.now())
+        assert len(claim.messages) == 1
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Let every call of a kind fail."""
+    call = Gateway.call
+
+    async def failing(self: Gateway, operation: str, **request: Any) -> Any:
+        if operation == kind:
+            raise StoreUnavailable("the table is away")
+        return await call(self, operation, **request)
+
+    monkeypatch.setattr(Gateway, "call", failing)
 
 
 async def test_no_claim_is_larger_than_its_lease_allows(
@@ -193,6 +225,54 @@ async def test_rules_of_a_planter_that_died_are_due_to_another(
                 break
 
 
+async def test_rules_of_a_planter_that_was_cancelled_are_due_to_another(
+    server: DynamoServer, redis_node: RedisServer
+) -> None:
+    """The store of a worker stays open while its last sends end."""
+    server.empty(TABLE)
+    redis_node.flush()
+    async with opened(server, redis_node) as store, opened(server, redis_node) as other:
+        now = store.clock.now()
+        row = row_of("a", 1, now)
+        assert await rules_of(store).swap([Swap("a", 0, row)]) == [True]
+        taken = asyncio.Event()
+
+        async def plant() -> None:
+            assert (await rules_of(store).due(now, 5)).rows == (row,)
+            taken.set()
+            await asyncio.Event().wait()
+
+        planter = asyncio.create_task(plant())
+        await taken.wait()
+        planter.cancel()
+        for _ in range(600):
+            if found := (await rules_of(other).due(now, 5)).rows:
+                break
+            await asyncio.sleep(0.05)
+        assert found == (row,)
+
+
+async def test_rules_are_held_back_for_as_long_as_their_planter_takes(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = clock.now()
+    row = row_of("a", 1, now)
+    assert await rules_of(store).swap([Swap("a", 0, row)]) == [True]
+    renewed = asyncio.Semaphore(0)
+    hold = Agenda.hold
+
+    async def seen(self: Agenda, until: int) -> bool:
+        is_held = await hold(self, until)
+        assert is_held
+        renewed.release()
+        return is_held
+
+    monkeypatch.setattr(Agenda, "hold", seen)
+    assert (await rules_of(store).due(now, 5)).rows == (row,)
+    for _ in range(3):
+        await renewed.acquire()
+
+
 async def test_a_redis_that_is_emptied_is_filled_from_the_table(
     store: Store, redis_node: RedisServer, clock: ManualClock
 ) -> None:
@@ -208,6 +288,54 @@ async def test_a_redis_that_is_emptied_is_filled_from_the_table(
     assert reaped.id == message.id
 
 
+async def test_ended_leases_found_in_the_table_are_reaped_in_as_many_calls_as_it_takes(
+    store: Store, redis_node: RedisServer, clock: ManualClock
+) -> None:
+    await claim_singly(store, 5)
+    redis_node.flush()
+    clock.jump(LEASE)
+    for _ in range(5):
+        (reaped,) = await store.messages.reap(clock.now(), 1)
+        assert reaped.state is State.SCHEDULED
+    assert not await store.messages.reap(clock.now(), 1)
+
+
+async def test_leases_that_end_after_redis_was_emptied_are_reaped_at_their_end(
+    store: Store, redis_node: RedisServer, clock: ManualClock
+) -> None:
+    await claim_singly(store, 2)
+    redis_node.flush()
+    assert not await store.messages.reap(clock.now(), 5)
+    clock.jump(LEASE)
+    assert len(await store.messages.reap(clock.now(), 5)) == 2
+
+
+async def test_a_reap_that_only_asks_whether_the_table_answers_reads_it_for_nobody(
+    store: Store, redis_node: RedisServer, clock: ManualClock
+) -> None:
+    await claim_singly(store, 1)
+    redis_node.flush()
+    clock.jump(LEASE)
+    assert not await store.messages.reap(0, 1)
+    assert len(await store.messages.reap(clock.now(), 5)) == 1
+
+
+async def test_a_table_that_was_not_read_to_its_end_is_read_again(
+    store: Store,
+    redis_node: RedisServer,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await claim_singly(store, 1)
+    redis_node.flush()
+    clock.jump(LEASE)
+    with monkeypatch.context() as patch:
+        fail(patch, "query")
+        with pytest.raises(StoreUnavailable):
+            await store.messages.reap(clock.now(), 5)
+    assert len(await store.messages.reap(clock.now(), 5)) == 1
+
+
 async def test_an_agenda_that_is_wrong_is_corrected(store: Store, clock: ManualClock) -> None:
     assert isinstance(store.messages, TieredStore)
     now = clock.now()
@@ -221,20 +349,112 @@ async def test_an_agenda_that_is_wrong_is_corrected(store: Store, clock: ManualC
 
 async def test_fewer_calls_are_under_way_while_answers_are_slow() -> None:
     slots = Slots(32)
-    slots.answered(0, SLOW_SECONDS / 100)
+    slots.ended(0, SLOW_SECONDS / 100, answered=True)
     for number in range(100):
-        slots.answered(number, number + 2 * SLOW_SECONDS)
+        slots.ended(number, number + 2 * SLOW_SECONDS, answered=True)
     assert slots.limit == FEWEST_SLOTS
     for number in range(100, 2_000):
-        slots.answered(number, number + SLOW_SECONDS / 10)
+        slots.ended(number, number + SLOW_SECONDS / 10, answered=True)
     assert slots.limit == 32
 
 
 async def test_a_server_far_away_is_not_taken_for_a_slow_one() -> None:
     slots = Slots(32)
     for number in range(100):
-        slots.answered(number, number + 2 * SLOW_SECONDS)
+        slots.ended(number, number + 2 * SLOW_SECONDS, answered=True)
     assert slots.limit == 32
+
+
+FAR = 0.3
+"""Seconds that a call to a server far away takes."""
+
+
+async def test_a_call_that_was_not_answered_says_nothing_of_the_way() -> None:
+    now = 0.0
+    slots = Slots(32, lambda: now)
+
+    async def call(seconds: float, end: type[BaseException] | None = None) -> None:
+        nonlocal now
+        async with slots.one():
+            now += seconds
+            if end is not None:
+                raise end
+
+    for end in (ConnectionRefusedError, asyncio.CancelledError):
+        with pytest.raises(end):
+            await call(0.001, end)
+    for _ in range(100):
+        await call(FAR)
+    assert slots.limit == 32
+
+
+async def test_calls_that_are_not_answered_for_long_make_room() -> None:
+    slots = Slots(32)
+    for number in range(100):
+        slots.ended(number, number + 10, answered=False)
+    assert slots.limit == FEWEST_SLOTS
+    for number in range(100, 2_000):
+        slots.ended(number, number + 0.001, answered=False)
+    assert slots.limit == FEWEST_SLOTS
+
+
+async def test_a_way_that_has_become_longer_is_noticed() -> None:
+    slots = Slots(32)
+    slots.ended(0, 0.001, answered=True)
+    for number in range(10):
+        slots.ended(number, number + FAR, answered=True)
+    assert slots.limit == FEWEST_SLOTS
+    for number in range(10, 2 * int(WAY_SECONDS) + 1_000):
+        slots.ended(number, number + FAR, answered=True)
+    assert slots.limit == 32
+
+
+async def test_a_server_that_is_slow_for_long_is_not_taken_for_one_far_away() -> None:
+    slots = Slots(32)
+    for number in range(3 * int(WAY_SECONDS)):
+        slots.ended(number, number + 2, answered=True)
+    assert slots.limit == FEWEST_SLOTS
+
+
+async def test_an_unmet_condition_is_an_answer(server: DynamoServer) -> None:
+    gateway = await open_gateway(parse_address(server.url(TABLE, "redis://localhost")))
+    gateway._slots._limit = 1.0
+    for _ in range(5):
+        answer = await gateway.call(
+            "delete_item",
+            TableName=TABLE,
+            Key={"pk": {"S": "nobody"}},
+            ConditionExpression="attribute_exists(pk)",
+        )
+        assert "Refused" in answer.reply
+    assert gateway._slots.limit > 1
+    await gateway.close()
+
+
+async def test_an_urgent_call_waits_for_no_connection() -> None:
+    """A pool that has a connection for each slot only would let it wait there."""
+    begun = asyncio.Queue[None]()
+    healed = asyncio.Event()
+
+    async def answer(_: web.Request) -> web.Response:
+        begun.put_nowait(None)
+        await healed.wait()
+        return web.json_response({}, content_type="application/x-amz-json-1.0")
+
+    async with TestServer(application(answer)) as hanging:
+        address = parse_address(
+            f"dynamodb+redis://key:secret@127.0.0.1:{hanging.port}/{TABLE}"
+            "?redis=redis://localhost&max_connections=2&timeout=60s"
+        )
+        gateway = await open_gateway(address)
+        async with asyncio.TaskGroup() as group:
+            for urgent in (False, False, False, True):
+                group.create_task(gateway.call("list_tables", urgent=urgent))
+            for _ in range(3):
+                async with asyncio.timeout(10):
+                    await begun.get()
+            healed.set()
+        await gateway.close()
 
 
 async def test_slots_are_handed_over_in_line() -> None:
@@ -302,6 +522,12 @@ async def test_an_urgent_call_waits_for_no_other() -> None:
     slots = Slots(1)
     async with slots.one(), slots.one(urgent=True):
         pass
+
+
+def application(answer: Callable[[web.Request], Awaitable[web.Response]]) -> web.Application:
+    app = web.Application()
+    app.router.add_post("/", answer)
+    return app
 
 
 def rules_of(store: Store) -> RecurringStore:

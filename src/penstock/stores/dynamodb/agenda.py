@@ -8,12 +8,17 @@ process that dies with it delays it by that moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.model.errors import PenstockError
 from penstock.redis_kit.runner import Runner
 from penstock.redis_kit.scripts import Script
+from penstock.stores.dynamodb.items import before, read_order
+from penstock.stores.dynamodb.table import LIST, Range, Table
 from penstock.stores.redis.keys import PartitionKeys
+from penstock.time.clock import Clock
 
 _TAKE = Script("stores/dynamodb/lua/agenda.lua")
 
@@ -21,6 +26,12 @@ SWEEP_MS = 10_000
 """Milliseconds between two reads of the table, of all processes together."""
 AHEAD_MS = 9 * SWEEP_MS
 """How far ahead moments are in Redis."""
+SHARE, LONGEST_REST_MS = 20, 60_000
+"""After a sweep the table rests for this many times the sweep's duration, and at most so long."""
+SWEPT = 100_000
+"""Approximate most ids that a sweep puts on the agenda, the nearest first."""
+AT_ONCE = 8
+"""Partitions of the index read at the same time."""
 HOLD_MS = 1_000
 """How long others do not get the ids that were taken, unless the taker says otherwise."""
 MOST = 1_000
@@ -84,13 +95,34 @@ class Agenda:
             await self._runner.call("ZREM", held, *some)
             self._taken.difference_update(some)
 
-    async def rest(self, millis: int) -> None:
-        """No process is to read the table for so long."""
-        await self._runner.call("PEXPIRE", self._keys[2], millis)
+    async def sweep(self, table: Table, partitions: Sequence[str], now: int, clock: Clock) -> None:
+        """Add what partitions of the list have and Redis may lack; their orders are `order` texts.
 
-    async def unknow(self) -> None:
-        """The table could not be read: the next `take` is to do it."""
-        await self._runner.call("DEL", self._keys[2])
+        If that fails the next `take` is to do it. What took long is not done again soon.
+        """
+        began = clock.now()
+        until = before(now + AHEAD_MS)
+        most = SWEPT // len(partitions) + 1
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def read(partition: str) -> None:
+            number = 0
+            async with gate:
+                async for items in table.pages(Range(LIST, partition, before=until)):
+                    entries = [read_order(item["o"]["S"]) for item in items]
+                    await self.put({name: moment for moment, name in entries}, exact=False)
+                    number += len(items)
+                    if number >= most:
+                        return  # these are done with before the next sweep comes to the others
+
+        _, _, known = self._keys
+        try:
+            await asyncio.gather(*map(read, partitions))
+        except PenstockError:
+            await self._runner.call("DEL", known)
+            raise
+        rest = min(max(SWEEP_MS, SHARE * (clock.now() - began)), LONGEST_REST_MS)
+        await self._runner.call("PEXPIRE", known, rest)
 
 
 def _parts(ids: Iterable[str]) -> list[list[str]]:

@@ -40,10 +40,15 @@ LONGEST_WAIT = 1.0
 SLOW_SECONDS, SLOW_TIMES = 0.25, 3
 """An answer that takes longer, and so many times as long as the quickest one, means that fewer
 calls should be under way …"""
+WAY_SECONDS, LONGEST_WAY = 300.0, 0.5
+"""The quickest answer counts for so long, or twice as long; and as the way to the server, no way
+being longer than this."""
 LOWERED_TO = 0.7
 """… this part of them …"""
 FEWEST_SLOTS = 2
 """… and never fewer than these."""
+URGENT_CONNECTIONS = 8
+"""Connections beside those of the slots: urgent calls do not wait in the pool either."""
 
 
 class Answer(NamedTuple):
@@ -104,8 +109,10 @@ class Slots:
         """Of these, calls that add work."""
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
         """The waiting calls by line; the line whose turn it is comes first."""
-        self._least = math.inf
-        """Seconds of the quickest answer: what the way to the server takes."""
+        self._least = self._least_before = math.inf
+        """Seconds of the quickest answer, since then and in the time before: what the way to the
+        server takes."""
+        self._least_since = 0.0
         self._lowered_at = 0.0
 
     @property
@@ -121,21 +128,37 @@ class Slots:
         else:
             await self._turn(name)
         began = self._timer()
+        answered = False
         try:
             yield
+            answered = True
         finally:
-            self.answered(began, self._timer())
+            self.ended(began, self._timer(), answered=answered)
             self._release(name)
 
-    def answered(self, began: float, ended: float) -> None:
-        """Calls that were begun before the limit was lowered say nothing of the lower one."""
+    def ended(self, began: float, ended: float, *, answered: bool) -> None:
+        """Learn from a call; a failed or cancelled one shows at most that the server is slow.
+
+        Calls that were begun before the limit was lowered say nothing of the lower one.
+        """
         took = ended - began
-        self._least = min(self._least, took)
-        if took <= max(SLOW_SECONDS, SLOW_TIMES * self._least):
+        if answered:
+            self._note_way(took, ended)
+        if took > max(SLOW_SECONDS, SLOW_TIMES * self._way):
+            if began >= self._lowered_at:
+                self._limit = max(min(FEWEST_SLOTS, self._most), self._limit * LOWERED_TO)
+                self._lowered_at = ended
+        elif answered:
             self._limit = min(self._most, self._limit + 1 / self._limit)
-        elif began >= self._lowered_at:
-            self._limit = max(min(FEWEST_SLOTS, self._most), self._limit * LOWERED_TO)
-            self._lowered_at = ended
+
+    @property
+    def _way(self) -> float:
+        return min(self._least, self._least_before, LONGEST_WAY)
+
+    def _note_way(self, took: float, now: float) -> None:
+        if now - self._least_since >= WAY_SECONDS:
+            self._least_before, self._least, self._least_since = self._least, math.inf, now
+        self._least = min(self._least, took)
 
     def _is_free(self, name: str) -> bool:
         """Whether a call of that line may begin."""
@@ -210,12 +233,9 @@ class Gateway:
         while True:
             try:
                 async with self._slots.one(urgent=urgent):
-                    reply: Reply = await getattr(self._client, operation)(**request)
+                    reply = await self._ask(operation, request)
             except Vendor as exc:
                 code = code_of(exc)
-                if code == CONDITION_EXCEPTION:
-                    self._breaker.succeeded()
-                    return Answer({"Refused": True}, repeated)
                 unsure = code in FAULTS or is_away(exc)
                 repeated = repeated or unsure
                 if (unsure or code in THROTTLED) and await patience.again():
@@ -227,6 +247,15 @@ class Gateway:
                 raise error from exc
             self._breaker.succeeded()
             return Answer(reply, repeated)
+
+    async def _ask(self, operation: str, request: Mapping[str, Any]) -> Reply:
+        try:
+            reply: Reply = await getattr(self._client, operation)(**request)
+        except Vendor as exc:
+            if code_of(exc) != CONDITION_EXCEPTION:
+                raise
+            return {"Refused": True}
+        return reply
 
     async def close(self) -> None:
         await self._closing.aclose()
@@ -244,7 +273,7 @@ async def open_gateway(address: Address) -> Gateway:
     config = AioConfig(
         connect_timeout=address.connect_timeout,
         read_timeout=address.timeout / 2,  # a call that hangs is repeated once
-        max_pool_connections=options.max_connections,
+        max_pool_connections=options.max_connections + URGENT_CONNECTIONS,
         retries={"total_max_attempts": 1},  # this module retries
         parameter_validation=False,  # requests are built here, and checking them takes longer
     )

@@ -52,6 +52,8 @@ LONG_REAP_MS = 1_000
 """A reap that has taken longer ends: a worker that reaps extends none of its own leases."""
 REAP_HOLD_MS = 5_000
 """Other processes do not reap the leases that a process has begun to reap for so long."""
+BY_END = [lease_shard(shard) for shard in range(LEASE_SHARDS)]
+"""The lists of open leases by their end."""
 ROUNDS = 50
 """Most rounds of a claim whose hints are wrong."""
 
@@ -315,34 +317,32 @@ class Leases:
     async def open_leases(self) -> list[Lease]:
         """All open leases in the index, which lags a moment behind."""
         tokens: list[int] = []
-        for shard in range(LEASE_SHARDS):
-            async for page in self._session.table.pages(Range(LIST, lease_shard(shard))):
+        for name in BY_END:
+            async for page in self._session.table.pages(Range(LIST, name)):
                 tokens += [int(read_order(item["o"]["S"])[1]) for item in page]
         items = await self._session.table.get([lease_pk(token) for token in tokens])
         return [to_lease(item) for item in items.values()]
 
     async def _ended(self, now: int) -> list[int]:
         """Tokens of leases that seem to have ended."""
-        ends = self._session.ends
+        session, ends = self._session, self._session.ends
+        if now <= 0:  # no lease has: what is asked is whether the table answers
+            await session.table.get([lease_pk(0)])
+            return []
         try:
             taken = await ends.take(now, ENDED, REAP_HOLD_MS)
         except StoreUnavailable:
             return await self._ended_by_table(now)
         if taken.known:
             # The table must answer too: a worker that it does not answer keeps no lease.
-            await self._session.table.get([lease_pk(0)])
-            return [int(token) for token in taken.ids]
-        try:
-            found = await self._ended_by_table(now)
-        except PenstockError:
-            await self._session.best_effort(ends.unknow())
-            raise
-        return list(dict.fromkeys([*map(int, taken.ids), *found]))
+            await session.table.get([lease_pk(0)])
+        else:
+            await ends.sweep(session.table, BY_END, now, session.clock)
+            taken = await ends.take(now, ENDED, REAP_HOLD_MS)
+        return [int(token) for token in taken.ids]
 
     async def _ended_by_table(self, now: int) -> list[int]:
-        ranges = [
-            Range(LIST, lease_shard(shard), before=before(now + 1)) for shard in range(LEASE_SHARDS)
-        ]
+        ranges = [Range(LIST, name, before=before(now + 1)) for name in BY_END]
         pages = await asyncio.gather(*(self._first_page(asked) for asked in ranges))
         return [int(token) for _, token in sorted(entry for page in pages for entry in page)]
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 from zlib import crc32
 
 from penstock.model.errors import PenstockError, StoreUnavailable
 from penstock.model.recurrence import RuleRow, decode_row, encode_row
 from penstock.ports.recurring import LOOK_MS, NEWS, DueRules, RuleListener, Swap
-from penstock.stores.dynamodb.agenda import AHEAD_MS, HOLD_MS, SWEEP_MS, Agenda
+from penstock.stores.dynamodb.agenda import AHEAD_MS, HOLD_MS, Agenda
 from penstock.stores.dynamodb.gateway import PLANT, line
 from penstock.stores.dynamodb.items import Item, list_key
 from penstock.stores.dynamodb.near import Near
@@ -31,12 +32,6 @@ SOON_MS = 2 * LOOK_MS
 """Rules due later than this need no wake-up: planters look every `LOOK_MS`."""
 RENEWALS = 240
 """Times that rows given to a planter are held back from others once more, if it takes so long."""
-SHARE, LONGEST_REST_MS = 20, 60_000
-"""After a sweep the list rests for this many times the sweep's duration, and at most so long."""
-SWEPT = 100_000
-"""Approximate most rules that a sweep puts on the agenda, the nearest first."""
-AT_ONCE = 8
-"""Shards of the list read at the same time."""
 DIGITS = 15
 """Digits of a moment in the order of a list."""
 _NAMES = list_key("rn", "recurring", 0)
@@ -92,7 +87,8 @@ class DynamoRecurring:
         try:
             taken = await self._agenda.take(now, limit)
             if not taken.known:
-                await self._sweep(present)
+                lists = [_wakes(shard) for shard in range(self._shards)]
+                await self._agenda.sweep(self._table, lists, present, self._clock)
                 taken = await self._agenda.take(now, limit)
         except StoreUnavailable as exc:
             log.debug("Redis is away, due rules are read from the table: %s", exc)
@@ -104,7 +100,8 @@ class DynamoRecurring:
         await self._note(wrong)
         rows.sort(key=lambda row: row.wake or 0)
         if rows:
-            self._holding = asyncio.create_task(self._hold(), name="penstock-held-rules")
+            holding = self._hold(asyncio.current_task())
+            self._holding = asyncio.create_task(holding, name="penstock-held-rules")
         if len(taken.ids) >= limit:
             return DueRules(tuple(rows))
         wakes = [row.wake for row in wrong.values() if row is not None and row.wake is not None]
@@ -118,39 +115,17 @@ class DynamoRecurring:
             self._holding.cancel()
             self._holding = None
 
-    async def _hold(self) -> None:
+    async def _hold(self, planter: asyncio.Task[Any] | None) -> None:
+        """Hold the rows that were taken back from others until the task that took them ends."""
         for _ in range(RENEWALS):
             await asyncio.sleep(HOLD_MS / 2_000)
+            if planter is None or planter.done():
+                return
             try:
                 if not await self._agenda.hold(self._clock.now() + HOLD_MS):
                     return
             except StoreUnavailable as exc:
                 log.debug("Redis is away, other processes may plant the same rules: %s", exc)
-
-    async def _sweep(self, now: int) -> None:
-        """Add to the agenda what the list has and Redis may lack."""
-        until = f"{now + AHEAD_MS:0{DIGITS}}"
-        most = SWEPT // self._shards + 1
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def read(shard: int) -> None:
-            number = 0
-            async with gate:
-                async for items in self._table.pages(Range(LIST, _wakes(shard), before=until)):
-                    orders = [item["o"]["S"] for item in items]
-                    moments = {order[DIGITS + 1 :]: _wake_in(order) for order in orders}
-                    await self._agenda.put(moments, exact=False)
-                    number += len(items)
-                    if number >= most:
-                        return  # these are planted before the next sweep comes to the others
-
-        try:
-            await asyncio.gather(*map(read, range(self._shards)))
-        except PenstockError:
-            await self._agenda.unknow()
-            raise
-        took = self._clock.now() - now
-        await self._agenda.rest(min(max(SWEEP_MS, SHARE * took), LONGEST_REST_MS))
 
     async def _note(self, rows: Mapping[str, RuleRow | None]) -> None:
         """Bring the agenda up to date with these rows; what fails costs time until the sweep."""
