@@ -52,7 +52,10 @@ async def held_by(store: RedisStore, questions: list[Question], now: int) -> Non
 async def end_all(
     store: RedisStore, questions: list[Question], end: End, now: int, until: int = 0
 ) -> None:
-    ends = [Conclusion(question, end, until and until + n) for n, question in enumerate(questions)]
+    ends = [
+        Conclusion(question, end, until and until + 1_000 * n)
+        for n, question in enumerate(questions)
+    ]
     await store.policies.conclude(ends, now)
 
 
@@ -141,7 +144,7 @@ async def test_places_held_until_many_moments_are_never_fewer_than_they_are(
     await end_all(store, batch, End.KEEP, now, until=later)
     assert await used(store, now) == 700
     for passed in (1, 250, 600):
-        assert 700 - passed <= await used(store, later + passed - 1) <= 700 - passed + 2
+        assert 700 - passed <= await used(store, later + 1_000 * passed - 1) <= 700 - passed + 2
     await end_all(store, batch[::2], End.RELEASE, now)
     assert await used(store, now) == 350
     await end_all(store, batch[1::2], End.COMMIT, now)

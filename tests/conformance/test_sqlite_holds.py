@@ -170,9 +170,9 @@ async def test_a_place_that_nobody_speaks_of_any_more_goes_with_its_row(tmp_path
     await store.policies.conclude([Conclusion(ask("b", "bob"), End.COMMIT)], START)
     await store.close()
     store = await opened(url)
-    await store.purge(START + HOLD - 1, 500)
+    await store.purge(START + HOLD - 2, 500)
     assert rows(store) == (1, 1)
-    assert await verdicts(store.policies, START + HOLD - 1, ask("m2")) == [Verdict.DEFER]
+    assert await verdicts(store.policies, START + HOLD - 2, ask("m2")) == [Verdict.DEFER]
     await store.purge(START + HOLD, 500)
     assert rows(store) == (0, 0)
     assert await verdicts(store.policies, START + HOLD, ask("m2")) == [Verdict.ALLOW]

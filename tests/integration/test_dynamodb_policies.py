@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import pytest_asyncio
@@ -12,6 +12,13 @@ from penstock.model.policy import Suppression, policy_from
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
+from penstock.testing.policy_walk import (
+    check_a_clock_set_back_keeps_nothing,
+    check_a_late_decision_takes_nothing,
+    check_a_refused_retry_keeps_nothing,
+    check_a_release_is_of_its_lease,
+    check_a_retry_that_may_go_is_its_decisions,
+)
 from penstock.testing.several_keys import check_all_or_nothing
 from systems.servers.dynamodb import DynamoServer
 from systems.servers.redis import RedisServer
@@ -86,6 +93,23 @@ async def test_a_change_binds_every_process_at_once(
         assert await verdicts(other.policies, other, "k") == [Verdict.ALLOW]
     finally:
         await other.close()
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_a_release_is_of_its_lease,
+        check_a_late_decision_takes_nothing,
+        check_a_refused_retry_keeps_nothing,
+        check_a_retry_that_may_go_is_its_decisions,
+        check_a_clock_set_back_keeps_nothing,
+    ],
+)
+async def test_a_reservation_is_its_latest_decisions(
+    store: TieredStore, redis: RedisServer, check: Callable[[PolicyStore], Awaitable[None]]
+) -> None:
+    redis.flush()
+    await check(store.policies)
 
 
 async def test_all_keys_of_a_message_are_asked_or_none_is_counted(store: TieredStore) -> None:

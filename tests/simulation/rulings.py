@@ -8,6 +8,8 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from penstock.flow.conclude import LIFE
+from penstock.limits.counter import reserved_until
+from penstock.limits.engine import is_ended_by
 from penstock.limits.quiet import QuietHours
 from penstock.model.decision import Conclusion, Decision, End, PaceAllowance, Subject
 from penstock.model.policy import Policy, Quiet, Suppression
@@ -144,7 +146,7 @@ class Rulings:
                 self._check_allowed(subject, now)
                 self._allow(who, subject, now)
                 held = self._held.setdefault(subject.key, {})
-                held[subject.id] = max(now + hold, held.get(subject.id, 0))
+                held[subject.id] = max(reserved_until(now + hold), held.get(subject.id, 0))
             elif decision.verdict is Verdict.DEFER:
                 self._check_until(subject, now, decision)
                 self._check_places(subject, now, decision)
@@ -156,7 +158,7 @@ class Rulings:
             subject = conclusion.subject
             self._journal.note(who, "conclude", _named(subject), conclusion.end.value)
             held = self._held.setdefault(subject.key, {})
-            if conclusion.end is not End.KEEP and conclusion.ends(held.get(subject.id, 0)):
+            if conclusion.end is not End.KEEP and is_ended_by(conclusion, held.get(subject.id, 0)):
                 held.pop(subject.id, None)
             if conclusion.end is End.COMMIT:
                 elapsed = self._journal.clock.elapsed()

@@ -98,7 +98,7 @@ def unsent(
 
     Refusals by policies hold no reservation, and a lost lease is concluded by its new owner. A
     message that is scheduled again may be claimed and decided before this call: the reservation of
-    that later decision is held for longer, and stays.
+    that later decision stays.
     """
     conclusions: list[Conclusion] = []
     delivered = State.DELIVERED

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from penstock.limits import engine
 from penstock.limits.books import Account, Books, Held, Needs, open_counters
-from penstock.limits.counter import TIDY, Counter
+from penstock.limits.counter import TIDY, Counter, reserved_until
 from penstock.limits.rules import CapRule, CounterGroup, Plan, Rules
 from penstock.model.decision import Conclusion, Decision, End, PaceAllowance, Subject
 
@@ -209,7 +209,7 @@ def decide_batch(
     needs: Needs | None = None,
 ) -> list[Decision]:
     """One decision each, in order: the same as one by one. `needs`: of these subjects, if known."""
-    until = now + hold
+    until = reserved_until(now + hold)
     batch = Batch(rules, subjects, needs or Needs(rules, subjects))
     if batch.has_room(now, books):
         return batch.decide(now, until, books)

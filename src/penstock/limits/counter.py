@@ -18,6 +18,11 @@ TIDY = 16
 """Places that are over are dropped when there are so many more,"""
 MANY = 256
 """or so many, where there are many."""
+KEPT_MS = 1_000
+"""A place that is kept for a retry ends at a whole second, one that a decision has reserved never
+does: so they are told apart."""
+AHEAD_MS = 600_000
+"""A decision may take effect after one that was made later, but by no more than this."""
 
 
 class Counter(msgspec.Struct, array_like=True, gc=False):
@@ -90,11 +95,12 @@ class Limit:
         return free
 
     def hold(self, counter: Counter, me: str, now: int, until: int) -> None:
-        """Take a place for `me`, or keep the one it has: a later decision's lasts longer."""
+        """Take a place for `me`, or keep the one it has of a later decision."""
         held = counter.held
         if len(held) % (TIDY if len(held) < MANY else MANY) == TIDY - 1:
             _tidy(held, now)
-        if -now <= held.get(me, 0) <= until:
+        mine = held.get(me, 0)
+        if mine >= -now and is_ours(mine, until):
             held[me] = until
 
     def hold_all(self, counter: Counter, ids: Sequence[str], now: int, until: int) -> None:
@@ -105,7 +111,8 @@ class Limit:
         if held.keys().isdisjoint(ids):
             held.update(dict.fromkeys(ids, until))
         else:
-            held.update({me: until for me in ids if -now <= held.get(me, 0) <= until})
+            ends = [(me, held.get(me, 0)) for me in ids]
+            held.update({me: until for me, end in ends if end >= -now and is_ours(end, until)})
 
     def count(self, counter: Counter, me: str, now: int) -> None:
         """Count `me` as sent now; counting it again changes nothing.
@@ -220,6 +227,26 @@ class Limit:
         return times
 
 
+def reserved_until(moment: int) -> int:
+    """When a reservation ends that a decision makes until that moment: never at a whole second."""
+    return moment - (moment % KEPT_MS == 0)
+
+
+def kept_until(moment: int) -> int:
+    """When a reservation ends that is kept for a retry until that moment: at a whole second."""
+    return -(-moment // KEPT_MS) * KEPT_MS
+
+
+def is_ours(held: int, until: int) -> bool:
+    """False if the place held until then is of a later decision than the one that reserves until
+    `until`: the message may be on its way by that one, and nobody waits for this one any more.
+
+    The message of a place that is kept for a retry is not on its way, however long that is kept.
+    Nor is a decision later by more than `AHEAD_MS`: the clock was set back since it was made.
+    """
+    return held <= until or held % KEPT_MS == 0 or held > until + AHEAD_MS
+
+
 def holds(counter: Counter | None, me: str) -> bool:
     """True if `me` holds an uncommitted reservation."""
     return counter is not None and counter.held.get(me, 0) > 0
@@ -231,8 +258,8 @@ def release(counter: Counter, me: str) -> None:
 
 
 def keep(counter: Counter, me: str, until: int) -> None:
-    """Hold the place for longer."""
-    counter.held[me] = until
+    """Hold the place for a retry."""
+    counter.held[me] = kept_until(until)
 
 
 def _waiting(counter: Counter, now: int, me: str) -> int:

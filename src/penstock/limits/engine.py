@@ -10,7 +10,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from penstock.limits.books import Books, open_counters
-from penstock.limits.counter import Counter, holds, keep, release
+from penstock.limits.counter import Counter, holds, is_ours, keep, release
 from penstock.limits.rules import AnyRule, CapRule, PaceRule, Plan, QuietRule, Rules
 from penstock.limits.wall import wall_text
 from penstock.model.decision import ALLOWED, Conclusion, Decision, End, Reason, RuleResult, Subject
@@ -109,13 +109,19 @@ def conclude(rules: Rules, conclusion: Conclusion, now: int, books: Books) -> No
             _count(plan, subject, now, books)
         case End.RELEASE:
             for counter in _open_held(plan, subject, books):
-                if conclusion.ends(counter.held[subject.id]):
+                if is_ended_by(conclusion, counter.held[subject.id]):
                     release(counter, subject.id)
         case End.KEEP:
             for counter in _open_held(plan, subject, books):
                 # An expired reservation may be another message's by now.
                 if counter.held[subject.id] > now:
                     keep(counter, subject.id, conclusion.until)
+
+
+def is_ended_by(conclusion: Conclusion, held_until: int) -> bool:
+    """Whether a reservation held until that moment is one the conclusion ends."""
+    until = conclusion.until
+    return conclusion.end is not End.RELEASE or not until or is_ours(held_until, until)
 
 
 def _count(plan: Plan, subject: Subject, now: int, books: Books) -> None:
@@ -208,13 +214,9 @@ def _reserve(
 
 
 def _let_go(plan: Plan, subject: Subject, until: int, books: Books) -> None:
-    """Release the reservations of earlier decisions about this message.
-
-    A later one holds them for longer than `until`: the decision made now is one that nobody waits
-    for any more, and the message may be on its way by the later one.
-    """
+    """Release the reservations that this message has, but for those of a later decision."""
     for counter in _open_held(plan, subject, books):
-        if counter.held[subject.id] <= until:
+        if is_ours(counter.held[subject.id], until):
             release(counter, subject.id)
 
 

@@ -118,12 +118,8 @@ class Conclusion(msgspec.Struct, frozen=True, gc=False):
     end: End
     until: int = 0
     """For KEEP: how long to hold the reservation. For RELEASE: until when the decision of this
-    lease held it; one that is held for longer is of the message's next lease, and stays. 0 ends any
-    reservation."""
-
-    def ends(self, held_until: int) -> bool:
-        """Whether a reservation held until that moment is one this conclusion ends."""
-        return self.end is not End.RELEASE or not self.until or held_until <= self.until
+    lease held it; what a later decision has reserved, for the message's next lease, stays. 0 ends
+    any reservation."""
 
 
 class CounterFigure(msgspec.Struct, frozen=True, kw_only=True):

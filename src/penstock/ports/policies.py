@@ -59,8 +59,9 @@ class PolicyStore(Protocol):
         """One decision each, in order, the same as one by one.
 
         ALLOW reserves a unit of every cap for `hold` ms and advances every pace; any other verdict
-        leaves the counters as if the message had never come (its own reservation is released), but
-        for the slot that a pace gave out. Deciding an id again uses the reservations it has.
+        leaves the counters as if the message had never come (its own reservation is released, also
+        one kept for a retry, but not a later decision's), but for the slot that a pace gave out.
+        Deciding an id again uses the reservations it has.
         """
         ...
 

@@ -23,8 +23,11 @@ from penstock.testing import policy_worlds as worlds
 from penstock.testing.policy_walk import (
     Beside,
     Step,
+    check_a_clock_set_back_keeps_nothing,
     check_a_late_decision_takes_nothing,
+    check_a_refused_retry_keeps_nothing,
     check_a_release_is_of_its_lease,
+    check_a_retry_that_may_go_is_its_decisions,
     check_an_id_with_another_key_is_another,
     check_changes_bind_everywhere,
     check_counts_anew_after_a_drop,
@@ -98,6 +101,24 @@ class PolicySuite:
     ) -> None:
         async with opened(make_harness()) as (store,):
             await check_a_late_decision_takes_nothing(store)
+
+    async def test_a_retry_that_is_refused_before_its_due_gives_its_reservations_back(
+        self, make_harness: MakeHarness
+    ) -> None:
+        async with opened(make_harness()) as (store,):
+            await check_a_refused_retry_keeps_nothing(store)
+
+    async def test_a_late_decision_takes_nothing_from_a_retry_that_may_go(
+        self, make_harness: MakeHarness
+    ) -> None:
+        async with opened(make_harness()) as (store,):
+            await check_a_retry_that_may_go_is_its_decisions(store)
+
+    async def test_reservations_made_before_the_clock_was_set_back_are_given_back(
+        self, make_harness: MakeHarness
+    ) -> None:
+        async with opened(make_harness()) as (store,):
+            await check_a_clock_set_back_keeps_nothing(store)
 
     async def test_an_id_that_comes_again_with_another_key_leaves_what_the_first_holds(
         self, make_harness: MakeHarness

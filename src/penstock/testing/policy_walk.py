@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from penstock.model.decision import Conclusion, End, Question
-from penstock.model.policy import Cap, Policy, Scope, Suppression
+from penstock.model.policy import Cap, Pace, Policy, Scope, Suppression
 from penstock.model.verdict import Verdict
 from penstock.ports.policies import PolicyStore
 from penstock.stores.memory.policies import MemoryPolicies
@@ -38,13 +38,16 @@ class Decide(msgspec.Struct, frozen=True):
     """Messages in flight that are decided once more, …"""
     late: int = 0
     """… milliseconds after the call was made: its reservations end so much sooner."""
+    kept: int = 0
+    """Messages that keep their reservations for a retry, and are decided now."""
 
 
 class Conclude(msgspec.Struct, frozen=True):
     number: int
     end: End
     ago: int | None = None
-    """RELEASE: milliseconds since the decision whose reservations end; None: any decision."""
+    """RELEASE: milliseconds since the decision whose reservations end; None: any decision. KEEP:
+    milliseconds for which it holds longer than a decision would; None: an hour."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -58,11 +61,12 @@ decides = st.builds(
     st.lists(worlds.questions(), min_size=1, max_size=12),
     st.integers(0, 3),
     st.sampled_from([0, 0, 1, 1_500]),
+    st.sampled_from([0, 1, 3]),
 )
 concludes = st.builds(
     Conclude,
     st.integers(1, 12),
-    st.sampled_from(End),
+    st.sampled_from([*End, End.KEEP]),
     st.sampled_from([None, None, 0, 1, 1_500, worlds.HOLD]),
 )
 steps: st.SearchStrategy[Step] = st.one_of(
@@ -80,7 +84,15 @@ steps: st.SearchStrategy[Step] = st.one_of(
     concludes,
     st.builds(Wait, worlds.waits),
 )
-sequences = st.tuples(worlds.books, st.lists(steps, min_size=1, max_size=30))
+TIGHT: dict[str, Policy] = {
+    "p1": Cap(scope=(Scope.KEY,), limit=3, window="1h"),
+    "p2": Cap(scope=(Scope.ROUTE,), limit=5, window="1h"),
+    "p3": Pace(rate="7/m", burst=2),
+}
+"""Refuses most, by what is no matter of caps too."""
+sequences = st.tuples(
+    st.one_of(worlds.books, worlds.books, st.just(TIGHT)), st.lists(steps, min_size=10, max_size=30)
+)
 traffic: st.SearchStrategy[Step] = st.one_of(
     decides,
     decides,
@@ -99,6 +111,7 @@ class Beside:
         self.now = worlds.START
         self.flying: dict[str, Question] = {}
         self.waiting: dict[str, Question] = {}
+        self.kept: dict[str, Question] = {}
 
     async def walk(self, policies: dict[str, Policy], steps: list[Step]) -> None:
         for policy_id, policy in policies.items():
@@ -119,8 +132,8 @@ class Beside:
                 assert dropped == await self.reference.drop_policy(policy_id)
             case Suppress(list_id, suppression, add):
                 await self.suppress(list_id, suppression, add)
-            case Decide(batch, again, late):
-                await self.decide(batch, again, late)
+            case Decide(batch, again, late, kept):
+                await self.decide(batch, again, late, kept)
             case Conclude(number, end, ago):
                 await self.conclude(number, end, ago)
             case Wait(millis):
@@ -147,10 +160,14 @@ class Beside:
             assert not await store.suppress("nobody", add)
         assert await self.store.suppression(list_id) == await self.reference.suppression(list_id)
 
-    async def decide(self, batch: list[Question], again: int = 0, late: int = 0) -> None:
-        """Decide new messages, those whose deferral has ended, and some in flight once more."""
+    async def decide(
+        self, batch: list[Question], again: int = 0, late: int = 0, kept: int = 0
+    ) -> None:
+        """Decide new messages, those whose deferral has ended, some that keep their reservations,
+        and some in flight once more."""
         woken = [question for question in self.waiting.values() if question.due <= self.now]
-        asked = {question.id: question for question in [*woken, *batch]}
+        retried = [self.kept.pop(message_id) for message_id in list(self.kept)[:kept]]
+        asked = {question.id: question for question in [*woken, *retried, *batch]}
         questions = [q for q in asked.values() if q.id not in self.flying]
         explained = await self.store.explain(questions, self.now)
         assert explained == await self.reference.explain(questions, self.now)
@@ -169,10 +186,13 @@ class Beside:
 
     async def conclude(self, number: int, end: End, ago: int | None) -> None:
         ids = list(self.flying)[:number]
-        until = self.now + worlds.HOUR
+        until = self.now + (worlds.HOUR if ago is None else worlds.HOLD + ago)
         if end is End.RELEASE:
             until = 0 if ago is None else self.now + worlds.HOLD - ago
-        conclusions = [Conclusion(self.flying.pop(message_id), end, until) for message_id in ids]
+        ended = [self.flying.pop(message_id) for message_id in ids]
+        if end is End.KEEP:
+            self.kept.update({question.id: question for question in ended})
+        conclusions = [Conclusion(question, end, until) for question in ended]
         await self.store.conclude(conclusions, self.now)
         await self.reference.conclude(conclusions, self.now)
 
@@ -242,11 +262,72 @@ async def check_a_late_decision_takes_nothing(policies: PolicyStore) -> None:
     assert decision.verdict is Verdict.ALLOW
 
 
+async def check_a_refused_retry_keeps_nothing(policies: PolicyStore) -> None:
+    """A retry that is decided before its due, and refused, gives back what was kept for it: the
+    next message gets the unit."""
+    now, hold = worlds.START, worlds.HOLD
+    asked, other = await _reserved(policies)
+    for kept_for in (hold + 1, hold + worlds.MINUTE, worlds.HOUR):
+        for is_decided in (True, False):
+            now += 1_234
+            await policies.drop_suppression("optout")
+            await policies.decide([asked], now, hold)
+            await policies.conclude([Conclusion(asked, End.KEEP, now + kept_for)], now)
+            (decision,) = await policies.explain([other], now)
+            assert decision.verdict is Verdict.DEFER
+            if is_decided:
+                await policies.put_suppression("optout", Suppression(keys=("a",)))
+                (decision,) = await policies.decide([asked], now, hold)
+                assert decision.verdict is Verdict.BLOCK
+            else:  # as one of several keys, another of which refuses
+                await policies.conclude([Conclusion(asked, End.RELEASE, now + hold)], now)
+            figures = await policies.counters("a", now)
+            assert [one.used for one in figures if one.policy == "own"] == [0]
+            (decision,) = await policies.decide([other], now, hold)
+            assert decision.verdict is Verdict.ALLOW
+            await policies.conclude([Conclusion(other, End.RELEASE)], now)
+
+
+async def check_a_retry_that_may_go_is_its_decisions(policies: PolicyStore) -> None:
+    """Once a retry is allowed, its reservation is that decision's: a late one takes nothing."""
+    now, hold = worlds.START, worlds.HOLD
+    asked, other = await _reserved(policies, now)
+    await policies.conclude([Conclusion(asked, End.KEEP, now + worlds.HOUR)], now)
+    (decision,) = await policies.decide([asked], now + 5, hold)
+    assert decision.verdict is Verdict.ALLOW
+    await policies.put_suppression("optout", Suppression(keys=("a",)))
+    (late,) = await policies.decide([asked], now, hold)
+    assert late.verdict is Verdict.BLOCK
+    (decision,) = await policies.explain([other], now + 5)
+    assert decision.verdict is Verdict.DEFER
+    await policies.conclude([Conclusion(asked, End.RELEASE, now + 5 + hold)], now + 6)
+    (decision,) = await policies.explain([other], now + 6)
+    assert decision.verdict is Verdict.ALLOW
+
+
+async def check_a_clock_set_back_keeps_nothing(policies: PolicyStore) -> None:
+    """Reservations from before the clock was set back are given back as any other."""
+    back, hold = worlds.START - worlds.HOUR, worlds.HOLD
+    for is_decided in (True, False):
+        asked, other = await _reserved(policies, worlds.START + 1)
+        if is_decided:
+            await policies.put_suppression("optout", Suppression(keys=("a",)))
+            (decision,) = await policies.decide([asked], back, hold)
+            assert decision.verdict is Verdict.BLOCK
+            await policies.drop_suppression("optout")
+        else:
+            (decision,) = await policies.decide([asked], back, hold)
+            assert decision.verdict is Verdict.ALLOW
+            await policies.conclude([Conclusion(asked, End.RELEASE, back + hold)], back)
+        (decision,) = await policies.explain([other], back)
+        assert decision.verdict is Verdict.ALLOW
+
+
 async def _reserved(policies: PolicyStore, *moments: int) -> tuple[Question, Question]:
     """A message that was decided at these moments and fills its caps, and another one."""
     for name, scope in (("own", Scope.KEY), ("all", Scope.ROUTE)):
         await policies.put_policy(name, Cap(scope=(scope,), limit=1, window="24h"))
-    asked, other = (Question(id=name, key=name, due=moments[0]) for name in "ab")
+    asked, other = (Question(id=name, key=name, due=worlds.START) for name in "ab")
     for moment in moments:
         (decision,) = await policies.decide([asked], moment, worlds.HOLD)
         assert decision.verdict is Verdict.ALLOW

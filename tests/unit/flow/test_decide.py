@@ -17,6 +17,7 @@ from penstock.model.decision import Conclusion, End, Reason, reason_of, verdict_
 from penstock.model.draft import DeferredDraft
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message
+from penstock.model.outcome import DELIVERED, Retry
 from penstock.model.policy import Suppression, policy_from
 from penstock.model.route import Route
 from penstock.model.state import State
@@ -383,6 +384,30 @@ async def test_an_undecided_message_gives_no_reservation_back(
     assert engine.sink.ids == ["m"]
     assert End.RELEASE not in ends
     assert await used(engine, "ann") == 1
+
+
+async def test_a_retry_that_quiet_hours_defer_before_its_due_leaves_the_unit_to_others(
+    engine: Engine,
+) -> None:
+    once = {**DAILY, "limit": 1, "on_exceed": "BLOCK"}
+    calls = {**NIGHTS, "applies_to": {"class": ["promotional"]}}
+    await engine.put_policies(once=once, calls=calls)
+    set_before(engine, 22)
+    engine.sink.behave = lambda message: (
+        Retry("busy", after=3_600, unsure=False) if message.id == "first" else DELIVERED
+    )
+    await engine.schedule(id="first", key="ann", labels={"class": "promotional"})
+    async with engine.working():
+        await engine.clock.advance(1_000)
+        assert await used(engine, "ann") == 1
+        await engine.clock.advance(3 * MINUTE)
+        await engine.control.release("first")
+        await engine.clock.advance(1_000)
+        assert verdict_of(await engine.find("first")) is Verdict.DEFER
+        assert await used(engine, "ann") == 0
+        await engine.schedule(id="second", key="ann")
+        await engine.clock.advance(1_000)
+        assert await engine.state("second") is State.DELIVERED
 
 
 async def test_it_is_counted_how_often_each_policy_binds(engine: Engine) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.limits import engine
 from penstock.limits.books import Books
+from penstock.limits.counter import AHEAD_MS, is_ours, kept_until, reserved_until
 from penstock.limits.window import Period, Rolling
 from penstock.model.decision import Conclusion, Decision, End, Question
 from penstock.model.message import Labels
@@ -53,7 +54,8 @@ def counters(books: Books, now: int = 0) -> bytes:
 
 def alone(store: MemoryPolicies, question: Question, now: int) -> Decision:
     """Decided message by message, with no batch about it."""
-    return engine.decide(store._rules, question, now, now + worlds.HOLD, store._loaded([question]))
+    until = reserved_until(now + worlds.HOLD)
+    return engine.decide(store._rules, question, now, until, store._loaded([question]))
 
 
 async def decide(store: MemoryPolicies, question: Question, now: int) -> Decision:
@@ -171,6 +173,32 @@ async def test_deciding_and_concluding_are_idempotent_by_id(
                 assert (await decide(store, question, now)).verdict is Verdict.ALLOW
                 await store.conclude([conclusion], now)
                 assert counters(store.books) == ended
+
+
+moments = st.integers(worlds.START, worlds.START + worlds.HOUR)
+
+
+@given(moments, st.integers(2, AHEAD_MS - 2))
+def test_a_decision_leaves_what_a_later_one_has_reserved(moment: int, later: int) -> None:
+    first, second = reserved_until(moment), reserved_until(moment + later)
+    assert moment - 1 <= first <= moment
+    assert is_ours(first, first)
+    assert is_ours(first, second)
+    assert not is_ours(second, first)
+
+
+@given(moments, moments)
+def test_what_is_kept_for_a_retry_is_any_decisions(moment: int, decided_until: int) -> None:
+    assert moment <= kept_until(moment) < moment + 1_000
+    assert is_ours(kept_until(moment), reserved_until(decided_until))
+
+
+@given(moments, st.integers(AHEAD_MS + 2, worlds.HOUR))
+def test_what_is_held_further_ahead_than_a_later_decision_would_is_any_decisions(
+    moment: int, further: int
+) -> None:
+    """The clock was set back, or 0.2.0 kept it for a retry, at any millisecond."""
+    assert is_ours(reserved_until(moment + further), reserved_until(moment))
 
 
 @FEWER

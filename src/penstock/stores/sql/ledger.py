@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.limits.books import Account, Books, Held, Needs, account_of, open_counters
 from penstock.limits.counter import Counter
+from penstock.limits.engine import is_ended_by
 from penstock.limits.pace import PaceState
 from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, Subject
@@ -275,7 +276,7 @@ class Holds:
         """True if the row of the message, if it has one, ends by this conclusion."""
         subject = conclusion.subject
         number = self._where.get((subject.key, subject.id))
-        return number is None or conclusion.ends(self._rows[number].until)
+        return number is None or is_ended_by(conclusion, self._rows[number].until)
 
     def end(self, tx: Tx, places: list[Place]) -> bool:
         """End these reservations as far as rows have them; False: none of them is in a row."""

@@ -14,6 +14,7 @@ from penstock.limits.bulk import (
     explain_batch,
     room_on,
 )
+from penstock.limits.counter import reserved_until
 from penstock.limits.figures import figures
 from penstock.limits.rules import Rules
 from penstock.model.decision import Conclusion, CounterFigure, Decision, PaceAllowance, Subject
@@ -67,7 +68,8 @@ class SqlPolicies:
             needs = Needs(rules, subjects)
             books = self._ledger.load(tx, needs)
             decisions = decide_batch(rules, subjects, now, hold, books, needs)
-            self._ledger.decided(tx, places_of(subjects), books, rules, now, now + hold)
+            until = reserved_until(now + hold)
+            self._ledger.decided(tx, places_of(subjects), books, rules, now, until)
             return decisions
 
         return await self._runner.submit(work)

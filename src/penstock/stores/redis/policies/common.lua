@@ -25,9 +25,14 @@ local REMEMBER = 600000 -- penstock.limits.counter.REMEMBER_MS
 local REMEMBERED = 1000 -- ids that were counted and are known, about
 local TIDY = 16 -- places that are over are dropped when there are so many more
 
--- True if a place that is held until `ends` is not of a later decision, which holds it for longer
--- than `until_`; 0: any.
-local function is_ours(ends, until_) return until_ == 0 or ends <= until_ end
+local KEPT = 1000 -- penstock.limits.counter.KEPT_MS
+local AHEAD = 600000 -- penstock.limits.counter.AHEAD_MS
+
+-- False if a place that is held until `ends` is of a later decision than the one that reserves
+-- until `until_` (0: of none), as in penstock.limits.counter.
+local function is_ours(ends, until_)
+  return until_ == 0 or ends <= until_ or ends % KEPT == 0 or ends > until_ + AHEAD
+end
 
 local function new_counter() return { {}, {}, {}, 0 } end
 

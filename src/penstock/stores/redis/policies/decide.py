@@ -60,7 +60,7 @@ class Work(NamedTuple):
     numbers: CompiledPlan
     what: int
     until: int = 0
-    """KEEP: hold the place until then. RELEASE: give it back unless it is held for longer."""
+    """KEEP: hold the place until then. RELEASE: give it back unless a later decision has it."""
     ready: int = 0
     more: Plan | int = 0
     """See shared.lua."""

@@ -7,7 +7,7 @@
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         the account of each message, or false: one message an account, in their order }
 --         A cap is described in common.lua. `until`: KEEP holds the place until then;
---         RELEASE gives back the place unless it is held for longer (0: any place).
+--         RELEASE gives back the place unless it is of a later decision (0: any place).
 --         tail: { caps as a tail has them, with fewer sends and places than this in each counter
 --         there is one more }; false: its messages never go into a tail
 --       2 now · 3 hold places until · 4 version · 5 time to live of an account (ms)
@@ -96,7 +96,7 @@ local function hold(c, s, me, place, mine)
     held = tidied(held)
     place, mine = look_up(held, me)
   end
-  if mine >= -now and mine <= hold_until then held = written(held, place, me, HOLD) end
+  if mine >= -now and is_ours(mine, hold_until) then held = written(held, place, me, HOLD) end
   c[HELD] = held
   if s[FLOOR] and c[TIMES] ~= '' and unpack_struct(NUMBER, c[TIMES]) <= s[PRUNE] then
     local whole = opened(c)

@@ -13,8 +13,8 @@
 --           quiet spans ahead = { from, to … } } … },
 --         runs = { what, plan, until, ready, how many messages in a row … },
 --         false, or { account of each message, more of each } }
---         until: KEEP holds the place until then; RELEASE gives back the place unless it is held for
---           longer (0: any place)
+--         until: KEEP holds the place until then; RELEASE gives back the place unless it is of a
+--           later decision (0: any place)
 --         more: 0, or { 1 if its refusal may come from a place held in this batch, until, deadline
 --           or 0, 1 if it is blocked, waiting since, pace whose slot it has or 0 }
 --       2 now · 3 hold places until · 4 version · 5 time to live of a counter (ms)
@@ -55,7 +55,7 @@ end
 
 local function hold(c, s, me)
   local ends, was_counted = place_of(c, me, now)
-  if not was_counted and ends <= hold_until then write_hold(c, me, hold_until, now) end
+  if not was_counted and is_ours(ends, hold_until) then write_hold(c, me, hold_until, now) end
   prune(c, s)
   c.changed = true
 end

@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.limits.books import Books
 from penstock.limits.bulk import room_on
-from penstock.limits.counter import Counter
+from penstock.limits.counter import Counter, kept_until, reserved_until
 from penstock.limits.figures import figures
 from penstock.limits.pace import PaceState
 from penstock.limits.rules import Rules
@@ -90,7 +90,7 @@ class RedisPolicies:
         decisions: list[Decision] = []
         for some in _parts(subjects):
             work = partial(_decide, some, now)
-            decisions += await self._by_current_rules(work, now, now + hold)
+            decisions += await self._by_current_rules(work, now, reserved_until(now + hold))
         return decisions
 
     async def conclude(self, conclusions: Sequence[Conclusion], now: int) -> None:
@@ -226,7 +226,8 @@ async def _count_then(
 
 
 def _kind(conclusion: Conclusion) -> Kind:
-    return _ENDS[conclusion.end], conclusion.until, 0
+    end, until = conclusion.end, conclusion.until
+    return _ENDS[end], kept_until(until) if end is End.KEEP else until, 0
 
 
 async def _conclude(
