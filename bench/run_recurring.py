@@ -21,6 +21,7 @@ import uvloop
 
 from bench.report import Report
 from bench.sqlite_limits import folder
+from penstock.cli.process import spare_the_collector
 from penstock.flow.recur import Planter
 from penstock.model.lateness import Lateness
 from penstock.model.recurrence import SECOND, Rule, RuleRow, change, occurrence, rule_from
@@ -107,6 +108,7 @@ async def _lateness(url: str, period: int, *, by_rules: bool) -> Lates:
     rule = rule_from({"every": f"{period}s", "payload": {"n": 1}, "misfire": "all"})
     async with _open(url) as parts, open_worker(parts) as worker:
         lates = parts.observer.lateness["default"] = Lates()
+        spare_the_collector()  # as every worker's process does
         working = asyncio.create_task(worker.run())
         clock, step = parts.store.clock, period * SECOND
         begin = (clock.now() // step + 1) * step
