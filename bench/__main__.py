@@ -5,6 +5,7 @@
 `python -m bench moderate [--only NAME …]` says what a message costs at moderate rates;
 `python -m bench ticks --original` calls the ticks system as its predecessor was called;
 `python -m bench pending --large` has 10,000,000 messages pending on SQLite and PostgreSQL;
+`python -m bench recurring --only PART --on STORE` measures one part, on one store;
 `python -m bench profile` writes down what the hot paths spend their time on;
 `python -m bench http --ordinary [--against FOLDER]` measures the API without its hot way, beside
 the API of another checkout;
@@ -55,7 +56,7 @@ WITH_WORDS = {
 }
 """Benchmarks that take words of their own, and the modules that they are in."""
 
-WITH_OPTIONS = ("ticks", "pending")
+WITH_OPTIONS = ("ticks", "pending", "recurring")
 """Benchmarks of `make bench` that run only a part of themselves with options: `NAME --help`."""
 
 

@@ -1,4 +1,8 @@
-"""Recurring rules: how fast they are planted, how late occurrences are, what idle rules cost."""
+"""Recurring rules: how fast they are planted, how late occurrences are, what idle rules cost.
+
+`python -m bench recurring --only lateness --on SQLite` measures that part on that store, and keeps
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,21 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from argparse import ArgumentParser
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import psutil
 import uvloop
 
 from bench.report import Report
 from bench.sqlite_limits import folder
+from penstock.cli.process import spare_the_collector
 from penstock.flow.recur import Planter
-from penstock.model.message import NewMessage
-from penstock.model.recurrence import change, rule_from
+from penstock.model.lateness import Lateness
+from penstock.model.recurrence import SECOND, Rule, RuleRow, change, occurrence, rule_from
 from penstock.ports.recurring import Swap
 from penstock.settings import Settings, given
 from penstock.wiring import Parts, init_store, open_parts, open_worker
@@ -32,22 +38,28 @@ TOGETHER = 1_000
 """Rules that fire at the same second."""
 SECONDS = 10
 PERIODS = (2, 1)
-"""Seconds between their moments. Occurrences are planted a second ahead: at a period of one, while
-those before them are sent."""
-IDLE = 1_000_000
-IDLE_TIERED = 50_000
-"""DynamoDB Local takes some 2,000 rules a second."""
+"""Seconds between their moments. At a period of one, there is always something to plant."""
+AFTER_MS = 200
+"""A measurement begins and ends so long after a moment: the first one is a period away."""
+IDLE = {"SQLite": 1_000_000, "Redis": 1_000_000, "PostgreSQL": 1_000_000, "DynamoDB Local": 50_000}
+"""Rules that sleep, by store. DynamoDB Local takes some 2,000 rules a second."""
+PARTS = ("planting", "lateness", "idle")
 STARTS = 3
 BATCH = 500
 
 
-@dataclass(frozen=True)
-class Lateness:
-    """How many were sent, and how late they were claimed, in ms."""
+class Lates(Lateness):
+    """Every value, where the buckets of the histogram are several milliseconds wide."""
 
-    count: int
-    p50: float
-    p99: float
+    values: list[int] = msgspec.field(default_factory=list)
+
+    def put(self, late: int, number: int) -> None:
+        Lateness.put(self, late, number)
+        self.values += [late] * number
+
+    def at(self, share: float) -> int:
+        """The value that this share of all does not exceed."""
+        return sorted(self.values)[int(share * (self.count - 1))]
 
 
 @asynccontextmanager
@@ -60,13 +72,16 @@ def _settings(url: str) -> Settings:
     return given(store=url, routes={"default": {"sink": "log://"}})
 
 
-async def _put_rules(parts: Parts, number: int, fields: Mapping[str, object], at: int) -> None:
+def _rows(first: int, end: int, rule: Rule, at: int) -> list[RuleRow]:
+    return [change(None, f"r{n:07}", rule, at) for n in range(first, end)]
+
+
+async def _put_rules(parts: Parts, rows: Sequence[RuleRow]) -> None:
     rules = parts.store.recurring
     assert rules is not None
-    rule = rule_from(fields)
-    for start in range(0, number, BATCH):
-        rows = [change(None, f"r{n:07}", rule, at) for n in range(start, start + BATCH)]
-        assert all(await rules.swap([Swap(row.id, 0, row) for row in rows]))
+    for start in range(0, len(rows), BATCH):
+        batch = rows[start : start + BATCH]
+        assert all(await rules.swap([Swap(row.id, 0, row) for row in batch]))
 
 
 async def _planting(url: str) -> float:
@@ -77,7 +92,7 @@ async def _planting(url: str) -> float:
         assert plant is not None
         now = parts.store.clock.now()
         fields = {"cron": "0 9 * * mon-fri", "zone": "Europe/Berlin", "payload": {"n": 1}}
-        await _put_rules(parts, RULES, fields, now - 7 * 86_400_000)
+        await _put_rules(parts, _rows(0, RULES, rule_from(fields), now - 7 * 86_400_000))
         planter = Planter(rules, parts.store, plant)
         start = time.perf_counter()
         while await planter._look() is None:  # noqa: SLF001 - one look after the other
@@ -88,28 +103,27 @@ async def _planting(url: str) -> float:
         return planted / took
 
 
-async def _lateness(url: str, period: int, *, by_rules: bool) -> Lateness:
-    """Of messages due at the same seconds: planted by rules, or put as ordinary ones."""
+async def _lateness(url: str, period: int, *, by_rules: bool) -> Lates:
+    """Of the same messages, due at the same seconds: planted by rules, or put beforehand."""
+    rule = rule_from({"every": f"{period}s", "payload": {"n": 1}, "misfire": "all"})
     async with _open(url) as parts, open_worker(parts) as worker:
+        lates = parts.observer.lateness["default"] = Lates()
+        spare_the_collector()  # as every worker's process does
         working = asyncio.create_task(worker.run())
-        now = parts.store.clock.now()
+        clock, step = parts.store.clock, period * SECOND
+        begin = (clock.now() // step + 1) * step
+        await clock.sleep_until(begin + AFTER_MS)
+        rows = _rows(0, TOGETHER, rule, clock.now())
         if by_rules:
-            await _put_rules(parts, TOGETHER, {"every": f"{period}s", "misfire": "all"}, now)
+            await _put_rules(parts, rows)
         else:
-            first = now - now % (period * 1_000)
-            for second in range(period, SECONDS + period, period):
-                due = [_ordinary(n, first + second * 1_000) for n in range(TOGETHER)]
-                await parts.store.messages.put(due, now)
-        await asyncio.sleep(SECONDS)
+            for moment in range(begin + step, begin + SECONDS * SECOND + 1, step):
+                due = [occurrence(row, moment) for row in rows]
+                await parts.store.messages.put(due, clock.now())
+        await clock.sleep_until(begin + SECONDS * SECOND + AFTER_MS)
         worker.stop()
         await working
-        late = parts.observer.lateness["default"]
-        return Lateness(late.count, late.quantile(0.5) or 0, late.quantile(0.99) or 0)
-
-
-def _ordinary(number: int, due: int) -> NewMessage:
-    name = f"m{number}-{due}"
-    return NewMessage(id=name, route="default", key=name, payload=b'{"n":1}', due=due)
+        return lates
 
 
 async def _start(url: str) -> None:
@@ -136,47 +150,65 @@ def _started(url: str) -> tuple[float, float]:
 
 async def _fill(url: str, number: int) -> None:
     async with _open(url) as parts:
-        fields: dict[str, object] = {"cron": "0 9 1 1 *", "payload": {"n": 1}}
-        await _put_rules(parts, number, fields, parts.store.clock.now())
+        rule, now = rule_from({"cron": "0 9 1 1 *", "payload": {"n": 1}}), parts.store.clock.now()
+        for first in range(0, number, BATCH):
+            await _put_rules(parts, _rows(first, first + BATCH, rule, now))
 
 
-def main() -> None:
+def main(*words: str) -> None:
+    asked = ArgumentParser(prog="python -m bench recurring", description=__doc__)
+    asked.add_argument("--only", action="append", choices=PARTS, help="a part; nothing is kept")
+    asked.add_argument("--on", action="append", choices=IDLE, help="a store; nothing is kept")
+    chosen = asked.parse_args(words)
+    parts, stores = chosen.only or PARTS, chosen.on or IDLE
     report = Report("recurring", "recurring rules: planting, lateness, idle rules")
     with folder() as at, ExitStack() as stack:
         redis = stack.enter_context(RedisServer())
         for name, url in (("SQLite", f"sqlite:///{at}/busy.db"), ("Redis", redis.url)):
-            planted = uvloop.run(_planting(url))
-            report.add(f"planting, {name}", planted, "occurrences/s", aim=">= 10,000")
-            _clear(url, redis)
-            for period in PERIODS:
+            if "planting" in parts and name in stores:
+                planted = uvloop.run(_planting(url))
+                report.add(f"planting, {name}", planted, "occurrences/s", aim=">= 10,000")
+                _clear(url, redis)
+            for period in PERIODS if "lateness" in parts and name in stores else ():
                 plain = uvloop.run(_lateness(url, period, by_rules=False))
                 _clear(url, redis)
                 found = uvloop.run(_lateness(url, period, by_rules=True))
                 _clear(url, redis)
                 _add_lateness(report, name, period, found, plain)
-        postgres, dynamodb = PostgresServer(), dynamo_server(at / "dynamodb")
-        for server in (postgres, dynamodb):
-            server.start()
-            stack.callback(server.stop)
-        idle = (
-            ("SQLite", f"sqlite:///{at}/idle.db", IDLE),
-            ("Redis", redis.url, IDLE),
-            ("PostgreSQL", postgres.url, IDLE),
-            ("DynamoDB Local", dynamodb.url("rules", redis.url), IDLE_TIERED),
-        )
-        for name, url, number in idle:
-            if name == "DynamoDB Local":
+        for name, number in IDLE.items():
+            if "idle" in parts and name in stores:
                 redis.flush()
-            uvloop.run(init_store(_settings(url)))
-            _add_idle(report, name, url, number)
-    report.finish()
+                url = _idle_store(name, at, redis, stack)
+                uvloop.run(init_store(_settings(url)))
+                _add_idle(report, name, url, number)
+    report.finish(keep=not words)
 
 
-def _add_lateness(report: Report, name: str, period: int, found: Lateness, plain: Lateness) -> None:
+def _idle_store(name: str, at: Path, redis: RedisServer, stack: ExitStack) -> str:
+    """The URL of an empty store, whose server is stopped with the stack."""
+    if name == "SQLite":
+        return f"sqlite:///{at}/idle.db"
+    if name == "Redis":
+        return redis.url
+    if name == "PostgreSQL":
+        postgres = PostgresServer()
+        postgres.start()
+        stack.callback(postgres.stop)
+        return postgres.url
+    dynamodb = dynamo_server(at / "dynamodb")
+    dynamodb.start()
+    stack.callback(dynamodb.stop)
+    return dynamodb.url("rules", redis.url)
+
+
+def _add_lateness(report: Report, name: str, period: int, found: Lates, plain: Lates) -> None:
     of = f"{TOGETHER:,} rules every {period} s, {name}"
-    report.add(f"{of}: sent", found.count, "messages")
-    for what, late, usual in (("p50", found.p50, plain.p50), ("p99", found.p99, plain.p99)):
-        report.add(f"{of}: late {what}", late, "ms", baseline=usual, against="ordinary messages")
+    report.add(
+        f"{of}: sent", found.count, "messages", baseline=plain.count, against="the same, put before"
+    )
+    for what, share in (("p50", 0.5), ("p99", 0.99)):
+        late, usual = found.at(share), plain.at(share)
+        report.add(f"{of}: late {what}", late, "ms", baseline=usual, against="the same, put before")
 
 
 def _add_idle(report: Report, name: str, url: str, number: int) -> None:

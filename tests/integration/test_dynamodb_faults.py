@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -18,6 +19,7 @@ from penstock.model.outcome import Action, Amendment, Answer, Settlement
 from penstock.model.state import State
 from penstock.ports.store import MessageStore
 from penstock.stores.dynamodb import TieredStore, init_store, open_store
+from penstock.stores.dynamodb.gateway import Gateway
 from penstock.stores.dynamodb.items import Item, Lease, lease_item
 from penstock.stores.dynamodb.lease import AGAIN_MS
 from penstock.stores.dynamodb.near import Hint, Taken
@@ -285,6 +287,35 @@ async def test_a_table_is_made_on_request_and_never_by_looking(
     await store.close()
     with pytest.raises(ConfigError, match="cannot be reduced to"):
         await look(2)
+
+
+async def test_a_start_makes_the_table_where_the_url_says_so(
+    server: DynamoServer, redis_way: Proxy, clock: ManualClock
+) -> None:
+    url = server.url("made-at-start", f"redis://127.0.0.1:{redis_way.port}/0", create="true")
+    for _ in range(2):
+        store = await open_store(
+            url, total_partitions=4, retention=DAY, retention_count=10, clock=clock
+        )
+        assert "ACTIVE" in (await store.messages.check())["table"]
+        await store.messages.close()
+    server.drop("made-at-start")
+
+
+async def test_a_start_reads_the_same_however_much_the_table_has(
+    server: DynamoServer, redis_way: Proxy, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    call = Gateway.call
+
+    async def noted(gateway: Gateway, operation: str, **request: Any) -> Any:
+        called.append(operation)
+        return await call(gateway, operation, **request)
+
+    monkeypatch.setattr(Gateway, "call", noted)
+    store = await opened_store(server, server.port, redis_way.port, clock)
+    await store.close()
+    assert set(called) == {"batch_get_item", "update_item"}, "items by their keys"
 
 
 async def test_ids_that_redis_gave_and_that_never_came_are_given_again(

@@ -171,7 +171,7 @@ MUTANTS: dict[str, tuple[int, Any]] = {
         20,
         lambda: patch.object(recur_flow, "plant", _repeats_ahead),
     ),
-    "a planter that falls asleep": (40, lambda: patch.object(Planter, "_next", _falls_asleep)),
+    "a planter that falls asleep": (400, lambda: patch.object(Planter, "_next", _falls_asleep)),
     "a planter that looks once": (20, lambda: patch.object(Planter, "run", _never_looks_again)),
 }
 """Name → (seeds within which it is found, how to put it in place)."""

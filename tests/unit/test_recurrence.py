@@ -188,7 +188,7 @@ def test_jitter_is_the_same_everywhere_and_spreads() -> None:
 # --- planting
 
 
-def test_an_occurrence_is_planted_a_second_ahead() -> None:
+def test_an_occurrence_is_planted_ahead() -> None:
     row = made()
     assert (row.next, row.wake) == (NOON + MINUTE, NOON + MINUTE - AHEAD_MS)
     assert plant(row, NOON + MINUTE - AHEAD_MS - 1).moments == ()
@@ -199,8 +199,16 @@ def test_an_occurrence_is_planted_a_second_ahead() -> None:
 
 def test_no_occurrence_is_planted_before_the_one_before_has_come() -> None:
     found, row = planted_until(made(every="1s"), NOON + 5_000)
-    assert found == [NOON + n * 1_000 for n in range(1, 7)]
-    assert row.wake == NOON + 6_000
+    assert found == [NOON + n * 1_000 for n in range(1, 6)]
+    assert row.wake == NOON + 6_000 - AHEAD_MS
+
+
+@pytest.mark.parametrize("every", ["1s", "2s", "1m"])
+def test_planting_begins_after_the_second_at_which_occurrences_leave(every: str) -> None:
+    _, row = planted_until(made(every=every), NOON + 5 * MINUTE)
+    assert row.next is not None
+    assert row.wake is not None
+    assert row.next - 1_000 < row.wake < row.next
 
 
 def test_after_downtime_the_latest_is_planted() -> None:
@@ -225,7 +233,7 @@ def test_after_downtime_all_within_catch_up_are_planted() -> None:
 def test_a_long_catch_up_goes_step_by_step() -> None:
     row = made(every="1s", misfire="all")
     found: list[int] = []
-    now = NOON + 1_200_000
+    now = NOON + 1_200_500
     while row.wake is not None and row.wake <= now:
         step = plant(row, now)
         assert len(step.moments) <= 501

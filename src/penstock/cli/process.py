@@ -217,11 +217,11 @@ async def _opened(
     if scrape := _scrape_server(parts, worker, rooms, roles):
         metrics = (await stack.enter_async_context(scrape)).url
     await stack.enter_async_context(parts.fleet.joined(worker, metrics))
-    _spare_the_collector()
+    spare_the_collector()
     return _Opened(parts, worker, ingests, rooms, server, rpc, metrics)
 
 
-def _spare_the_collector() -> None:
+def spare_the_collector() -> None:
     """Exempt everything allocated so far from garbage collection: a scan of all of it takes longer
     than a message may be late.
 

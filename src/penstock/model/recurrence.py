@@ -51,11 +51,12 @@ from penstock.model.zone import DEFAULT_ZONE, is_zone
 
 HEADER = "penstock-recurring"
 """Header of every occurrence: the id of its rule."""
-AHEAD_MS = 1_000
+AHEAD_MS = 750
 """An occurrence is planted this long before its moment, and never before the previous one is due:
-it is as punctual as any message, and a change of the rule takes effect within that time. An
-occurrence that may be skipped or replace another (`overlap`) is planted at its moment, when that is
-known."""
+it is as punctual as any message, and a change of the rule takes effect within that time. Moments
+are whole seconds: the occurrences of the second before have a quarter of a second to leave first.
+An occurrence that may be skipped or replace another (`overlap`) is planted at its moment, when that
+is known."""
 GRACE_MS = 5_000
 """A moment planted late by less than this is not missed: a process restart takes about as long."""
 STEP = 500

@@ -159,7 +159,7 @@ async def test_a_rule_put_while_a_planter_sleeps_wakes_it(rig: Rig) -> None:
     async with running(rig.planter()):
         await rig.clock.advance(10_500)
         await rig.put("r", every="1s")
-        await rig.clock.advance(600)
+        await rig.clock.advance(800)
     assert rig.ids == ["r@2026-11-18T12:00:11Z", "r@2026-11-18T12:00:12Z"]
 
 

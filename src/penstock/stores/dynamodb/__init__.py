@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from penstock.model.errors import ConfigError, PenstockError
+from penstock.model.errors import ConfigError, PenstockError, StoreUnavailable
 from penstock.ports.store import Store, StoreDriver
 from penstock.redis_kit.connect import connect
 from penstock.redis_kit.runner import Runner
@@ -85,14 +85,18 @@ async def open_store(
 
 async def _table(gateway: Gateway, address: Address) -> tuple[Table, int]:
     options = address.options
-    if await schema.state_of(gateway, address.table) is None:
+    table = Table(gateway, address.table, partiql=options.partiql == "yes")
+    try:  # describing the table first would be a call more; DynamoDB Local counts its items for it
+        shards = await schema.shards_of(table)
+    except StoreUnavailable as exc:
+        if not schema.lacks_table(exc) or await schema.state_of(gateway, address.table) is not None:
+            raise
         if not options.create:
             raise ConfigError(
                 f"store: there is no table {address.table!r}: make it with `penstock store init`"
-            )
+            ) from None
         await schema.create(gateway, address.table, options.shards)
-    table = Table(gateway, address.table, partiql=options.partiql == "yes")
-    shards = await schema.shards_of(table)
+        shards = await schema.shards_of(table)
     if options.partiql == "auto":
         table.partiql = await schema.takes_statements(gateway, address.table)
     return table, shards

@@ -45,12 +45,17 @@ def definition(table: str) -> dict[str, Any]:
     }
 
 
+def lacks_table(exc: StoreUnavailable) -> bool:
+    """Whether the server says that the table does not exist, or is not ready."""
+    return "no such table" in exc.message
+
+
 async def state_of(gateway: Gateway, table: str) -> str | None:
     """The table's status, ACTIVE, CREATING …; None if it does not exist."""
     try:
         answer = await gateway.call("describe_table", TableName=table)
     except StoreUnavailable as exc:
-        if "no such table" in exc.message:
+        if lacks_table(exc):
             return None
         raise
     found = answer.reply["Table"]
