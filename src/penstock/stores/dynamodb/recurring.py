@@ -80,10 +80,10 @@ class DynamoRecurring:
     async def due(self, now: int, limit: int) -> DueRules:
         """As the port says. Rows given to another process a moment ago are left out, so that
         planters do not do the same work: they come back if it dies."""
-        self.close()
         present = self._clock.now()
         if now > present + SOON_MS:  # not to plant them, but to foresee
             return await self._due_by_table(now, limit)
+        self.close()
         try:
             taken = await self._agenda.take(now, limit)
             if not taken.known:
