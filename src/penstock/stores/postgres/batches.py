@@ -1,6 +1,7 @@
 """BATCHES: claim and deliver, each one call of a function in `migrations/0005_hot.sql`.
 
-The same as the shared steps `claim` and `settle` of the delivered; the suites run both.
+The same as the shared steps `claim` and `settle` of the delivered; the suites run both. A call that
+cannot be made, or read, ends with PlainWay: the store takes the step.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from penstock.model.outcome import Claim, Settlement
 from penstock.model.state import State
 from penstock.stores.postgres.calls import Calls
 from penstock.stores.postgres.floors import Floors
-from penstock.stores.sql.messages import decided_column, to_message
+from penstock.stores.sql.messages import Unreadable, decided_column, to_message
 
 _SEQ, _ID, _DUE, _PRIORITY, _STATE = 0, 1, 9, 11, 12
 _ORDER = itemgetter(_DUE, _ID)
+
+
+class PlainWay(Exception):
+    """The step is to be taken the plain way."""
 
 
 class Batches:
@@ -60,6 +65,9 @@ class Batches:
             committed = True
             self._floors.looked(look)
             return self._leased(rows, token, look.last)
+        except Unreadable as exc:  # the plain way finds out which one it is
+            self._unheard(token)
+            raise PlainWay from exc
         finally:
             look.claimed = len(rows) if committed else 0
             self._floors.end(look, committed=committed)
@@ -71,11 +79,10 @@ class Batches:
         rows.sort(key=_ORDER)
         if rows and any(row[_PRIORITY] != rows[0][_PRIORITY] for row in rows):
             rows.sort(key=itemgetter(_PRIORITY), reverse=True)  # stable
+        messages = tuple(map(to_message, rows))
         for row in rows:
             last[row[_PRIORITY]] = (row[_DUE], row[_ID])
-        return Claim(
-            token if rows else 0, tuple(map(to_message, rows)), end[_DUE], end[_STATE] == 1
-        )
+        return Claim(token if rows else 0, messages, end[_DUE], end[_STATE] == 1)
 
     async def deliver(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
         """End leases of what was delivered; a stale token changes nothing."""

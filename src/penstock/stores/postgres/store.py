@@ -23,7 +23,7 @@ from penstock.ports.recurring import LOOK_MS
 from penstock.ports.store import Store
 from penstock.stores.postgres import history
 from penstock.stores.postgres.address import Address
-from penstock.stores.postgres.batches import Batches
+from penstock.stores.postgres.batches import Batches, PlainWay
 from penstock.stores.postgres.callers import CallersTransactions
 from penstock.stores.postgres.calls import Calls, NoAnswer
 from penstock.stores.postgres.floors import Floors
@@ -143,7 +143,7 @@ class PostgresStore(SqlStore):
             return await self._batches.claim(route, limit, lease, at, max_bytes)
         except NoAnswer:
             raise
-        except (psycopg.Error, StoreUnavailable):
+        except (psycopg.Error, StoreUnavailable, PlainWay):
             await self._give_back(now)
             with locking(self._turn_locks.of([route])):
                 return await super().claim(route, limit, lease, now, max_bytes)
@@ -155,7 +155,7 @@ class PostgresStore(SqlStore):
             return await self._batches.deliver(settlements, now)
         except NoAnswer:
             raise
-        except (psycopg.Error, StoreUnavailable):
+        except (psycopg.Error, StoreUnavailable, PlainWay):
             return await self._settle(settlements, now)
 
     async def _settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
