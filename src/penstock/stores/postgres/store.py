@@ -14,7 +14,7 @@ import psycopg
 
 from penstock.model.decision import Subject
 from penstock.model.errors import StoreUnavailable
-from penstock.model.message import Message, NewMessage
+from penstock.model.message import Message, NewMessage, OnConflict
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
@@ -128,10 +128,14 @@ class PostgresStore(SqlStore):
         return self._lane.look(work)
 
     def _put(self, messages: Sequence[NewMessage], now: int) -> Awaitable[list[Receipt]]:
-        with self._locking(messages):
+        turns = self._turn_locks.of(one.route for one in messages)
+        replacing = [one.id for one in messages if one.on_conflict is not OnConflict.KEEP]
+        if replacing:  # what they replace may have another route
+            turns = self._turn_locks.found("routes_of_ids", {"ids": replacing}, turns.routes)
+        with locking(turns):
             return super()._put(messages, now)
 
-    def _locking(self, messages: Iterable[NewMessage | Message]) -> AbstractContextManager[None]:
+    def _locking(self, messages: Iterable[Message]) -> AbstractContextManager[None]:
         return locking(self._turn_locks.of(message.route for message in messages))
 
     async def claim(
@@ -169,11 +173,12 @@ class PostgresStore(SqlStore):
             return await super().settle_counted(settlements, sent, now)
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        with locking(self._turn_locks.of_any()):
+        with locking(self._turn_locks.found("routes_of_ended", {"now": now})):
             return await super().reap(now, limit)
 
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
-        with locking(self._turn_locks.of_any()):
+        ids = [one.id for one in amendments]
+        with locking(self._turn_locks.found("routes_of_ids", {"ids": ids})):
             return await super().amend(amendments, now)
 
     async def claim_keyed(
@@ -187,9 +192,7 @@ class PostgresStore(SqlStore):
     ) -> Claim:
         await self._give_back(now)
         self._turn_locks.learn([route])
-        is_prepared = self._turns.get(route) == per_key
-        turns = self._turn_locks.of([route]) if is_prepared else self._turn_locks.of_any()
-        with locking(turns):
+        with locking(self._turn_locks.of([route])):
             return await super().claim_keyed(route, limit, lease, now, per_key, max_bytes)
 
     async def _give_back(self, now: int) -> None:
@@ -198,7 +201,7 @@ class PostgresStore(SqlStore):
         """
         if self._unheard:
             tokens = sorted(self._unheard)
-            with locking(self._turn_locks.of_any()):
+            with locking(self._turn_locks.found("routes_of_tokens", {"tokens": tokens})):
                 await self._lane.submit(lambda tx: give_back(tx, tokens, now), rows=len(tokens))
             self._unheard.difference_update(tokens)
 

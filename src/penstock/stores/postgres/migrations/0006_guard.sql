@@ -101,6 +101,7 @@ DECLARE
     v_new INT;
     v_settled INT;
 BEGIN
+    PERFORM lock_turns(ARRAY[p_route]);
     INSERT INTO messages (id, route, key, payload, content_type, headers, labels, topic, due,
                           expires, priority, created)
     VALUES (p_id, p_route, nullif(p_key, p_id), p_payload, nullif(p_content_type, 'application/json'),
@@ -237,6 +238,45 @@ BEGIN
                         CAST(nullif(headers, '{}') AS TEXT), CAST(labels AS TEXT), topic, v_due,
                         v_expires, priority);
     RETURN v_id;
+END $body$;
+
+-- The copy of `lifecycle.amend` of a cancel: whether the message is cancelled, now or before.
+-- False: it is not known, or on its way; then it is not sent again if this send fails.
+CREATE OR REPLACE FUNCTION cancel(id TEXT) RETURNS BOOLEAN
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $body$
+#variable_conflict use_column
+DECLARE
+    v_now BIGINT := floor(extract(epoch FROM clock_timestamp()) * 1000);
+    v_message messages%ROWTYPE;
+    v_last BIGINT;
+BEGIN
+    PERFORM lock_turns(ARRAY(SELECT m.route FROM messages AS m WHERE m.id = cancel.id));
+    SELECT * INTO v_message FROM messages AS m WHERE m.id = cancel.id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN EXISTS (SELECT 1 FROM known_messages AS k WHERE k.id = cancel.id AND k.state = 6);
+    ELSIF v_message.state = 0 THEN
+        INSERT INTO history (seq, id, route, key, payload, content_type, headers, labels, topic,
+                             due, expires, priority, state, version, attempt, attempt_floor,
+                             created, claimed, settled, last_error, cancel_pending, decided, events)
+        SELECT seq, id, route, key, payload, content_type, headers, labels, topic, due, expires,
+               priority, 6, version + 1, attempt, attempt_floor, created, NULL, v_now, last_error,
+               cancel_pending, decided,
+               (SELECT jsonb_agg(jsonb_build_object('at', e.at, 'event', e.event, 'detail', e.detail,
+                                                    'attempt', e.attempt) ORDER BY e.n)
+                FROM events AS e WHERE e.seq = v_message.seq)
+        FROM messages WHERE seq = v_message.seq;
+        DELETE FROM events WHERE seq = v_message.seq;
+        DELETE FROM messages WHERE seq = v_message.seq;
+        RETURN true;
+    ELSIF v_message.state = 1 AND v_message.cancel_pending = 0 THEN
+        UPDATE messages SET cancel_pending = 1 WHERE seq = v_message.seq;
+        SELECT coalesce(max(n), 0) INTO v_last FROM events WHERE seq = v_message.seq;
+        INSERT INTO events (seq, n, at, event, detail, attempt) VALUES
+            (v_message.seq, v_last + 1, coalesce(v_message.claimed, v_now), 'released', NULL,
+             v_message.attempt),
+            (v_message.seq, v_last + 2, v_now, 'cancel_asked', NULL, NULL);
+    END IF;
+    RETURN false;
 END $body$;
 
 -- The triggers' functions, where an earlier version made them, look for temporary tables last, too.
