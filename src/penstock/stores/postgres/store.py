@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
 
-import psycopg
-
 from penstock.model.decision import Subject
 from penstock.model.errors import StoreUnavailable
 from penstock.model.message import Message, NewMessage, OnConflict
@@ -25,7 +23,7 @@ from penstock.stores.postgres import history
 from penstock.stores.postgres.address import Address
 from penstock.stores.postgres.batches import Batches, PlainWay
 from penstock.stores.postgres.callers import CallersTransactions
-from penstock.stores.postgres.calls import Calls, NoAnswer
+from penstock.stores.postgres.calls import Calls
 from penstock.stores.postgres.floors import Floors
 from penstock.stores.postgres.lane import Lane, Wakes
 from penstock.stores.postgres.schema import SCHEMA_VERSION
@@ -77,9 +75,7 @@ class PostgresStore(SqlStore):
         self._lane = lane(threads=address.connections)
         self._counters = lane(threads=1, before="lock_counters")
         self._calls = Calls(address, max(1, address.connections // 2))
-        self._batches = Batches(
-            self._calls, address.schema, tokens, self._floors, self._unheard.add
-        )
+        self._batches = Batches(self._calls, address, tokens, self._floors, self._unheard.add)
         super().__init__(
             self._lane,
             clock or ServerClock(self.server_time),
@@ -145,9 +141,7 @@ class PostgresStore(SqlStore):
         try:
             at = reached(now, self._clock)
             return await self._batches.claim(route, limit, lease, at, max_bytes)
-        except NoAnswer:
-            raise
-        except (psycopg.Error, StoreUnavailable, PlainWay):
+        except PlainWay:
             await self._give_back(now)
             with locking(self._turn_locks.of([route])):
                 return await super().claim(route, limit, lease, now, max_bytes)
@@ -157,9 +151,7 @@ class PostgresStore(SqlStore):
             return await self._settle(settlements, now)
         try:
             return await self._batches.deliver(settlements, now)
-        except NoAnswer:
-            raise
-        except (psycopg.Error, StoreUnavailable, PlainWay):
+        except PlainWay:
             return await self._settle(settlements, now)
 
     async def _settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
