@@ -30,6 +30,8 @@ from penstock.model.state import State
 from penstock.sdk.embedded import Engine
 from penstock.stores.postgres import DRIVER
 from penstock.stores.postgres.address import with_schema
+from penstock.stores.postgres.schema import migrations
+from penstock.stores.postgres.session import STATEMENTS
 from systems.servers.postgres import PostgresServer
 from tests.conformance.postgres_harness import PostgresHarness
 
@@ -427,6 +429,29 @@ async def test_a_function_of_somebody_else_in_the_schema_is_left_alone(
             " AND array_to_string(proconfig, ',') NOT LIKE '%pg_catalog, pg_temp%'"
         )
         assert ours == "0"
+    assert DRIVER.scratch is not None
+    await DRIVER.scratch.erase(url)
+
+
+async def test_functions_of_turns_that_were_made_before_look_for_temporary_tables_last(
+    postgres: PostgresServer,
+) -> None:
+    """The first four migrations were released, with the triggers of a keyed route."""
+    url = PostgresHarness(postgres).url
+    schema = url.partition("schema=")[2].partition("&")[0]
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}; SET search_path TO {schema}".encode())
+        for _, text in migrations()[:4]:
+            connection.execute(text.encode())
+        for name in (f"turns_{n}" for n in range(1, 7)):
+            connection.execute(STATEMENTS[name].encode())
+        connection.execute(b"INSERT INTO meta VALUES ('schema_version', '4')")
+    async with penstock.open(url):
+        paths = postgres.sql(
+            "SELECT DISTINCT proconfig FROM pg_proc WHERE prosrc LIKE '%turn%'"
+            f" AND pronamespace = '{schema}'::regnamespace AND proname LIKE '%turn%'"
+        )
+        assert paths == f'{{"search_path={schema}, pg_catalog, pg_temp"}}'
     assert DRIVER.scratch is not None
     await DRIVER.scratch.erase(url)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
+import penstock
 from penstock.model.message import Message
 from penstock.model.outcome import Action, Answer
 from penstock.model.query import Filter
@@ -26,9 +28,10 @@ TWICE = '{"a":5,"a":"x"}'
 class Held:
     """A store, and a hand in its tables."""
 
-    def __init__(self, server: PostgresServer, store: PostgresStore, schema: str) -> None:
+    def __init__(self, server: PostgresServer, store: PostgresStore, url: str) -> None:
         self._server = server
-        self._schema = schema
+        self._schema = parse_address(url).schema
+        self.url = url
         self.store = store
 
     def sql(self, text: str) -> str:
@@ -58,7 +61,7 @@ async def kept(postgres: PostgresServer) -> AsyncIterator[Held]:
     harness = PostgresHarness(postgres)
     store = (await harness.open()).messages
     assert isinstance(store, PostgresStore)
-    yield Held(postgres, store, parse_address(harness.url).schema)
+    yield Held(postgres, store, harness.url)
     await store.close()
     await harness.close()
 
@@ -140,6 +143,20 @@ async def test_a_lease_on_a_row_that_cannot_be_read_ends_like_any_other(kept: He
     kept.write("a", "labels", TWICE)
     assert len(await kept.store.reap(now, 10)) == 2
     assert [(one.id, one.attempt) for one in await kept.claim()] == [("b", 2)]
+
+
+async def test_a_worker_sends_the_neighbours_of_a_row_it_cannot_read(kept: Held) -> None:
+    sent: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+
+    async def handle(message: Message) -> None:
+        sent.put_nowait((message.id, message.attempt))
+
+    await kept.put("a", "b", "c", broken="b")
+    async with penstock.open(kept.url, routes={"r": handle}, worker=True) as engine:
+        assert {await sent.get(), await sent.get()} == {("a", 1), ("c", 1)}
+        await engine.schedule({}, id="later", route="r")
+        assert await sent.get() == ("later", 1)
+        assert (await engine.get("b")).state is State.DEAD
 
 
 async def test_what_postgres_read_of_a_double_name_is_what_it_keeps(kept: Held) -> None:
