@@ -12,14 +12,21 @@ import pytest
 import pytest_asyncio
 
 from penstock.model.message import Message
-from penstock.model.outcome import Action, Amendment, Claim
+from penstock.model.outcome import (
+    Action,
+    Amended,
+    Amendment,
+    Answer,
+    Claim,
+    Reaped,
+    Settlement,
+)
 from penstock.model.route import KeyLimit
 from penstock.model.state import State
 from penstock.ports.store import Store
 from penstock.stores.postgres import open_store
 from penstock.stores.postgres.address import parse_address, with_schema
 from penstock.stores.postgres.store import PostgresStore
-from penstock.stores.postgres.turn_locks import ANY, NONE, Turns, number_in_order, order
 from penstock.testing.store_cases.base import ending, new
 from penstock.testing.store_harness import DAY_MS, MANY
 from systems.servers.postgres import PostgresServer
@@ -36,7 +43,7 @@ class Fleet:
 
     def __init__(self, server: PostgresServer, url: str, stores: list[Store]) -> None:
         self._server = server
-        self._schema = parse_address(url).schema
+        self.schema = parse_address(url).schema
         self.stores: list[PostgresStore] = []
         for store in stores:
             assert isinstance(store.messages, PostgresStore)
@@ -53,7 +60,7 @@ class Fleet:
             for route in ROUTES:
                 await holder.execute(
                     "SELECT pg_advisory_xact_lock(CAST(CAST(%s AS REGCLASS) AS INT), hashtext(%s))",
-                    (f"{self._schema}.turns", route),
+                    (f"{self.schema}.turns", route),
                 )
             steps = [
                 asyncio.ensure_future(step(store, route))
@@ -70,7 +77,7 @@ class Fleet:
         return int(
             self._server.sql(
                 "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-                f" AND classid = CAST('{self._schema}.turns' AS REGCLASS)"
+                f" AND classid = CAST('{self.schema}.turns' AS REGCLASS)"
             )
         )
 
@@ -181,30 +188,144 @@ async def test_changes_of_any_route_on_postgres_end_in_no_deadlock(fleet: Fleet)
     assert fleet.deadlocks() == before
 
 
-A, B, C = (frozenset((route,)) for route in ROUTES)
+async def leased(store: PostgresStore, routes: str, lease: int = 60_000) -> list[Settlement]:
+    """A message of each route, claimed, put back by its settlement; in the order of the routes."""
+    settlements = []
+    for route in routes:
+        now = store.clock.now()
+        await store.put([new(key=f"{id(store)}", route=route, due=now)], now)
+        claimed = await store.claim_keyed(route, 10, lease, now, LIMIT)
+        (message,) = claimed.messages
+        settlements.append(ending(message, claimed.token, State.SCHEDULED, due=now))
+    return settlements
 
 
-@pytest.mark.parametrize(
-    ("steps", "number"),
-    [
-        ([A, A, B, C], 4),
-        ([B, A], 1),
-        ([A, A | B, A | B, B, C], 5),
-        ([A, B | C, A | B | C], 3),
-        ([B, A | C], 1),
-        ([A | C, B], 1),
-        ([NONE, ANY, NONE], 3),
-        ([ANY, ANY], 1),
-        ([ANY, A], 1),
-        ([A, NONE, ANY], 2),
-    ],
-)
-def test_steps_on_postgres_share_a_transaction_that_lock_turns_in_order(
-    steps: list[Turns], number: int
+BOTH = (["ba"], ["ab"])
+"""What two processes change in one step each."""
+
+
+@pytest.mark.parametrize("state", [State.SCHEDULED, State.DELIVERED, State.DEAD])
+async def test_settlements_of_two_keyed_routes_in_one_step_end_in_no_deadlock(
+    fleet: Fleet, state: State
 ) -> None:
-    assert number_in_order(steps) == number
+    own = {
+        store: await leased(store, routes)
+        for store, (routes,) in zip(fleet.stores, BOTH, strict=True)
+    }
+
+    async def settle(store: PostgresStore, _: str) -> list[State | None]:
+        step = [ending(one.message, one.token, state, due=one.due) for one in own[store]]
+        return await store.settle(step, store.clock.now())
+
+    before = fleet.deadlocks()
+    assert await fleet.in_phase(settle, BOTH) == [[state] * 2] * 2
+    assert fleet.deadlocks() == before
 
 
-def test_steps_on_postgres_that_lock_one_route_each_all_share_a_transaction() -> None:
-    steps = sorted([C, NONE, A, B, A, NONE, C], key=order)
-    assert number_in_order(steps) == len(steps)
+async def test_changes_of_two_keyed_routes_in_one_step_end_in_no_deadlock(fleet: Fleet) -> None:
+    ids = {(store, route): (await put(store, route))[0] for store in fleet.stores for route in "ab"}
+
+    async def cancel(store: PostgresStore, routes: str) -> list[Amended]:
+        step = [Amendment(action=Action.CANCEL, id=ids[store, route]) for route in routes]
+        return await store.amend(step, store.clock.now())
+
+    before = fleet.deadlocks()
+    answers = await fleet.in_phase(cancel, BOTH)
+    assert {one.answer for some in answers for one in some} == {Answer.DONE}
+    assert fleet.deadlocks() == before
+
+
+async def test_lost_leases_of_two_keyed_routes_end_in_no_deadlock(fleet: Fleet) -> None:
+    for store, (routes,) in zip(fleet.stores, BOTH, strict=True):
+        await leased(store, routes, lease=0)
+
+    async def reap(store: PostgresStore, _: str) -> list[Reaped]:
+        return await store.reap(store.clock.now(), 2)
+
+    before = fleet.deadlocks()
+    reaped = await fleet.in_phase(reap, BOTH)
+    assert sum(map(len, reaped)) == 4
+    assert fleet.deadlocks() == before
+
+
+async def test_unheard_claims_of_two_keyed_routes_end_in_no_deadlock(fleet: Fleet) -> None:
+    tokens = {
+        store: sorted(one.token for one in await leased(store, routes))
+        for store, (routes,) in zip(fleet.stores, BOTH, strict=True)
+    }
+
+    async def give_back(store: PostgresStore, _: str) -> None:
+        store._unheard.update(tokens[store])
+        await store._give_back(store.clock.now())
+
+    before = fleet.deadlocks()
+    await fleet.in_phase(give_back, BOTH)
+    assert fleet.deadlocks() == before
+
+
+async def test_a_cancel_from_sql_during_a_settlement_ends_in_no_deadlock(
+    fleet: Fleet, postgres: PostgresServer
+) -> None:
+    first, second = fleet.stores
+    step = await leased(first, "ba")
+    (other,) = await leased(second, "c")
+
+    async def change(store: PostgresStore, _: str) -> object:
+        if store is first:
+            return await store.settle(step, store.clock.now())
+        call = f"SELECT {fleet.schema}.cancel('{step[0].message.id}')"
+        return await asyncio.to_thread(postgres.sql, call)
+
+    before = fleet.deadlocks()
+    await fleet.in_phase(change, (["ba"], ["b"]))
+    assert fleet.deadlocks() == before
+    assert await second.settle([other], second.clock.now()) == [State.SCHEDULED]
+
+
+async def test_a_put_from_sql_of_an_id_that_is_being_put_ends_in_no_deadlock(
+    fleet: Fleet, postgres: PostgresServer
+) -> None:
+    first, second = fleet.stores
+
+    async def put_same(store: PostgresStore, _: str) -> object:
+        now = store.clock.now()
+        if store is first:
+            return await store.put([new("same", route="a", due=now)], now)
+        call = f"SELECT {fleet.schema}.schedule('a', id => 'same')"
+        return await asyncio.to_thread(postgres.sql, call)
+
+    before = fleet.deadlocks()
+    await fleet.in_phase(put_same, (["a"], ["a"]))
+    assert fleet.deadlocks() == before
+    assert await second.find(["same"]) != [None]
+
+
+async def test_changes_that_wait_together_share_a_transaction_in_the_order_they_came(
+    fleet: Fleet, postgres: PostgresServer
+) -> None:
+    """A stream of single cancels costs one commit, and no claim waits for its end."""
+    store = fleet.stores[0]
+    now = store.clock.now()
+    batch = [new(f"m{n}", route="ab"[n % 2], due=now) for n in range(20)]
+    await store.put(batch, now)
+    gate = threading.Event()
+    closed = store._lane.submit(lambda _: gate.wait())
+    done: list[str] = []
+
+    async def cancel(message_id: str) -> None:
+        await store.amend([Amendment(action=Action.CANCEL, id=message_id)], now)
+        done.append("cancel")
+
+    async def claim_other() -> None:
+        await claim(store, "c")
+        done.append("claim")
+
+    steps = [asyncio.create_task(cancel(one.id)) for one in batch[:10]]
+    steps.append(asyncio.create_task(claim_other()))
+    steps += [asyncio.create_task(cancel(one.id)) for one in batch[10:]]
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(closed, *steps)
+    assert done.index("claim") == 10
+    transactions = f"SELECT count(DISTINCT xmin::text) FROM {fleet.schema}.history"
+    assert postgres.sql(transactions) == "1"

@@ -30,6 +30,8 @@ from penstock.model.state import State
 from penstock.sdk.embedded import Engine
 from penstock.stores.postgres import DRIVER
 from penstock.stores.postgres.address import with_schema
+from penstock.stores.postgres.schema import migrations
+from penstock.stores.postgres.session import STATEMENTS
 from systems.servers.postgres import PostgresServer
 from tests.conformance.postgres_harness import PostgresHarness
 
@@ -351,6 +353,17 @@ async def test_postgres_wakes_a_worker_at_the_commit_of_an_sql_caller(
         ("""labels => '{"tz": "posix/Europe/Berlin"}'""", "labels.tz"),
         ("""labels => '{"tz": "posixrules"}'""", "labels.tz"),
         ("""labels => '{"tz": ["Europe/Berlin"]}'""", "labels.tz"),
+        ("route => '-x'", "route"),
+        ("route => '.x'", "route"),
+        ("route => NULL", "route"),
+        ("""headers => jsonb_build_object('a', U&'b\\200Bc')""", "headers.a"),
+        ("""headers => jsonb_build_object('a', U&'\\2028')""", "headers.a"),
+        ("""headers => jsonb_build_object('a', repeat('x', 4097))""", "headers.a"),
+        ("expires => '-infinity'", "expires"),
+        ("expires => '20000-01-01T00:00:00Z'", "expires"),
+        ("due => '-infinity'", "due"),
+        ("due => '20000-01-01T00:00:00Z'", "due"),
+        ("due => NULL", "due"),
     ],
 )
 async def test_postgres_functions_refuse_what_intake_refuses(
@@ -374,6 +387,75 @@ async def test_every_zone_and_script_that_intake_takes_is_taken_by_sql(
     assert (await engine.get("key")).key == key
 
 
+async def test_sql_takes_what_intake_takes_at_the_edges(
+    engine: Engine, url: str, postgres: PostgresServer
+) -> None:
+    schema = url.partition("schema=")[2].partition("&")[0]
+    for arguments in (
+        "expires => 'infinity'",
+        "expires => '9999-12-31T23:59:59Z'",
+        "due => '1970-01-01T00:00:00Z'",
+        "due => '9999-12-31T23:59:59Z'",
+        """headers => '{"a": "", "b": "東京 🎫"}'""",
+        "route => 'A.b_c-1'",
+        "payload => to_jsonb(repeat('x', 262142))",
+    ):
+        postgres.sql(f"SELECT {schema}.schedule(id => 'edge', {arguments})")
+        await engine.get("edge")
+        postgres.sql(f"DELETE FROM {schema}.messages")
+
+
+async def test_a_function_of_somebody_else_in_the_schema_is_left_alone(
+    postgres: PostgresServer,
+) -> None:
+    url = PostgresHarness(postgres).url
+    schema = url.partition("schema=")[2].partition("&")[0]
+    postgres.sql(
+        f"CREATE SCHEMA {schema};"
+        f" CREATE FUNCTION {schema}.mine() RETURNS int LANGUAGE sql SET search_path = elsewhere"
+        " AS 'SELECT 1';"
+        f" CREATE PROCEDURE {schema}.theirs() LANGUAGE sql SET search_path = elsewhere"
+        " AS 'SELECT 1'"
+    )
+    async with penstock.open(url):
+        paths = postgres.sql(
+            "SELECT proconfig FROM pg_proc WHERE proname IN ('mine', 'theirs')"
+            f" AND pronamespace = '{schema}'::regnamespace"
+        )
+        assert paths.split() == ["{search_path=elsewhere}"] * 2
+        ours = postgres.sql(
+            "SELECT count(*) FROM pg_proc WHERE proname NOT IN ('mine', 'theirs')"
+            f" AND pronamespace = '{schema}'::regnamespace AND (prosecdef OR proconfig IS NOT NULL)"
+            " AND array_to_string(proconfig, ',') NOT LIKE '%pg_catalog, pg_temp%'"
+        )
+        assert ours == "0"
+    assert DRIVER.scratch is not None
+    await DRIVER.scratch.erase(url)
+
+
+async def test_functions_of_turns_that_were_made_before_look_for_temporary_tables_last(
+    postgres: PostgresServer,
+) -> None:
+    """The first four migrations were released, with the triggers of a keyed route."""
+    url = PostgresHarness(postgres).url
+    schema = url.partition("schema=")[2].partition("&")[0]
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}; SET search_path TO {schema}".encode())
+        for _, text in migrations()[:4]:
+            connection.execute(text.encode())
+        for name in (f"turns_{n}" for n in range(1, 7)):
+            connection.execute(STATEMENTS[name].encode())
+        connection.execute(b"INSERT INTO meta VALUES ('schema_version', '4')")
+    async with penstock.open(url):
+        paths = postgres.sql(
+            "SELECT DISTINCT proconfig FROM pg_proc WHERE prosrc LIKE '%turn%'"
+            f" AND pronamespace = '{schema}'::regnamespace AND proname LIKE '%turn%'"
+        )
+        assert paths == f'{{"search_path={schema}, pg_catalog, pg_temp"}}'
+    assert DRIVER.scratch is not None
+    await DRIVER.scratch.erase(url)
+
+
 PUT = {
     "id": "'mine'", "route": "'default'", "key": "'k'", "payload": "'{}'", "content_type": "NULL",
     "headers": "NULL", "labels": "NULL", "topic": "NULL", "due": "1", "expires": "NULL",
@@ -386,21 +468,26 @@ PUT = {
     [
         ("route", "'bad route!!'"),
         ("route", "NULL"),
+        ("route", "'-x'"),
         ("id", "'é'"),
         ("id", "NULL"),
         ("key", "''"),
         ("key", "E'a\\nb'"),
         ("payload", "NULL"),
+        ("payload", "convert_to(repeat('x', 262145), 'UTF8')"),
         ("content_type", "E'a\\nb'"),
         ("headers", "'x'"),
         ("headers", "'[]'"),
         ("headers", """'{"a": 1}'"""),
+        ("headers", """'{"a": "x", "a": 1}'"""),
+        ("headers", """'{"a": "b\\u200bc"}'"""),
         ("labels", "'x'"),
         ("labels", """'{"colour": "x"}'"""),
         ("topic", "''"),
         ("due", "-1"),
         ("due", "253402300800000"),
         ("expires", "1"),
+        ("expires", "253402300800000"),
         ("priority", "55"),
         ("priority", "NULL"),
     ],

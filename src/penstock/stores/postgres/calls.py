@@ -96,7 +96,7 @@ class Calls:
                 self._idle.pop().begin(call)
             else:
                 self._waiting.append(call)
-                if len(self._lines) + len(self._opening) < self._most:
+                if time.monotonic() >= self._again_at:
                     self._open()
             return await future
         finally:
@@ -108,6 +108,9 @@ class Calls:
             future.set_exception(NoAnswer(why))
 
     def _open(self) -> None:
+        """Connect once more, unless there are as many as may be."""
+        if len(self._lines) + len(self._opening) >= self._most:
+            return
         task = asyncio.get_running_loop().create_task(self._connect())
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
@@ -119,7 +122,7 @@ class Calls:
             )
         except (psycopg.Error, OSError) as exc:
             self._again_at = time.monotonic() + _PAUSE
-            if not self._lines:
+            if not self._lines and len(self._opening) == 1:  # nobody else can take the calls
                 why = StoreUnavailable(f"{self._address.name}: not connected")
                 why.__cause__ = exc
                 while self._waiting:
@@ -147,7 +150,7 @@ class Calls:
             self._idle.remove(line)
         self._ended.set()
         if self._waiting and not self._closed:
-            self._open()
+            self._open()  # whatever was refused before, one connection is free now
 
     async def close(self) -> None:
         """Finish what was begun, then close the connections."""
@@ -263,8 +266,17 @@ class _Line:
             else:
                 self._free(self)
         else:
+            self._load(call, result)
+
+    def _load(self, call: _Call, result: pq.abc.PGresult) -> None:
+        try:
             self._rows.set_pgresult(result, set_loaders=True, format=pq.Format.BINARY)
-            call.answer(self._rows.load_rows(0, result.ntuples, tuple))
+            rows = self._rows.load_rows(0, result.ntuples, tuple)
+        except Exception as exc:  # noqa: BLE001 - it is committed; its caller gets the error
+            call.fail(exc, in_doubt=True)
+            self.close()
+        else:
+            call.answer(rows)
             self._free(self)
 
     def broken(self, why: psycopg.Error) -> None:

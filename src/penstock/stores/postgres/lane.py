@@ -1,8 +1,8 @@
 """Threads that take steps from a queue, each on a connection of its own.
 
-Steps that wait at the same moment share a transaction (group commit), as far as they lock turns in
-one order (turn_locks.py). A failed step is repeated
-alone, so that it does not fail the others; one that conflicts with another transaction is repeated.
+Steps that wait at the same moment share a transaction (group commit), which first locks the turns
+of them all (turn_locks.py). A failed step is repeated alone, so that it does not fail the others;
+one that conflicts with another transaction is repeated.
 A connection that broke before the commit was sent is replaced and the step repeated; after that its
 outcome is unknown, and the caller gets an error: every step is safe to repeat.
 """
@@ -28,7 +28,7 @@ from penstock.stores.postgres.errors import TRY_AGAIN, is_lost, translate
 from penstock.stores.postgres.floors import Floors
 from penstock.stores.postgres.schema import connect, use_schema
 from penstock.stores.postgres.session import STATEMENTS, Session
-from penstock.stores.postgres.turn_locks import TurnLocks, Turns, locked, number_in_order, order
+from penstock.stores.postgres.turn_locks import TurnLocks, Turns, locked
 
 log = logging.getLogger("penstock.stores.postgres")
 
@@ -163,18 +163,7 @@ class Lane:
             while self._queue and (not batch or rows + self._queue[0].rows <= MAX_ROWS):
                 batch.append(self._queue.popleft())
                 rows += batch[-1].rows
-            if any(one.turns for one in batch):
-                batch = self._in_order(batch)
             return batch
-
-    def _in_order(self, batch: list[_Operation]) -> list[_Operation]:
-        """The steps that may share a transaction, in lock order; the others are queued again."""
-        batch.sort(key=lambda one: order(one.turns))
-        number = number_in_order(one.turns for one in batch)
-        if number < len(batch):
-            self._queue.extendleft(reversed(batch[number:]))
-            self._filled.notify()
-        return batch[:number]
 
     def _serve(self) -> None:
         link = _Link(
@@ -323,6 +312,7 @@ class _Link:
                     self._learns = False
                 if self._before is not None:
                     session.execute(self._before)
+                self._lock_turns(session, batch)
                 results = [operation.work(session) for operation in batch]
                 if session.wakes:
                     news_sent = self._news(session)
@@ -342,6 +332,18 @@ class _Link:
             if due < self.wakes.get(route, due + 1):
                 self.wakes[route] = due
         return results
+
+    def _lock_turns(self, session: Session, batch: Sequence[_Operation]) -> None:
+        asked = [
+            session.ask(turns.statement, turns.values)
+            for turns in (one.turns for one in batch)
+            if turns.statement is not None
+        ]
+        routes = {route for one in batch for route in one.turns.routes}
+        for cursor in asked:
+            routes.update(route for (route,) in cursor.fetchall())
+        for route in self._turn_locks.in_order(routes):
+            session.lock_turns(route)
 
     def _open(self) -> Session:
         if self._session is not None and not self._session.connection.closed:

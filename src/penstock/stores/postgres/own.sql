@@ -40,6 +40,9 @@ SELECT {columns}, lease FROM known_messages WHERE {of_ids}
 -- found: The messages of ids.
 SELECT {columns} FROM known_messages WHERE {of_ids}
 
+-- `due_head` and `deliver` say again what claim_due and deliver_leased do (0005_hot.sql): steps that
+-- also claim keyed routes, retry, count, or follow a call that failed take these.
+
 -- due_head: What is due of one priority, by the server's own time too, and nobody else claims now.
 SELECT {leased_columns} FROM messages
 WHERE state = 0 AND route = :route AND priority = {priority} AND due <= {clamped} AND {above_floor}
@@ -164,6 +167,15 @@ SELECT pg_advisory_xact_lock(CAST(CAST('turns' AS REGCLASS) AS INT), hashtext(CA
 
 -- keyed: The routes whose turns are locked by whatever changes their messages.
 SELECT route FROM keyed_routes
+
+-- routes_of_ids: The routes of messages that are about to be changed.
+SELECT DISTINCT route FROM messages WHERE {of_ids}
+
+-- routes_of_tokens: The routes of leases.
+SELECT DISTINCT route FROM leases WHERE token = ANY (CAST(:tokens AS BIGINT[]))
+
+-- routes_of_ended: The routes of leases that have ended.
+SELECT DISTINCT route FROM leases WHERE until <= :now
 
 -- lock_ddl: One process makes the triggers.
 SELECT pg_advisory_xact_lock(CAST(CAST('turns' AS REGCLASS) AS INT), 0)

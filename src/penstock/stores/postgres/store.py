@@ -10,11 +10,9 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeVar
 
-import psycopg
-
 from penstock.model.decision import Subject
 from penstock.model.errors import StoreUnavailable
-from penstock.model.message import Message, NewMessage
+from penstock.model.message import Message, NewMessage, OnConflict
 from penstock.model.outcome import Amended, Amendment, Claim, Reaped, Receipt, Settlement
 from penstock.model.route import KeyLimit
 from penstock.model.size import ANY_SIZE
@@ -23,9 +21,9 @@ from penstock.ports.recurring import LOOK_MS
 from penstock.ports.store import Store
 from penstock.stores.postgres import history
 from penstock.stores.postgres.address import Address
-from penstock.stores.postgres.batches import Batches
+from penstock.stores.postgres.batches import Batches, PlainWay
 from penstock.stores.postgres.callers import CallersTransactions
-from penstock.stores.postgres.calls import Calls, NoAnswer
+from penstock.stores.postgres.calls import Calls
 from penstock.stores.postgres.floors import Floors
 from penstock.stores.postgres.lane import Lane, Wakes
 from penstock.stores.postgres.schema import SCHEMA_VERSION
@@ -77,9 +75,7 @@ class PostgresStore(SqlStore):
         self._lane = lane(threads=address.connections)
         self._counters = lane(threads=1, before="lock_counters")
         self._calls = Calls(address, max(1, address.connections // 2))
-        self._batches = Batches(
-            self._calls, address.schema, tokens, self._floors, self._unheard.add
-        )
+        self._batches = Batches(self._calls, address, tokens, self._floors, self._unheard.add)
         super().__init__(
             self._lane,
             clock or ServerClock(self.server_time),
@@ -128,10 +124,14 @@ class PostgresStore(SqlStore):
         return self._lane.look(work)
 
     def _put(self, messages: Sequence[NewMessage], now: int) -> Awaitable[list[Receipt]]:
-        with self._locking(messages):
+        turns = self._turn_locks.of(one.route for one in messages)
+        replacing = [one.id for one in messages if one.on_conflict is not OnConflict.KEEP]
+        if replacing:  # what they replace may have another route
+            turns = self._turn_locks.found("routes_of_ids", {"ids": replacing}, turns.routes)
+        with locking(turns):
             return super()._put(messages, now)
 
-    def _locking(self, messages: Iterable[NewMessage | Message]) -> AbstractContextManager[None]:
+    def _locking(self, messages: Iterable[Message]) -> AbstractContextManager[None]:
         return locking(self._turn_locks.of(message.route for message in messages))
 
     async def claim(
@@ -141,9 +141,7 @@ class PostgresStore(SqlStore):
         try:
             at = reached(now, self._clock)
             return await self._batches.claim(route, limit, lease, at, max_bytes)
-        except NoAnswer:
-            raise
-        except (psycopg.Error, StoreUnavailable):
+        except PlainWay:
             await self._give_back(now)
             with locking(self._turn_locks.of([route])):
                 return await super().claim(route, limit, lease, now, max_bytes)
@@ -153,9 +151,7 @@ class PostgresStore(SqlStore):
             return await self._settle(settlements, now)
         try:
             return await self._batches.deliver(settlements, now)
-        except NoAnswer:
-            raise
-        except (psycopg.Error, StoreUnavailable):
+        except PlainWay:
             return await self._settle(settlements, now)
 
     async def _settle(self, settlements: Sequence[Settlement], now: int) -> list[State | None]:
@@ -169,11 +165,12 @@ class PostgresStore(SqlStore):
             return await super().settle_counted(settlements, sent, now)
 
     async def reap(self, now: int, limit: int) -> list[Reaped]:
-        with locking(self._turn_locks.of_any()):
+        with locking(self._turn_locks.found("routes_of_ended", {"now": now})):
             return await super().reap(now, limit)
 
     async def amend(self, amendments: Sequence[Amendment], now: int) -> list[Amended]:
-        with locking(self._turn_locks.of_any()):
+        ids = [one.id for one in amendments]
+        with locking(self._turn_locks.found("routes_of_ids", {"ids": ids})):
             return await super().amend(amendments, now)
 
     async def claim_keyed(
@@ -187,9 +184,7 @@ class PostgresStore(SqlStore):
     ) -> Claim:
         await self._give_back(now)
         self._turn_locks.learn([route])
-        is_prepared = self._turns.get(route) == per_key
-        turns = self._turn_locks.of([route]) if is_prepared else self._turn_locks.of_any()
-        with locking(turns):
+        with locking(self._turn_locks.of([route])):
             return await super().claim_keyed(route, limit, lease, now, per_key, max_bytes)
 
     async def _give_back(self, now: int) -> None:
@@ -198,7 +193,7 @@ class PostgresStore(SqlStore):
         """
         if self._unheard:
             tokens = sorted(self._unheard)
-            with locking(self._turn_locks.of_any()):
+            with locking(self._turn_locks.found("routes_of_tokens", {"tokens": tokens})):
                 await self._lane.submit(lambda tx: give_back(tx, tokens, now), rows=len(tokens))
             self._unheard.difference_update(tokens)
 

@@ -1,24 +1,32 @@
-"""TURN LOCKS: steps share a transaction only if together they lock turns of routes in one order.
+"""TURN LOCKS: a transaction locks the turns of all its steps first, in the order of the routes.
 
-Whatever changes messages of a keyed route locks the route's turns until its transaction ends. Two
-transactions that lock the turns of two routes in opposite order wait for each other, until the
-server fails one. So every transaction of ours locks turns in the order of the routes' names. A step
-whose routes are not known beforehand is the only one in its transaction that locks turns.
+Whatever changes messages of a keyed route locks the route's turns until its transaction ends: the
+triggers see to that. Two transactions that lock the turns of two routes in opposite order, or one
+of them turns and a message and the other the message first, wait for each other, until the server
+fails one. So every transaction of ours locks turns before any message, in the order of the routes'
+names; the functions of the schema do the same (`lock_turns` in 0005_hot.sql). A step says which
+routes its messages have, or the statement that finds them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
-Turns: TypeAlias = frozenset[str]
-"""The keyed routes whose turns a step locks."""
-NONE: Final[Turns] = frozenset()
-ANY: Final[Turns] = frozenset({""})
-"""Stands for the turns of routes that are not known: no route has the empty name."""
 
+class Turns(NamedTuple):
+    """The routes whose turns a step locks."""
+
+    routes: frozenset[str] = frozenset()
+    statement: str | None = None
+    """The name of a statement that finds more of them …"""
+    values: Mapping[str, Any] = {}
+    """… with these values."""
+
+
+NONE: Final = Turns()
 _LOCKED: Final[ContextVar[Turns]] = ContextVar("penstock_turns", default=NONE)
 
 
@@ -47,33 +55,20 @@ class TurnLocks:
     """
 
     def __init__(self) -> None:
-        self._routes: Turns = NONE
+        self._routes: frozenset[str] = frozenset()
 
     def learn(self, routes: Iterable[str]) -> None:
         self._routes = self._routes.union(routes)
 
     def of(self, routes: Iterable[str]) -> Turns:
         """The turns locked by a step on messages of these routes; one lock needs no order."""
-        return self._routes.intersection(routes) if len(self._routes) > 1 else NONE
+        return Turns(self._routes.intersection(routes)) if len(self._routes) > 1 else NONE
 
-    def of_any(self) -> Turns:
-        """The turns locked by a step that does not know the routes of its messages."""
-        return ANY if len(self._routes) > 1 else NONE
+    def found(self, statement: str, values: Mapping[str, Any], routes: Iterable[str] = ()) -> Turns:
+        """The turns locked by a step on messages whose routes the statement finds, and of these."""
+        turns = self.of(routes)
+        return turns if turns is NONE else Turns(turns.routes, statement, values)
 
-
-def order(turns: Turns) -> str:
-    """Steps sorted by this lock turns in order, unless one of them locks several."""
-    return min(turns, default="")
-
-
-def number_in_order(steps: Iterable[Turns]) -> int:
-    """How many of the steps, from the first on, may share a transaction."""
-    held, number = NONE, 0
-    for turns in steps:
-        if turns and held:
-            new = turns - held
-            if ANY in (turns, held) or (new and min(new) < max(held)):
-                break
-        held |= turns
-        number += 1
-    return number
+    def in_order(self, routes: Iterable[str]) -> list[str]:
+        """Those of the routes that are keyed, in the order in which turns are locked."""
+        return sorted(self._routes.intersection(routes))

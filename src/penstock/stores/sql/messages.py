@@ -9,8 +9,9 @@ each and writes the changes together. Three are hot and exist a second time, in 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
 from operator import itemgetter
@@ -36,6 +37,8 @@ from penstock.model.state import PURGEABLE, State
 from penstock.model.timeline import lines_of
 from penstock.model.verdict import Decided
 from penstock.stores.sql.tx import Row, Tx
+
+log = logging.getLogger("penstock.stores.sql")
 
 STATES: Final = (
     State.SCHEDULED,
@@ -64,12 +67,20 @@ _headers: Final = msgspec.json.Decoder(dict[str, str])
 _labels: Final = msgspec.json.Decoder(Labels)
 _decided: Final = msgspec.json.Decoder(Decided)
 _seqs: Final = msgspec.json.Decoder(list[int])
+_PAYLOAD, _HEADERS, _LABELS, _DECIDED = 4, 6, 7, 21
+Unreadable: Final = msgspec.DecodeError
+"""A column of a row is not what Penstock writes there: somebody else wrote it."""
+_DECODED: Final[tuple[tuple[int, str, msgspec.json.Decoder[Any]], ...]] = (
+    (_HEADERS, "headers", _headers),
+    (_LABELS, "labels", _labels),
+    (_DECIDED, "decided", _decided),
+)
+"""Columns of JSON: place in a row, name, decoder."""
 
 MAX_EVENTS = 200
 """Events stored per message; the oldest are dropped first."""
 _DELIVERED = State.DELIVERED
 _SEQ = itemgetter(0)
-_PAYLOAD, _HEADERS = 4, 6
 _DUE_AND_ID = itemgetter(9, 1)
 _PRIORITY = itemgetter(11)
 _ERASE, _AFTER_ERASE = "erase:", "erase;"
@@ -248,7 +259,7 @@ def claim(tx: Tx, route: str, limit: int, lease: int, now: int, max_bytes: int =
             rows.append(row)
     token, messages = lease_rows(tx, route, rows, lease, now)
     next_due = None
-    if len(rows) < limit and not stopped:
+    if len(messages) < limit and not stopped:
         (next_due,) = tx.one("next_due", {"route": route})
     return Claim(token, messages, next_due, stopped)
 
@@ -256,7 +267,10 @@ def claim(tx: Tx, route: str, limit: int, lease: int, now: int, max_bytes: int =
 def lease_rows(
     tx: Tx, route: str, rows: list[Row], lease: int, now: int
 ) -> tuple[int, tuple[Message, ...]]:
-    """`lifecycle.lease` of the rows that were just read; of none, nothing is written."""
+    """`lifecycle.lease` of the rows that were just read; of none, nothing is written.
+
+    Rows that cannot be read are dead after this, and not among the messages.
+    """
     if not rows:
         return 0, ()
     rows.sort(key=_DUE_AND_ID)
@@ -265,7 +279,33 @@ def lease_rows(
     seqs = list(map(_SEQ, rows))
     tx.execute("lease", {"seqs": tx.array(seqs), "token": token, "now": now})
     tx.execute("add_lease", (token, route, now + lease, len(rows), json_array(seqs)))
-    return token, tuple(map(to_message, rows))
+    try:
+        return token, tuple(map(to_message, rows))
+    except Unreadable:
+        return token, _set_aside(tx, rows, token, now)
+
+
+def _set_aside(tx: Tx, rows: Sequence[Row], token: int, now: int) -> tuple[Message, ...]:
+    """Make leased rows dead whose content cannot be read, and so keep them for inspection; the
+    messages of the others. What policies said before is only forgotten: they are asked again.
+    """
+    messages: list[Message] = []
+    dead: list[Settlement] = []
+    for row in rows:
+        message = as_far_as_readable(row)
+        why = "; ".join(why for place, why in _faults(row) if place != _DECIDED)
+        if not why:
+            messages.append(message)
+            continue
+        log.warning(
+            "message %s of route %s is dead: %s; mend its row and redrive it, or delete it",
+            message.id,
+            message.route,
+            why,
+        )
+        dead.append(Settlement(message, token, State.DEAD, "dead", error=why, refund=True))
+    settle(tx, dead, now)
+    return tuple(messages)
 
 
 def extend(tx: Tx, tokens: Sequence[int], until: int) -> None:
@@ -403,9 +443,15 @@ def amend(tx: Tx, amendments: Sequence[Amendment], now: int) -> list[Amended]:
         if step.record is None:
             changes.remove(record.message.ref)
         else:
-            changes.add(step, content=amendment.action is Action.RESCHEDULE)
+            rewritten = amendment.action is Action.RESCHEDULE and _has_other(record, step.record)
+            changes.add(step, content=rewritten)
     changes.save(tx, now)
     return answers
+
+
+def _has_other(record: Record, changed: Record) -> bool:
+    """Whether a step changed the content: what cannot be read of it is not written over else."""
+    return content_values(record.message) != content_values(changed.message)
 
 
 def _with_last_event(tx: Tx, ids: Sequence[str]) -> list[Record]:
@@ -424,7 +470,7 @@ def _with_last_event(tx: Tx, ids: Sequence[str]) -> list[Record]:
 
 def find(tx: Tx, ids: Sequence[str]) -> list[Message | None]:
     rows = tx.query("found", {"ids": tx.array(ids)})
-    found = {message.id: message for message in map(to_message, rows)}
+    found = {message.id: message for message in map(as_far_as_readable, rows)}
     return [found.get(message_id) for message_id in ids]
 
 
@@ -498,7 +544,7 @@ def _labels_of(text: str) -> Labels:
 
 
 def to_message(row: Row) -> Message:
-    """A row of the block `columns` → the message."""
+    """A row of the block `columns` → the message; Unreadable if a column of JSON is not ours."""
     # fmt: off
     (
         seq, message_id, route, key, payload, content_type, headers, labels, topic, due, expires,
@@ -532,6 +578,27 @@ def to_message(row: Row) -> Message:
     )
 
 
+def as_far_as_readable(row: Row) -> Message:
+    """The same for whoever does not send it: what cannot be read is missing."""
+    try:
+        return to_message(row)
+    except Unreadable:
+        columns = list(row)
+        for place, _ in _faults(row):
+            columns[place] = None
+        return to_message(columns)
+
+
+def _faults(row: Row) -> Iterator[tuple[int, str]]:
+    """The columns of a row that cannot be read: place and reason."""
+    for place, name, decoder in _DECODED:
+        try:
+            if row[place] is not None:
+                decoder.decode(row[place])
+        except Unreadable as exc:
+            yield place, f"its {name} cannot be read: {exc}"
+
+
 def event_of(row: Row) -> Event:
     """A row of the statement `events` → the line of the timeline."""
     at, event, detail, attempt = row
@@ -540,7 +607,7 @@ def event_of(row: Row) -> Event:
 
 def to_record(row: Row) -> Record:
     """A row of the block `columns` and the token of its lease → the record."""
-    return Record(to_message(row[:-1]), row[-1])
+    return Record(as_far_as_readable(row[:-1]), row[-1])
 
 
 def put_rows(messages: Iterable[NewMessage], now: int) -> list[Row]:

@@ -18,7 +18,7 @@ from penstock.model.query import Cursor, Filter, Page, RouteFigures, StoreFigure
 from penstock.model.size import PAGE_BYTES, fitting
 from penstock.model.state import State
 from penstock.ports.fleet import DeadLetter
-from penstock.stores.sql.messages import NUMBERS, STATES, from_json_array, to_message
+from penstock.stores.sql.messages import NUMBERS, STATES, as_far_as_readable, from_json_array
 from penstock.stores.sql.tx import RowStream, Tx
 
 Entry: TypeAlias = tuple[int, str, int]
@@ -33,7 +33,7 @@ def search(tx: Tx, where: Filter, after: Cursor | None, limit: int) -> Page:
     more = len(entries) > fits
     del entries[fits:]
     seqs = tx.array([seq for _, _, seq in entries])
-    found = {row[0]: to_message(row) for row in tx.query("by_seqs", {"seqs": seqs})}
+    found = {row[0]: as_far_as_readable(row) for row in tx.query("by_seqs", {"seqs": seqs})}
     items = [found[seq] for _, _, seq in entries]
     return Page(items, Cursor(items[-1].due, items[-1].id) if more and items else None)
 

@@ -50,7 +50,7 @@ def claim(
     rows = tx.query("chosen", {"seqs": tx.array(seqs), "now": now}) if seqs else []
     token, messages = lease_rows(tx, route, rows, lease, now)
     next_due = None
-    if len(rows) < limit and not stopped:
+    if len(messages) < limit and not stopped:
         (next_due,) = tx.one("next_turn_due", (route,))
     return Claim(token, messages, next_due, stopped)
 

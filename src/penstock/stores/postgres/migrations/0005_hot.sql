@@ -83,6 +83,16 @@ BEGIN
     RETURN NEXT;
 END $body$;
 
+-- Lock the turns of those of the routes that are keyed, in the order of their names: before any of
+-- their messages is locked, as every transaction does.
+CREATE FUNCTION lock_turns(p_routes TEXT[]) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $body$
+BEGIN
+    PERFORM pg_advisory_xact_lock(CAST(CAST('turns' AS REGCLASS) AS INT), hashtext(k.route))
+    FROM (SELECT r.route FROM keyed_routes AS r WHERE r.route = ANY (p_routes)
+          ORDER BY r.route) AS k;
+END $body$;
+
 -- The copy of `lifecycle.settle` of the delivered: out of the hot table, into history. The `seq` of
 -- each whose token was still valid. Lines of a timeline that were added while this waited for their
 -- writer follow the message afterwards.
@@ -100,6 +110,10 @@ BEGIN
     -- they settled is sent again with a higher attempt. Claims do wait: a forgotten one would not
     -- have counted its attempt.
     PERFORM set_config('synchronous_commit', 'off', true);
+    IF EXISTS (SELECT 1 FROM keyed_routes) THEN
+        PERFORM lock_turns(ARRAY(SELECT DISTINCT m.route FROM messages AS m
+                                 WHERE m.seq = ANY (p_seqs)));
+    END IF;
     WITH gone AS (
         DELETE FROM messages AS m USING unnest(p_seqs, p_tokens, p_decided) AS l(seq, token, said)
         WHERE m.seq = l.seq AND m.lease = l.token
