@@ -481,7 +481,7 @@ def get(tx: Tx, message_id: str) -> tuple[Message, list[Event]] | None:
     row = tx.one("found", {"ids": tx.array([message_id])})
     if row is None:
         return None
-    message = to_message(row)
+    message = as_far_as_readable(row)
     noted = [event_of(row) for row in tx.query("events", {"seq": message.ref})]
     return message, lines_of(message, noted)
 
@@ -579,7 +579,7 @@ def to_message(row: Row) -> Message:
 
 
 def as_far_as_readable(row: Row) -> Message:
-    """The same for whoever does not send it: what cannot be read is missing."""
+    """The same for callers that do not send it: what cannot be read is missing."""
     try:
         return to_message(row)
     except Unreadable:
