@@ -195,6 +195,13 @@ class Deliver:
         return int(min(max(0.0, outcome.after), MAX_RETRY_AFTER) * 1000 + 0.999)
 
 
+_FATE = {
+    "retry": "are sent again after a pause",
+    "dead": "are dead letters now (penstock dead list)",
+    "expired": "expire before they could be sent again",
+}
+
+
 def _log_failures(
     route: str, settlements: Sequence[Settlement], outcomes: Sequence[SendOutcome]
 ) -> None:
@@ -209,11 +216,11 @@ def _log_failures(
         example, outcome = alike[0]
         error = storable(outcome.error, MAX_ERROR)
         log.warning(
-            "%s: %s for %d of %d messages, such as %s: %s",
+            "route %s: %d of %d messages failed and %s, such as %s: %s",
             route,
-            event,
             len(alike),
             len(settlements),
+            _FATE[event],
             example.message.id,
             error,
             extra={

@@ -317,10 +317,12 @@ async def test_failures_and_the_breaker_are_told_in_the_log(
             await engine.clock.advance(10_000)
             sink.behave = lambda _: Dead("410 gone")
             await engine.clock.advance(60_000)
-    assert "gone: retry for 1 of 1 messages, such as m: connection refused" in caplog.text
+    failed = "route gone: 1 of 1 messages failed and are"
+    assert f"{failed} sent again after a pause, such as m: connection refused" in caplog.text
     assert "fake:// does not answer: messages of gone wait in the store" in caplog.text
     assert "fake:// answers again: gone goes on" in caplog.text
-    assert "gone: dead for 1 of 1 messages, such as m: 410 gone" in caplog.text
+    listed = "(penstock dead list)"
+    assert f"{failed} dead letters now {listed}, such as m: 410 gone" in caplog.text
 
 
 async def test_an_expiry_can_be_removed(engine: Engine) -> None:
