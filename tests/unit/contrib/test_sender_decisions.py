@@ -6,16 +6,20 @@ import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import cycle, islice
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from penstock.contrib.sender.decision_batch import DECISION_BATCH
 from penstock.contrib.sender.decisions import STAGE, DecisionMaker, Plan
 from penstock.flow.observe import Observer
+from penstock.limits.quiet import QuietHours
 from penstock.model.draft import BlockedDraft, DeferredDraft, Draft
 from penstock.model.message import Message
 from penstock.model.outcome import DELIVERED, Dead, Retry, SendOutcome
+from penstock.model.policy import Quiet
 from penstock.sim.errors import Unreachable
 
 
@@ -58,6 +62,29 @@ async def test_every_third_batch_is_deferred_and_some_are_blocked_or_dropped() -
     assert Counter(verdicts) == {word: n // 10 for word, n in totals.verdicts.items()}
     assert set(totals.verdicts) == {"ALLOW", "BLOCK", "DEFER", "DROP"}
     assert (totals.batches, totals.items) == (120, 1_200)
+
+
+@pytest.mark.parametrize("time_of_day", ["00:00", "12:00", "22:30", "23:45", "23:59"])
+async def test_whatever_the_time_no_policy_of_the_example_holds_one_until_it_has_expired(
+    time_of_day: str,
+) -> None:
+    now = int(datetime.fromisoformat(f"2026-11-19T{time_of_day}Z").timestamp())
+    broker = Broker()
+    plan = Plan(rate=None, items=10, count=100, each=True)
+    maker = DecisionMaker(plan, broker, Observer(), chance=random.Random(7), now=lambda: now)
+    totals = await maker.run()
+    quiet = QuietHours(Quiet(from_="00:00", to="23:59"), ZoneInfo("UTC"))
+    room = (now + 3_600) * 1000  # of a cap of three an hour
+    goes = (quiet.ends(room) or room) + 60_000  # spread over the last minute of the day
+    may_go = {one.id for one in totals.each or () if not one.expired}
+    lives = [
+        draft.expires
+        for message in broker.got
+        for draft in DECISION_BATCH.read(message.payload, None, message.due)
+        if isinstance(draft, Draft) and draft.id in may_go
+    ]
+    assert len(lives) == len(may_go) > 50
+    assert all(isinstance(expires, int) and expires > goes for expires in lives)
 
 
 async def test_what_the_totals_say_of_each_is_what_the_format_reads() -> None:

@@ -35,7 +35,10 @@ AGAIN = 0.2
 """Seconds until unconfirmed batches are published again."""
 PATIENCE = 30.0
 """Seconds to wait for the broker, at the start and at the end."""
-DAY = 86_400
+LIFE = 3 * 86_400
+"""Seconds until a notification expires: longer than policies hold one back. What a cap makes wait
+until after midnight may find quiet hours there, and waits until the end of that day.
+"""
 TYPES = ("social", "promotional", "transactional")
 WEIGHTS = (65, 15, 20)
 
@@ -255,7 +258,7 @@ class DecisionMaker:
         return list(dict.fromkeys(found))
 
     def _item(self, one: Decided, now: float, tta: int) -> dict[str, Any]:
-        expires = int(now) + DAY
+        expires = int(now) + LIFE
         if one.expired:
             expires = tta - 1 if one.verdict == "DEFER" else int(now) - 3600
         return {
