@@ -393,7 +393,7 @@ async def explain(
 def _question(
     key: str | None, message: Message | None, route: str | None, said: dict[str, object] | None
 ) -> QuestionFields:
-    """The message that is asked about: what was given wins over what a stored one has."""
+    """The message to explain: options take precedence over the fields of a stored one."""
     if message is None:
         return {"key": key or "", "route": route or DEFAULT_ROUTE, "labels": said or {}}
     return {

@@ -21,7 +21,7 @@ group(app, "Waiting rooms: create, open, pause, close, reset; who waits.")
 
 PAGE = 1_000
 NONE = "none"
-"""Takes a limit or a moment away."""
+"""The word that removes a limit or a moment."""
 RoomArgument = Annotated[
     str, typer.Argument(metavar="ROOM", help="The room's name.", autocompletion=names.rooms)
 ]
@@ -119,12 +119,12 @@ async def put(
     ] = None,
     public: Annotated[
         bool | None,
-        typer.Option("--public/--no-public", help="Anybody may join, without a token."),
+        typer.Option("--public/--no-public", help="Visitors may join without a token."),
     ] = None,
 ) -> None:
     """Create a room, or change it; waiting visitors keep their place.
 
-    What is not named stays as it is; a new room takes the defaults. The word `none` takes away a
+    What is not named stays as it is; a new room takes the defaults. The word `none` removes a
     rate, a moment or a time limit.
 
     \b

@@ -28,7 +28,7 @@ GrpcOption = Annotated[
 ]
 Insecure = Annotated[
     bool,
-    typer.Option("--insecure", help="Listen beyond loopback without tokens: anybody can use it."),
+    typer.Option("--insecure", help="Listen beyond loopback without tokens, open to all callers."),
 ]
 ProcessesOption = Annotated[
     int,

@@ -262,7 +262,7 @@ def must_ask(yes: bool) -> bool:
 
 
 def can_ask() -> bool:
-    """Whether somebody sits at a terminal who could answer a question."""
+    """Whether a user at a terminal can answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -204,7 +204,7 @@ class Ingest:
                 if tries == 1:
                     failure = outcomes[left[0]]
                     log.warning(
-                        "source %s: the store is away, its records wait until it answers: %s",
+                        "source %s: the store does not answer, the records wait until it does: %s",
                         self._name,
                         failure,
                     )
@@ -253,7 +253,7 @@ class Ingest:
             for letter, outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, Retry):
                     log.warning(
-                        "source %s: its dead letter is away, a rejected record is sent again: %s",
+                        "source %s: its dead letter does not answer, a record is sent again: %s",
                         self._name,
                         outcome.error,
                     )

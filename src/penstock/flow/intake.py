@@ -167,7 +167,7 @@ class Intake:
                 if isinstance(outcome, StoreUnavailable) and not isinstance(outcome, NotStored):
                     raise outcome  # the store has become unavailable: no other message is at fault
             log.error(
-                "%d messages could not be stored, their callers are told",
+                "%d messages could not be stored, their callers get an error",
                 len(messages),
                 exc_info=failed,
             )
@@ -201,7 +201,9 @@ class Intake:
         except PenstockError:
             raise
         except Exception as exc:
-            log.exception("%d messages could not be stored, their callers are told", len(drafts))
+            log.exception(
+                "%d messages could not be stored, their callers get an error", len(drafts)
+            )
             raise NotStored(UNEXPECTED) from exc
 
     def change(self, message_id: str, patch: Patch, version: int | None = None) -> Amendment:

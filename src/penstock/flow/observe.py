@@ -48,7 +48,7 @@ class _Asking:
         self._began = observer.timer()
 
     def __enter__(self) -> None:
-        """Does nothing: it began when it was made."""
+        """Do nothing: the time counts from construction."""
 
     def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
         if exc is None:

@@ -136,8 +136,8 @@ class InFlight:
 
 
 UNSURE = 5
-"""The last of so many parts of a lease is not surely this worker's: its clock may be behind the
-store's, and the store does not say that an extension came after the lease was lost."""
+"""A worker does not count on the last fifth of a lease (one of so many parts): its clock may be
+behind the store's, and the store does not say that an extension came after the lease was lost."""
 
 
 class Leases:
@@ -162,7 +162,7 @@ class Leases:
             self._reserved.pop(token, None)
 
     def reserve(self, token: int, until: int) -> None:
-        """The policies have let its messages go, and reserved their caps until then."""
+        """Note until when the policies have reserved the caps of its messages."""
         self._reserved[token] = until
 
     def reserved_until(self, token: int) -> int:
@@ -174,7 +174,7 @@ class Leases:
         return now < self._ends.get(token, 0)
 
     def extended(self, tokens: Iterable[int], now: int, until: int) -> None:
-        """The store moved the end of these, if they were not over when it had answered, now."""
+        """Note the new end of these leases, unless they were over when the store answered (now)."""
         for token in tokens:
             if now < self._ends.get(token, 0):
                 self._ends[token] = until - self._unsure

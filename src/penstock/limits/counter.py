@@ -19,8 +19,8 @@ TIDY = 16
 MANY = 256
 """or so many, where there are many."""
 KEPT_MS = 1_000
-"""A place that is kept for a retry ends at a whole second, one that a decision has reserved never
-does: so they are told apart."""
+"""A place that is kept for a retry ends at a whole second; one that a decision has reserved never
+does, which distinguishes the two."""
 AHEAD_MS = 600_000
 """A decision may take effect after one that was made later, but by no more than this."""
 
@@ -239,7 +239,7 @@ def kept_until(moment: int) -> int:
 
 def is_ours(held: int, until: int) -> bool:
     """False if the place held until then is of a later decision than the one that reserves until
-    `until`: the message may be on its way by that one, and nobody waits for this one any more.
+    `until`: the message may be on its way by that one, and no caller waits for this one any more.
 
     The message of a place that is kept for a retry is not on its way, however long that is kept.
     Nor is a decision later by more than `AHEAD_MS`: the clock was set back since it was made.

@@ -62,8 +62,8 @@ class RecurringStore(Protocol):
     async def due(self, now: int, limit: int) -> DueRules:
         """At most `limit` rows with `wake` at or before `now`, the earliest first.
 
-        Rows that another process was given and may be planting may be left out, for a second
-        after it was last heard of.
+        Rows that were given to another process, which may be planting them, may be left out until
+        a second after that process's last sign of life.
         """
         ...
 

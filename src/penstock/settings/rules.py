@@ -78,7 +78,7 @@ _SOUND: dict[str, dict[str, object]] = {
     "limit": {"limit": 1, "window": "1h"},
     "window": {"window": "1h"},
 }
-"""What stands in for a field that is wrong, where a policy needs it, while the rest is checked."""
+"""Valid values of fields that a policy needs, to replace a wrong one while others are checked."""
 
 
 def _problems_of_id(name: str) -> Iterator[PenstockError]:

@@ -11,8 +11,9 @@ with one of these for each message. Of a batch for which it raises anything but 
 returns a list of another length, it is called again with halves, until the message to blame is
 alone: only that one is retried or rejected.
 
-Whatever a function raises is its own: SystemExit, a cancellation and other exceptions that are no
-`Exception` end no worker. KeyboardInterrupt in the thread of the event loop is Ctrl-C.
+Whatever a function raises is the outcome of its own messages: SystemExit, a cancellation and other
+exceptions that are no `Exception` end no worker, either. KeyboardInterrupt in the thread of the
+event loop is Ctrl-C.
 
 The function gets the message with the route's fixed headers among its own. One that is not
 async runs in threads of this sink, at most `?threads=16` at once. No time limit is put on it: a

@@ -266,7 +266,7 @@ def _fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict
 
 
 def _without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Blot out secrets, cut very long texts in their middle, escape what UTF-8 cannot write."""
+    """Redact secrets, cut very long texts in their middle, escape what UTF-8 cannot write."""
     for name, value in event.items():
         if _is_secret(name):
             event[name] = "***"

@@ -464,7 +464,7 @@ class HotProtocol(BoundedProtocol):
 
 
 def _key_of(data: bytes, end: int) -> tuple[bytes, int]:
-    """What a head is remembered by, and the length of its body; without one it may be chunked."""
+    """The key that a head is remembered by, and its body's length; without one, UNKNOWN_LENGTH."""
     found = _LENGTH.search(data, 0, end)
     if found is None:
         return data[:end], UNKNOWN_LENGTH

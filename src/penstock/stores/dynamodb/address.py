@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     connect_timeout: str = "2s"
     """Time limit of connecting."""
     max_connections: int = 32
-    """Most calls of this process under way."""
+    """Most calls of this process under way; fewer while answers are slow."""
     figures: str = "10s"
     """How long one full count serves all processes: counting costs reads."""
 

@@ -1,4 +1,4 @@
-"""Moments at which items of the table are due, in Redis: who looks often need not read the table.
+"""Due times of items of the table, in Redis: processes that look often need not read the table.
 
 As all of Redis here it is only an index. Now and then one process reads the table and adds what is
 missing; an id that is wrong is detected when its item is read. An id that was taken is held back
@@ -33,13 +33,13 @@ SWEPT = 100_000
 AT_ONCE = 8
 """Partitions of the index read at the same time."""
 HOLD_MS = 1_000
-"""How long others do not get the ids that were taken, unless the taker says otherwise."""
+"""How long other processes do not get ids that one has taken, unless that one says otherwise."""
 MOST = 1_000
 """Ids of one call of Redis."""
 
 
 class Entries(NamedTuple):
-    """What `take` found."""
+    """The answer of `take`."""
 
     ids: list[str]
     next_moment: int | None

@@ -38,15 +38,15 @@ Reply: TypeAlias = Mapping[str, Any]
 FIRST_WAIT = 0.025
 LONGEST_WAIT = 1.0
 SLOW_SECONDS, SLOW_TIMES = 0.25, 3
-"""An answer that takes longer, and so many times as long as the quickest one, means that fewer
-calls should be under way …"""
+"""An answer that takes longer than this, and this many times as long as the quickest one, means
+that fewer calls should be under way."""
 WAY_SECONDS, LONGEST_WAY = 300.0, 0.5
-"""The quickest answer counts for so long, or twice as long; and as the way to the server, no way
-being longer than this."""
+"""How long the quickest answer counts, up to twice as long; and the longest that the way to the
+server is taken to be."""
 LOWERED_TO = 0.7
-"""… this part of them …"""
+"""A slow answer lowers the limit of calls under way to this part of it …"""
 FEWEST_SLOTS = 2
-"""… and never fewer than these."""
+"""… and never below this."""
 URGENT_CONNECTIONS = 8
 """Connections beside those of the slots: urgent calls do not wait in the pool either."""
 

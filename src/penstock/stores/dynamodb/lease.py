@@ -46,12 +46,12 @@ FEWEST, FIRST_CLAIM = 10, 100
 PART = 4
 """A claim is to take less than this part of its lease: the sends and settlements need the rest."""
 ENDED = 100
-"""Ended leases looked at by one reap."""
+"""Ended leases that one reap examines."""
 REAP_CHUNK = 100
 LONG_REAP_MS = 1_000
-"""A reap that has taken longer ends: a worker that reaps extends none of its own leases."""
+"""A reap ends after this long: while a worker reaps, it extends none of its own leases."""
 REAP_HOLD_MS = 5_000
-"""Other processes do not reap the leases that a process has begun to reap for so long."""
+"""How long other processes leave alone the leases that one has begun to reap."""
 BY_END = [lease_shard(shard) for shard in range(LEASE_SHARDS)]
 """The lists of open leases by their end."""
 ROUNDS = 50

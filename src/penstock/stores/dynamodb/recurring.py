@@ -39,7 +39,7 @@ _MANAGED = list_key("rm", "recurring", 0)
 
 
 class DynamoRecurring:
-    """Rules in DynamoDB; Redis has the moments of those that are due soon, and wake-ups."""
+    """Rules in DynamoDB; Redis has wake-ups, and the due times of rules that are due soon."""
 
     def __init__(self, table: Table, shards: int, near: Near, agenda: Agenda, clock: Clock) -> None:
         self._table = table

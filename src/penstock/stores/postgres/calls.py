@@ -122,7 +122,7 @@ class Calls:
             )
         except (psycopg.Error, OSError) as exc:
             self._again_at = time.monotonic() + _PAUSE
-            if not self._lines and len(self._opening) == 1:  # nobody else can take the calls
+            if not self._lines and len(self._opening) == 1:  # no other can take the calls
                 why = StoreUnavailable(f"{self._address.name}: not connected")
                 why.__cause__ = exc
                 while self._waiting:
@@ -175,14 +175,14 @@ class Calls:
 
 
 class NoAnswer(StoreUnavailable):
-    """The server has not answered for so long that the caller is not kept any longer."""
+    """The server has not answered within `lane.PATIENCE`: the caller waits no longer."""
 
 
 class _Line:
     """One connection, with at most one call under way.
 
     Whatever the socket still holds after a read is read in the next turn of the loop: of a
-    connection that was reset, uvloop tells its reader once, and the first read may find no more
+    connection that was reset, uvloop notifies its reader once, and the first read may find no more
     than the server's last notice.
     """
 

@@ -32,8 +32,8 @@ _LOCKED: Final[ContextVar[Turns]] = ContextVar("penstock_turns", default=NONE)
 
 @contextmanager
 def locking(turns: Turns) -> Iterator[None]:
-    """Say what the steps lock that are submitted within: the shared store submits them, which knows
-    nothing of locks.
+    """Name the turns that steps submitted within this block lock: the shared store, which submits
+    them, knows nothing of locks.
     """
     token = _LOCKED.set(turns)
     try:
@@ -70,5 +70,5 @@ class TurnLocks:
         return turns if turns is NONE else Turns(turns.routes, statement, values)
 
     def in_order(self, routes: Iterable[str]) -> list[str]:
-        """Those of the routes that are keyed, in the order in which turns are locked."""
+        """The keyed ones among these routes, in the order in which turns are locked."""
         return sorted(self._routes.intersection(routes))

@@ -124,7 +124,7 @@ class PartitionKeys:
         return self._name(f"e:{route}")
 
     def agenda(self, kind: str, part: str) -> bytes:
-        """What is due when, where the truth about it is elsewhere."""
+        """Due times of one kind of items whose records are elsewhere, in DynamoDB."""
         return self._name(f"z:{kind}:{part}")
 
     def taken(self, who: str, route: str) -> bytes:

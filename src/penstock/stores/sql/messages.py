@@ -69,7 +69,7 @@ _decided: Final = msgspec.json.Decoder(Decided)
 _seqs: Final = msgspec.json.Decoder(list[int])
 _PAYLOAD, _HEADERS, _LABELS, _DECIDED = 4, 6, 7, 21
 Unreadable: Final = msgspec.DecodeError
-"""A column of a row is not what Penstock writes there: somebody else wrote it."""
+"""A column of a row is not what Penstock writes there: another program wrote it."""
 _DECODED: Final[tuple[tuple[int, str, msgspec.json.Decoder[Any]], ...]] = (
     (_HEADERS, "headers", _headers),
     (_LABELS, "labels", _labels),
@@ -286,8 +286,8 @@ def lease_rows(
 
 
 def _set_aside(tx: Tx, rows: Sequence[Row], token: int, now: int) -> tuple[Message, ...]:
-    """Make leased rows dead whose content cannot be read, and so keep them for inspection; the
-    messages of the others. What policies said before is only forgotten: they are asked again.
+    """Make leased rows dead whose content cannot be read, which keeps them for inspection; return
+    the messages of the others. An unreadable decision is only dropped: policies decide again.
     """
     messages: list[Message] = []
     dead: list[Settlement] = []
@@ -298,7 +298,7 @@ def _set_aside(tx: Tx, rows: Sequence[Row], token: int, now: int) -> tuple[Messa
             messages.append(message)
             continue
         log.warning(
-            "message %s of route %s is dead: %s; mend its row and redrive it, or delete it",
+            "message %s of route %s is dead: %s; correct its row and redrive it, or delete it",
             message.id,
             message.route,
             why,
@@ -450,7 +450,7 @@ def amend(tx: Tx, amendments: Sequence[Amendment], now: int) -> list[Amended]:
 
 
 def _has_other(record: Record, changed: Record) -> bool:
-    """Whether a step changed the content: what cannot be read of it is not written over else."""
+    """Whether a step changed the content; otherwise unreadable content is not overwritten."""
     return content_values(record.message) != content_values(changed.message)
 
 
@@ -579,7 +579,7 @@ def to_message(row: Row) -> Message:
 
 
 def as_far_as_readable(row: Row) -> Message:
-    """The same for callers that do not send it: what cannot be read is missing."""
+    """The same for callers that do not send it: unreadable columns are missing."""
     try:
         return to_message(row)
     except Unreadable:

@@ -70,7 +70,7 @@ def _due(tx: Tx, now: int, limit: int) -> DueRules:
 
 
 def nearest_rule(tx: Tx) -> int | None:
-    """When the first rule of all is to be looked at."""
+    """The earliest moment at which a rule is to be looked at; None: there is none."""
     (wake,) = tx.one("first_rule")
     return None if wake is None else int(wake)
 

@@ -1,4 +1,4 @@
--- Take the ids that are due and that nobody else was given a moment ago.
+-- Take the ids that are due and that no other process was given a moment ago.
 -- KEYS: the ids by moment, the ids that are held by when that ends, the mark that all are known.
 -- ARGV[1]: now (held against the server's own time), ARGV[2]: limit, ARGV[3]: how long the ids are
 -- held (ms), ARGV[4]: how long the mark lasts (ms), then ids that the caller holds no longer.
