@@ -117,7 +117,9 @@ async def _new_store(settings: Settings, missing: str) -> Finding:
         except PenstockError:
             why = "its folder does not exist or cannot be written"
             return Finding("failed", "store", f"{missing} and cannot be made: {why}")
-    return Finding("warning", "store", f"{missing}; `serve` or `schedule` makes one")
+    return Finding(
+        "warning", "store", f"{missing}; `penstock store init` makes one, and so does `serve`"
+    )
 
 
 def _durability(store: Store, facts: dict[str, str], logged: list[str]) -> Iterator[Finding]:

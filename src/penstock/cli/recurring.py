@@ -52,6 +52,7 @@ app.add_typer(imports, name="import")
 
 PAGE = 1_000
 CHANGED = "changed"
+NO_MOMENT = "  no moment is left: it has ended, or reached its limit"
 RuleArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The rule's id.", autocompletion=names.rules)
 ]
@@ -190,7 +191,8 @@ async def put(
     if session.json:
         show.as_json(said)
         return
-    show.as_text(f"{said.id} (version {said.version}): {said.words}", *_next(session, said.next))
+    coming = _next(session, said.next) or [NO_MOMENT]
+    show.as_text(f"{said.id} (version {said.version}): {said.words}", *coming)
 
 
 @command(app, "list", remote=True)
@@ -322,7 +324,7 @@ def preview(
     if session.json:
         show.as_json(said)
     else:
-        show.as_text(said.words, *_next(session, said.next))
+        show.as_text(said.words, *(_next(session, said.next) or [NO_MOMENT]))
 
 
 @command(imports, remote=True)
@@ -338,7 +340,10 @@ async def crontab(
     system: Annotated[
         bool, typer.Option("--system", help="Like /etc/crontab: a user before each command.")
     ] = False,
-    zone: ZoneOption = None,
+    zone: Annotated[
+        str | None,
+        typer.Option("--zone", metavar="ZONE", help="Where no CRON_TZ is set [default: UTC]."),
+    ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Change rules of the same name that differ.")
     ] = False,
@@ -492,7 +497,8 @@ def _text_of(file: Path) -> str:
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text()
     except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidMessage("file", f"cannot read {file}: {exc}") from exc
+        why = exc.strerror if isinstance(exc, OSError) else "it is not text"
+        raise InvalidMessage("file", f"cannot read {file} ({why})") from exc
 
 
 def _answered(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -11,6 +12,7 @@ from penstock.cli.options import Yes
 from penstock.cli.session import Session, command, confirm, group, must_ask
 from penstock.model.errors import InvalidMessage
 from penstock.model.room_view import EnteredOut, RoomOut, TicketOut
+from penstock.model.times import parse_moment
 
 if TYPE_CHECKING:
     from penstock.api.verbs import Verb
@@ -83,7 +85,10 @@ async def show_(session: Session, room: RoomArgument) -> None:
       penstock room show sale
     """
     async with session.verbs() as verbs:
-        _show(session, await verbs.rooms.get(room))
+        found = await verbs.rooms.get(room)
+    _show(session, found)
+    if not session.json:
+        show.facts([(name, value) for name, value in _settings(session, found) if value])
 
 
 @command(app, remote=True)
@@ -231,6 +236,20 @@ def _show(session: Session, room: RoomOut) -> None:
         f"{room.room} is {room.state}: {room.in_use:,} of {room.capacity:,} slots in use,"
         f" {room.waiting:,} waiting"
     )
+
+
+def _settings(session: Session, room: RoomOut) -> Iterator[tuple[str, str | None]]:
+    """The room's settings besides its slots, and the results so far."""
+    yield "admit rate", room.admit_rate
+    yield "claim ttl", room.claim_ttl
+    yield "session ttl", room.session_ttl
+    yield "wait grace", room.wait_grace
+    yield "lanes", ", ".join(f"{name}={weight}" for name, weight in room.lanes.items())
+    yield "lottery", "yes" if room.lottery else None
+    if room.opens_at is not None:
+        yield "opens", session.times.both(parse_moment(room.opens_at))
+    yield "public", "yes" if room.public else "no"
+    yield "joined", f"{room.joined:,}, promoted {room.promoted:,}, entered {room.entered:,}"
 
 
 def _answered(

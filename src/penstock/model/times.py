@@ -79,6 +79,8 @@ def parse_duration(value: str | float, field: str = "delay") -> int:
         return int(value) * 1000  # the common form
     if isinstance(value, str):
         millis = _text_millis(value) if len(value) <= 40 else None
+        if millis is None and value.startswith("-"):
+            raise InvalidMessage(field, "must not be negative")
         if millis is None:
             raise InvalidMessage(
                 field, 'must be seconds or a text such as "1500ms", "90s", "15m", "2h", "3d"'
