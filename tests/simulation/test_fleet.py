@@ -92,6 +92,7 @@ BROKE = (
     2_000_040_718,
     2_000_076_288,
     2_000_092_119,
+    5_000_064_106,
 )
 """Seeds that broke a promise once, by a fault of the product or of what was kept of the run."""
 

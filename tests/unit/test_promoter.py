@@ -117,6 +117,30 @@ async def test_time_alone_gives_slots_back(store: Shaky, clock: ManualClock) -> 
         assert await state(store, "r", "b") is TicketState.ADMITTED
 
 
+async def test_a_clock_set_back_while_the_store_is_asked_stops_no_feeder(
+    store: Shaky, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+    take_due, asked = store.take_due, 0
+
+    async def slowly(now: int, limit: int) -> list[str]:
+        nonlocal asked
+        asked += 1
+        await gate.wait()
+        return await take_due(now, limit)
+
+    monkeypatch.setattr(store, "take_due", slowly)
+    await line(store, "r", "a", settings=RoomSettings(capacity=1))
+    async with promoting(store):
+        await clock.settle()
+        clock.jump(-300_000)
+        gate.set()
+        await clock.settle()
+        assert asked == 1
+        await clock.advance(3 * LOOK_MS)
+    assert asked > 1
+
+
 async def test_a_store_without_rooms_is_seldom_asked_until_there_is_one(
     store: Shaky, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -253,7 +253,7 @@ class Planter:
         due = await self._rules.due(now, BATCH)
         self.lag = max(0, now - (due.rows[0].wake or now)) if due.rows else 0
         if not due.rows:
-            return self._next(now, due.next_wake)
+            return self._next(self._clock.now(), due.next_wake)  # it may have been set back
         planted = await self._plant.rows(due.rows, now)
         if planted.lost:
             self._stand_back = self._chance.randrange(STAND_BACK_MS // 4, STAND_BACK_MS)

@@ -132,6 +132,7 @@ class Promoter:
             now = self._clock.now()
             if not is_ahead(look, now, NO_ROOM_MS):
                 more = await self._enqueue_due(now)
+                now = self._clock.now()  # it may have been set back meanwhile
                 often = self._searches or self._has_rooms
                 look = now if more else now + (LOOK_MS if often else NO_ROOM_MS)
             if not self._wanted and look > now:

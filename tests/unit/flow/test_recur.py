@@ -30,7 +30,7 @@ from penstock.model.recurrence import GRACE_MS, occurrence_id, rule_from
 from penstock.model.route import Route
 from penstock.model.state import State
 from penstock.model.times import format_moment, parse_moment
-from penstock.ports.recurring import Swap
+from penstock.ports.recurring import LOOK_MS, DueRules, Swap
 from penstock.ports.store import Store
 from penstock.stores.memory import MemoryStore
 from penstock.stores.memory.recurring import MemoryRecurring
@@ -161,6 +161,29 @@ async def test_a_rule_put_while_a_planter_sleeps_wakes_it(rig: Rig) -> None:
         await rig.put("r", every="1s")
         await rig.clock.advance(800)
     assert rig.ids == ["r@2026-11-18T12:00:11Z", "r@2026-11-18T12:00:12Z"]
+
+
+async def test_a_clock_set_back_while_the_store_is_asked_stops_no_planter(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+    due, asked = rig.rules.due, 0
+
+    async def slowly(now: int, limit: int) -> DueRules:
+        nonlocal asked
+        asked += 1
+        await gate.wait()
+        return await due(now, limit)
+
+    monkeypatch.setattr(rig.rules, "due", slowly)
+    async with running(rig.planter()):
+        await rig.clock.settle()
+        rig.clock.jump(-300_000)
+        gate.set()
+        await rig.clock.settle()
+        assert asked == 1
+        await rig.clock.advance(3 * LOOK_MS)
+    assert asked > 1
 
 
 async def test_an_outage_of_a_month_plants_the_latest(rig: Rig) -> None:
